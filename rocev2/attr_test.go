@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// Of the queue pair number of a UD send 24 bits count.
+// TestRemoteQPNIsMasked: only 24 bits of the queue pair number of a UD send count.
 func TestRemoteQPNIsMasked(t *testing.T) {
 	p := nictest.New(t, nictest.Options{Seed: 1})
 	a, b, toB, _ := p.UD()

@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// endless is a queue that is posted to as fast as it is emptied.
+// endless is a queue that is refilled as fast as it is emptied.
 type endless struct{ taken *int }
 
 func (e endless) take() bool            { *e.taken++; return true }
@@ -21,8 +21,8 @@ type endlessRecv struct{ endless }
 func (e endlessRecv) Next(*qp.RecvWQE) bool { return e.take() }
 func (e endlessRecv) Len() int              { return 1 }
 
-// TestTurnEnds has a client post to many broken queue pairs as fast as they are flushed. A
-// turn of the NIC has an end all the same, and everything is flushed in turn.
+// TestTurnEnds: a client posts to many broken queue pairs as fast as they are flushed. A turn of the NIC still ends,
+// and all queue pairs are flushed in turn.
 func TestTurnEnds(t *testing.T) {
 	o := newObjs(t, Limits{})
 	o.ring.max = 1 << 30

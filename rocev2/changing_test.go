@@ -9,8 +9,8 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// TestChangingMemory moves memory that its owner never ceases to change: a packet may have
-// another payload than its ICRC is of, but not each time, and never if it is a READ of one.
+// TestChangingMemory moves memory that its owner changes all the time. A packet may have another payload than its
+// ICRC covers, but not always. The response to a READ of one packet always has the right ICRC.
 func TestChangingMemory(t *testing.T) {
 	const mtu = 4096
 	for _, name := range profile.Names() {
@@ -43,7 +43,7 @@ func TestChangingMemory(t *testing.T) {
 			}
 			a.WaitSend(1)
 			p.RunIdle()
-			for i := range c.packets { // each packet is of one moment
+			for i := range c.packets { // each packet is from one instant
 				for _, v := range dst.B[i*mtu : (i+1)*mtu] {
 					if v != dst.B[i*mtu] {
 						t.Fatalf("%s: %s of %d packets: packet %d is of two moments", name, c.what, c.packets, i)

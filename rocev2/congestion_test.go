@@ -18,7 +18,7 @@ const (
 	ce   = 3
 )
 
-// tos is the traffic class of an IPv4 or IPv6 frame.
+// tos returns the traffic class of an IPv4 or IPv6 frame.
 func tos(frame []byte) byte {
 	if frame[14]>>4 == 4 {
 		return frame[15]
@@ -64,8 +64,8 @@ type seen struct {
 	echoes      int // acknowledgements with BECN
 	cnps        []mono.Time
 	cnpTOS      byte
-	mark        bool          // congestion is experienced from now on
-	from        *nictest.Node // whose data is looked at, nil: all
+	mark        bool          // mark all frames with CE from now on
+	from        *nictest.Node // whose data is observed, nil: all
 	badCNPFrame bool
 }
 
@@ -93,8 +93,8 @@ func (s *seen) hook(f *nictest.Flight) nictest.Fate {
 	return nictest.Fate{}
 }
 
-// The receiver of marked requests or READ responses sends at most one CNP per 50 us. The sender receives it and lowers
-// its rate.
+// TestMarksBecomeCNPs: the receiver of marked requests or READ responses sends at most one CNP per 50 us. The sender
+// receives it and lowers its rate.
 func TestMarksBecomeCNPs(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -141,7 +141,7 @@ func TestMarksBecomeCNPs(t *testing.T) {
 	}
 }
 
-// A sender that learns from windows hears of marks by its acknowledgements.
+// TestMarksAreEchoed: acknowledgements report marks to a sender that learns from windows.
 func TestMarksAreEchoed(t *testing.T) {
 	s := &seen{}
 	p := nictest.New(t, nictest.Options{Seed: 1, Hook: s.hook, Rate: 10e9, Config: with("dctcp", nil)})
@@ -170,8 +170,8 @@ func TestMarksAreEchoed(t *testing.T) {
 	}
 }
 
-// Without congestion control, and for datagrams, nothing is ECN-capable. What the
-// user has chosen stays.
+// TestNothingIsMarkedUnasked: without congestion control, and for datagrams, no packet is ECN-capable. The user's
+// choice of ECN bits is kept.
 func TestNothingIsMarkedUnasked(t *testing.T) {
 	s := &seen{mark: true}
 	p := nictest.New(t, nictest.Options{Seed: 1, Hook: s.hook})
@@ -192,8 +192,8 @@ func TestNothingIsMarkedUnasked(t *testing.T) {
 	}
 }
 
-// Paced packets, requests and READ responses alike, leave within a nanosecond of
-// their schedule, however long it is.
+// TestPacingIsExact: paced packets, requests and READ responses alike, leave within a nanosecond of their schedule,
+// for schedules of any length.
 func TestPacingIsExact(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		for _, rate := range []uint64{7_777_777, 1e9, 33_333_333_333} {

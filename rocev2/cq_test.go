@@ -42,8 +42,8 @@ func TestArmCQ(t *testing.T) {
 	}
 }
 
-// TestArmOverCompletions: arming a completion queue with unreaped completions notifies once, also if a store has armed
-// the ring.
+// TestArmOverCompletions: arming a completion queue with unreaped completions notifies once, even if a store has
+// armed the ring.
 func TestArmOverCompletions(t *testing.T) {
 	plain, solicited, failed := qp.CQE{}, qp.CQE{Solicited: true}, qp.CQE{Status: qp.StatusRemAccessErr}
 	for _, c := range []struct {
@@ -77,7 +77,7 @@ func TestArmOverCompletions(t *testing.T) {
 			} else {
 				ok(t, o.ArmCQ(o.cq, c.solicited))
 			}
-			o.CQDoorbell(o.cq) // a needless look
+			o.CQDoorbell(o.cq) // an unnecessary check
 			if o.wakeup != c.want {
 				t.Errorf("%s, by store %t: %d notifications", c.name, byStore, o.wakeup)
 			}
@@ -92,7 +92,7 @@ func TestArmOverCompletions(t *testing.T) {
 	}
 }
 
-// TestNotifyAfterPush: the notified consumer finds the completion.
+// TestNotifyAfterPush: the consumer finds the completion when it is notified.
 func TestNotifyAfterPush(t *testing.T) {
 	o := newObjs(t, Limits{})
 	seen := 0
@@ -150,7 +150,7 @@ func TestCQOverflow(t *testing.T) {
 	ok(t, o.DestroyCQ(cq))
 }
 
-// TestOverflowThenDestroy: a queue pair that waits for its error state may go.
+// TestOverflowThenDestroy: a queue pair that waits for its error state can be destroyed.
 func TestOverflowThenDestroy(t *testing.T) {
 	o := newObjs(t, Limits{})
 	o.ring.max = 0
@@ -250,7 +250,7 @@ func TestResizeSRQ(t *testing.T) {
 	}
 }
 
-// All 24 bits of a QPN are random. No QPN is reserved, and the NIC does not reuse one soon.
+// TestQPNs: all 24 bits of a QPN are random. No QPN is reserved, and the NIC does not reuse one soon.
 func TestQPNs(t *testing.T) {
 	var numbers qpnTable
 	numbers.init(rand.NewChaCha8([32]byte{3}))

@@ -19,7 +19,8 @@ func (m *heldMemory) Read(off uint64, p []byte) bool {
 	return ok
 }
 
-// TestDeferrals: read data stay for one packet, each element of a list once. Writes in progress are bounded.
+// TestDeferrals: read data last for one packet, each element of a list once. The number of writes in progress is
+// bounded.
 func TestDeferrals(t *testing.T) {
 	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
 	q := plug(t, n, 0x22, qp.RC, newScript())

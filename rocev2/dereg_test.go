@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// A region is deregistered after some WRITEs from it have left without a request for acknowledgement, and there is no
-// timeout. All of them complete.
+// TestRegionGoneBeforeTheAck: a region is deregistered after WRITEs from it have left without an acknowledgement
+// request. There is no timeout. All WRITEs complete.
 func TestRegionGoneBeforeTheAck(t *testing.T) {
 	p := nictest.New(t, nictest.Options{Seed: 1, Rate: 1e9, Busy: true})
 	a, _ := p.RC(func(o *nictest.QPOptions) { o.Timeout = 0 })

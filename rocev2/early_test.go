@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// Send requests posted before RTS are rejected (IBTA vol.1 10.3.1). They do not run later, with or without a doorbell,
-// and occupy no places.
+// TestPostedTooEarly: send requests posted before RTS are rejected (IBTA vol.1 10.3.1). They do not run later, with
+// or without a doorbell, and occupy no places.
 func TestPostedTooEarly(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC} {
 		for _, bell := range []bool{true, false} {

@@ -11,15 +11,14 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// bottleneck is the queue in front of a link of a given rate, with RED marking
-// (Floyd and Jacobson 1993; DCTCP is its case kMin = kMax, Zhu et al. 2015
-// section 3.1 has the general one).
+// bottleneck is the queue of a link of a given rate, with RED marking (Floyd and Jacobson 1993). DCTCP is the case
+// kMin = kMax; Zhu et al. 2015, section 3.1, has the general case.
 type bottleneck struct {
 	rate       float64 // bit/s
 	kMin, kMax float64 // bytes
 	pMax       float64
 	free       mono.Time
-	peak       float64 // bytes, since it was last set to zero
+	peak       float64 // bytes, since the last reset to zero
 	pair       *nictest.Pair
 }
 
@@ -72,8 +71,8 @@ func (f *flow) pump(n int) {
 	}
 }
 
-// Two flows share a bottleneck of 10 Gb/s, of which one starts when the other has
-// all of it: their shares become equal, the link stays busy, and the queue short.
+// TestFlowsShareABottleneck: two flows share a bottleneck of 10 Gb/s. The second starts while the first uses all of
+// it. Their shares become equal, the link stays busy, and the queue stays short.
 func TestFlowsShareABottleneck(t *testing.T) {
 	const rate = 10e9
 	for _, c := range []struct {
@@ -83,14 +82,14 @@ func TestFlowsShareABottleneck(t *testing.T) {
 		pMax       float64
 		alone      time.Duration // of the first flow
 		settle     time.Duration // until shares are measured
-		queue      float64       // bytes that it may reach
+		queue      float64       // bytes, the maximum
 	}{
-		// P_max is ten times that of the paper, which is for a link four times as fast.
+		// P_max is ten times the paper's, which is for a link four times as fast.
 		{"dcqcn", ccalgo.Params{"line_rate_bps": rate}, 5e3, 200e3, 0.1, 5 * time.Millisecond, 40 * time.Millisecond, 200e3},
 		{"dctcp", nil, 30e3, 30e3, 1, 2 * time.Millisecond, 5 * time.Millisecond, 80e3},
 		{"mp-rdma", ccalgo.Params{"line_rate_bps": rate, "base_rtt_us": 40}, 10e3, 100e3, 0.8, 2 * time.Millisecond, 5 * time.Millisecond, 150e3},
-		// By delay: the switch marks nothing. TIMELY is not here, because it has no one
-		// share to which flows converge (Zhu et al., CoNEXT 2016).
+		// By delay: the switch marks nothing. TIMELY is missing, because its flows do not converge to one share (Zhu
+		// et al., CoNEXT 2016).
 		{"swift", ccalgo.Params{"base_target_us": 60}, 1e9, 1e9, 0, 2 * time.Millisecond, 10 * time.Millisecond, 150e3},
 	} {
 		t.Run(c.algorithm, func(t *testing.T) {
@@ -118,7 +117,7 @@ func TestFlowsShareABottleneck(t *testing.T) {
 	}
 }
 
-// bestGoodput is the goodput of WRITEs at path MTU 1024 over a saturated link.
+// bestGoodput returns the goodput of WRITEs at path MTU 1024 over a saturated link.
 func bestGoodput(rate float64) float64 {
 	const headers = 14 + 20 + 8 + bth.BTHLen + bth.ICRCLen
 	return rate * 1024 / (1024 + headers)

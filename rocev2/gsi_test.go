@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/rocev2/stack"
 )
 
-// inbox keeps the management datagrams that a NIC receives.
+// inbox stores the management datagrams that a NIC receives.
 type inbox struct {
 	from []MADRoute
 	got  [][]byte
@@ -35,7 +35,7 @@ func gsiNIC(t *testing.T, mac MAC, addrs ...string) (*NIC, *inbox) {
 	return n, g
 }
 
-// exchange carries frames between the NICs until nothing is sent.
+// exchange carries frames between the NICs until neither sends.
 func exchange(now mono.Time, a, b *NIC) {
 	for moved := true; moved; {
 		moved = false
@@ -149,7 +149,7 @@ func TestMADDrops(t *testing.T) {
 		if err := b.SendMAD(0, MADRoute{SGID: gid("198.18.0.2"), DGID: gid("198.18.0.1")}, make([]byte, mad.Len)); err != nil {
 			t.Fatal(err)
 		}
-		exchange(0, b, a) // b's address is known to a now, and the other way round
+		exchange(0, b, a) // a knows b's address now, and b knows a's
 		p := bth.Packet{Opcode: madOpcode, PKey: bth.DefaultPKey, DestQP: 1,
 			DETH: bth.DETH{QKey: mad.QKey, SrcQP: 1}, Payload: make([]byte, mad.Len)}
 		c.do(&p)

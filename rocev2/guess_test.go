@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// A peer over UC may write with wrong keys now and then, but not try them out: it is
-// counted, and the queue pair breaks, with one event.
+// TestGuessingKeys: a UC peer may write with wrong keys occasionally, but cannot search for keys. The NIC counts
+// wrong keys, and breaks the queue pair with one event.
 func TestGuessingKeys(t *testing.T) {
 	p := nictest.New(t, nictest.Options{Seed: 1})
 	guess := func(pause time.Duration, times int) (broken bool) {

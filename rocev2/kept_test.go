@@ -11,7 +11,7 @@ import (
 // tardy answers the first transmission of every third packet with Later.
 type tardy struct {
 	script
-	waits bool // all are answered so
+	waits bool // answer all packets with Later
 	seen  map[bth.PSN]bool
 }
 
@@ -38,8 +38,8 @@ func tardyPair(t *testing.T, packets int) (*NIC, *QueuePair, *tardy, [][]byte) {
 	return b, qb, s, split(transmit(a, 0))
 }
 
-// Packets for memory that is not there yet are kept as they were, in their order, and given
-// again, each until it is taken.
+// TestPacketsWaitForMemory: the NIC keeps packets for memory that is not yet available, unchanged and in order. It
+// delivers each again until the queue pair accepts it.
 func TestPacketsWaitForMemory(t *testing.T) {
 	const packets = 40
 	n, q, s, frames := tardyPair(t, packets)
@@ -64,7 +64,7 @@ func TestPacketsWaitForMemory(t *testing.T) {
 	}
 }
 
-// What waits is bounded, and goes with its queue pair.
+// TestWaitingPacketsAreBounded: the number of waiting packets is bounded, and they are freed with their queue pair.
 func TestWaitingPacketsAreBounded(t *testing.T) {
 	n, q, s, frames := tardyPair(t, 2*maxKeptQP)
 	s.waits = true

@@ -2,13 +2,13 @@ package rocev2
 
 import "testing"
 
-// A LID is the lower half of an IPv4 address.
+// TestLID: a LID is the lower half of an IPv4 address.
 func TestLID(t *testing.T) {
 	for _, c := range []struct {
 		addrs []string
 		lid   uint16
 		dlid  uint16
-		to    string // empty: nowhere
+		to    string // empty: no destination
 	}{
 		{[]string{"fd00::1/64", "198.18.3.1/24", "10.0.0.1/8"}, 0x301, 0x302, "198.18.3.2"},
 		{[]string{"198.18.3.1/16"}, 0x301, 0xff07, "198.18.255.7"},

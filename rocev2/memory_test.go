@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/qp"
 )
 
-// TestMemoryPerQP measures the memory of a connected, idle RC queue pair in the daemon: state of NIC and transport,
-// without the rings, which clients share.
+// TestMemoryPerQP measures the memory of a connected, idle RC queue pair in the daemon. It includes the state of NIC
+// and transport, and excludes the rings, which clients share.
 func TestMemoryPerQP(t *testing.T) {
 	const count, most = 10000, 2048
 	n, err := New(Config{MAC: MAC{2}, MTU: 4300, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}})

@@ -90,7 +90,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// bigMemory has a length, but nothing behind it.
+// bigMemory has a length, but no storage.
 type bigMemory struct{ off uint64 }
 
 func (m *bigMemory) View(off uint64, n int) ([]byte, bool) { m.off = off; return make([]byte, n), true }

@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/rocev2/stack"
 )
 
-// members makes a NIC with UD queue pairs that play scripts, and an address handle to a group.
+// members returns a NIC with UD queue pairs that run scripts, and an address handle of a group.
 func members(t *testing.T, mac MAC, addr string, group GID, num bth.QPN, scripts ...*script) (*NIC, []*QueuePair) {
 	t.Helper()
 	n := newNIC(t, testConfig(mac, addr))
@@ -27,14 +27,14 @@ func members(t *testing.T, mac MAC, addr string, group GID, num bth.QPN, scripts
 	return n, qps
 }
 
-// datagram returns a packet to a group, for the record of scripts.
+// datagram returns a packet to a group, as scripts record it.
 func datagram(text string) bth.Packet {
 	return bth.Packet{Opcode: bth.TransportUD | bth.OpSendOnly, PKey: bth.DefaultPKey, DestQP: multicastQPN, DETH: bth.DETH{QKey: 7, SrcQP: 5},
 		Payload: []byte(text)}
 }
 
-// What is sent to a group reaches every other queue pair of the group, on other NICs and
-// on the sender's own, once, at the group's Ethernet address.
+// TestMulticast: a datagram to a group reaches every other queue pair of the group once, at the group's Ethernet
+// address. The members are on other NICs and on the sender's own.
 func TestMulticast(t *testing.T) {
 	for _, c := range []struct{ a, b, group, mac string }{
 		{"10.0.0.1/24", "10.0.0.2/24", "239.200.1.2", "01005e480102"},
@@ -73,7 +73,8 @@ func TestMulticast(t *testing.T) {
 	}
 }
 
-// The NIC leaves a group with its last user. Only multicast addresses and UD queue pairs are valid.
+// TestGroups: the NIC leaves a group with the group's last user. Only multicast addresses and UD queue pairs are
+// valid.
 func TestGroups(t *testing.T) {
 	g := gid("239.0.0.1")
 	n, qps := members(t, macA, "10.0.0.1/24", g, 0x11, newScript(), newScript())
@@ -115,7 +116,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// reports returns type and group of the IGMP and MLD messages that a NIC sends at now.
+// reports returns the type and group of the IGMP and MLD messages that a NIC sends at now.
 func reports(n *NIC, now mono.Time) (out []string) {
 	n.Advance(now)
 	for _, w := range transmit(n, now) {
@@ -132,7 +133,7 @@ func reports(n *NIC, now mono.Time) (out []string) {
 	return out
 }
 
-// The NIC reports a membership twice at its start, on a query and at its end.
+// TestMembershipReports: the NIC reports a membership twice at its start, on a query, and at its end.
 func TestMembershipReports(t *testing.T) {
 	for _, c := range []struct {
 		group, report, leave string
@@ -169,7 +170,7 @@ func TestMembershipReports(t *testing.T) {
 	}
 }
 
-// A NIC on sockets has the kernel join its groups and report them.
+// TestGroupsOfTheKernel: a NIC on sockets makes the kernel join its groups and report them.
 func TestGroupsOfTheKernel(t *testing.T) {
 	var calls []string
 	refused := errors.New("refused")

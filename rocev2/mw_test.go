@@ -10,8 +10,7 @@ import (
 
 const mwBase = 0x100000
 
-// newWindow returns a window and the parameters of a bind that succeeds: the
-// second page of a region, with all rights.
+// newWindow returns a window and the parameters of a valid bind: the second page of a region, with all rights.
 func (o *objs) newWindow(typ MWType) (*MW, qp.BindWR) {
 	o.t.Helper()
 	mr := o.reg(mwBase, 1<<16, allAccess)
@@ -141,8 +140,8 @@ func TestZeroBasedWindow(t *testing.T) {
 	}
 }
 
-// TestWindowBelongsToItsQueuePair: a type 2 window opens memory to the queue pair
-// that it is bound through only, one of type 1 to the protection domain.
+// TestWindowBelongsToItsQueuePair: a type 2 window opens memory only to the queue pair that bound it, a type 1 window
+// to the protection domain.
 func TestWindowBelongsToItsQueuePair(t *testing.T) {
 	for _, typ := range []MWType{MWType1, MWType2} {
 		o := newObjs(t, Limits{})
@@ -197,7 +196,7 @@ func TestDestroyQPClosesWindows(t *testing.T) {
 	}
 }
 
-// BenchmarkDestroyQP destroys queue pairs beside windows of others, which cost it nothing.
+// BenchmarkDestroyQP destroys queue pairs while other queue pairs have windows. These windows must not slow it down.
 func BenchmarkDestroyQP(b *testing.B) {
 	for _, windows := range []int{0, 60_000} {
 		b.Run(fmt.Sprintf("windows=%d", windows), func(b *testing.B) {

@@ -68,7 +68,7 @@ func TestResolutionFails(t *testing.T) {
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 1, "fd00::2", nil)
 	n.sch.activate(q)
-	// The first requests follow each other fast, for a link that has just come up.
+	// The first requests follow each other quickly, for a link that has just come up.
 	var asked []time.Duration
 	now := mono.Time(0)
 	for range 20 {
@@ -106,8 +106,8 @@ func TestResolutionFails(t *testing.T) {
 	}
 }
 
-// A neighbour in use is probed directly when it has been quiet for long;
-// acknowledgements prove that it is there as well.
+// TestProbing: the NIC probes a neighbour in use directly after a long silence. Acknowledgements also confirm that it
+// is reachable.
 func TestProbing(t *testing.T) {
 	n := nicA(t)
 	s := newScript(sends(0x22, 0, 10)...)
@@ -145,7 +145,7 @@ func TestProbing(t *testing.T) {
 	}
 }
 
-// Frames teach us only about neighbours that a path leads to.
+// TestLearningIsBounded: the NIC learns from frames only about neighbours on a path.
 func TestLearningIsBounded(t *testing.T) {
 	n := nicA(t)
 	q := plug(t, n, 0x11, qp.RC, newScript())
@@ -197,7 +197,7 @@ func TestAdverts(t *testing.T) {
 	}
 }
 
-// Datagrams wait for the neighbour, at most 16; a destroyed handle is no trouble.
+// TestHeldDatagrams: at most 16 datagrams wait for the neighbour. Destroying a handle with waiting datagrams is safe.
 func TestHeldDatagrams(t *testing.T) {
 	n := nicA(t)
 	p, err := n.net.NewPath(0, AddressVector{SGIDIndex: 0, DGID: gid("10.0.0.2")})
@@ -248,7 +248,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// Releasing the path of a queue pair that waits for an address wakes all that do.
+// TestReleaseWakes: releasing the path of a queue pair that waits for an address wakes all queue pairs that wait for
+// it.
 func TestReleaseWakes(t *testing.T) {
 	n := nicA(t)
 	a, b := plug(t, n, 0x11, qp.RC, newScript(sends(1, 0, 1)...)), plug(t, n, 0x12, qp.RC, newScript(sends(1, 0, 1)...))

@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// benchPair is a sender and a receiver and the frames between them.
+// benchPair returns a sender and a receiver, with the frames between them.
 func benchPair(b *testing.B, size int, o Offload) (a *NIC, q *QueuePair, n *NIC) {
 	cfg := testConfig(macA, "10.0.0.1/24")
 	cfg.Offload = o

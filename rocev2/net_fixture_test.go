@@ -16,7 +16,7 @@ import (
 type script struct {
 	out      []bth.Packet
 	ah       []uint32
-	endless  bool // begin again at the end of out
+	endless  bool // restart at the end of out
 	sent     int
 	bytes    int
 	got      []bth.Packet
@@ -124,7 +124,7 @@ type wire struct {
 	segSize int
 }
 
-// transmit polls everything that n sends.
+// transmit polls all frames that n sends.
 func transmit(n *NIC, now mono.Time) (out []wire) {
 	for f := n.PollTransmit(now); f != nil; f = n.PollTransmit(now) {
 		w := wire{f.AppendTo(nil), f.SegSize}
@@ -167,7 +167,7 @@ func counter(t testing.TB, n *NIC, name string) uint64 {
 	return 0
 }
 
-// payload returns n bytes that differ with the place and seed.
+// payload returns n bytes that depend on position and seed.
 func payload(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -22,8 +22,8 @@ const (
 	hexGroupA = "ff0200000000000000000001ff000001"
 )
 
-// controlExchanges are exchanges of ARP and neighbour discovery: a frame, the answer,
-// and the reason of a drop. The checksums were computed by another program.
+// controlExchanges are exchanges of ARP and neighbour discovery: a frame, the answer, and the drop reason. Another
+// program computed the checksums.
 var controlExchanges = []struct {
 	name, in, out string
 	drop          string
@@ -122,14 +122,14 @@ func TestEcho(t *testing.T) {
 				t.Errorf("type %d", h.Payload[0])
 			}
 			peer.Receive(0, out[0].b, 0)
-			if counter(t, peer, "rx_dropped_icmp") != 1 { // nobody waits for the answer
+			if counter(t, peer, "rx_dropped_icmp") != 1 { // no request is pending for the answer
 				t.Errorf("peer: %v", peer.CounterSnapshot())
 			}
 		}
 	}
 }
 
-// A flood fills the control ring and no more.
+// TestControlRingIsBounded: a flood fills only the control ring.
 func TestControlRingIsBounded(t *testing.T) {
 	n := nicA(t)
 	for range 3 * controlSlots {

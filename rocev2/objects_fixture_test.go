@@ -40,7 +40,7 @@ func (r *ringStub) Push(c *qp.CQE) bool {
 
 func (r *ringStub) Len() int { return len(r.got) }
 
-// queueStub is a send or receive queue that has n empty work requests.
+// queueStub is a send or receive queue of n empty work requests.
 type queueStub struct{ n, resets int }
 
 func (s *queueStub) take() bool {

@@ -33,7 +33,7 @@ func TestNewProfile(t *testing.T) {
 	}
 }
 
-// TestBusy takes a set of objects down in every wrong order.
+// TestBusy destroys a set of objects in every wrong order.
 func TestBusy(t *testing.T) {
 	o := newObjs(t, Limits{})
 	srq, err := o.CreateSRQ(SRQAttr{PD: o.pd, RQ: &rqStub{}, MaxWR: 1})
@@ -179,7 +179,7 @@ func TestPathMTUWithinLink(t *testing.T) {
 		t.Error(err)
 	}
 	refused(t, "2048 on a link of 1500", n.checkModify("x", q, &qp.Attr{PathMTU: 4}, qp.AttrPathMTU, nil), ErrInvalid)
-	for _, bytes := range []qp.MTU{64, 200, 255} { // simulations have such
+	for _, bytes := range []qp.MTU{64, 200, 255} { // simulations use such MTUs
 		refused(t, "a number of bytes", n.checkModify("x", q, &qp.Attr{PathMTU: bytes}, qp.AttrPathMTU, nil), ErrInvalid)
 	}
 }
@@ -234,7 +234,7 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestHostDoesNotAllocate covers the calls of every packet.
+// TestHostDoesNotAllocate covers the per-packet calls.
 func TestHostDoesNotAllocate(t *testing.T) {
 	o := newObjs(t, Limits{})
 	mr := o.reg(0x1000, 4096, allAccess)

@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// seeded is a path selection that notes its seeds.
+// seeded is a path selection that records its seeds.
 type seeded struct {
 	path.Single
 	seeds *[]uint64
@@ -17,8 +17,8 @@ type seeded struct {
 
 func (s *seeded) Reset(start path.Start) { *s.seeds = append(*s.seeds, start.Seed) }
 
-// TestPathSeeds: each queue pair has random paths of its own, also beside one of another NIC that
-// has its number and PSN, and the same ones in each run.
+// TestPathSeeds: each queue pair has its own random paths, even if a queue pair of another NIC has the same number
+// and PSN. They are the same in each run.
 func TestPathSeeds(t *testing.T) {
 	run := func(seed uint64) (seeds []uint64) {
 		p := nictest.New(t, nictest.Options{Seed: seed, Config: func(c *rocev2.Config) {

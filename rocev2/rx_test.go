@@ -55,8 +55,8 @@ func (g *gsi) Advance(mono.Time)                      {}
 func (g *gsi) NextTimeout() mono.Time                 { return mono.Never }
 func (g *gsi) AppendCounters(s []Counter) []Counter   { return s }
 
-// Every RoCE frame of the captures reaches the queue pair that it names. Sending the same packet reproduces the frame
-// byte by byte.
+// TestCapturesAreAccepted: every RoCE frame of the captures reaches the queue pair that it names. Sending the same
+// packet reproduces the frame byte by byte.
 func TestCapturesAreAccepted(t *testing.T) {
 	count, ce := 0, 0
 	eachCaptured(t, func(file string, frame []byte) {
@@ -105,7 +105,7 @@ func serviceOf(o bth.Opcode) qp.Type {
 	return qp.RC
 }
 
-// The frames of an rxe connection, sent by us from the decoded packets.
+// TestCapturesAreReproduced sends the frames of an rxe connection from the decoded packets.
 func TestCapturesAreReproduced(t *testing.T) {
 	count := 0
 	eachCaptured(t, func(file string, frame []byte) {
@@ -157,7 +157,7 @@ func (c *comments) Frame(_ mono.Time, d Direction, _ []byte, s string) {
 	}
 }
 
-// receiveDrops are things done to a good frame.
+// receiveDrops are manipulations of a good frame.
 var receiveDrops = []struct {
 	name string
 	do   func(b []byte) []byte
@@ -219,7 +219,7 @@ func TestReceiveDrops(t *testing.T) {
 	}
 }
 
-// Every reason has a comment and a name, the names differ.
+// TestReasonsAreNamed: every reason has a comment and a unique name.
 func TestReasonsAreNamed(t *testing.T) {
 	seen := map[string]bool{}
 	for r := rxShort; r < rxCore+rxReason(qp.DropProfile)+1; r++ {
@@ -240,7 +240,7 @@ func TestReasonsAreNamed(t *testing.T) {
 	}
 }
 
-// Each datagram of a super-frame is judged and shown by itself.
+// TestSuperFrameWithOneBadSegment: the NIC checks and traces each datagram of a super-frame separately.
 func TestSuperFrameWithOneBadSegment(t *testing.T) {
 	cfg := testConfig(macA, "10.0.0.1/24")
 	cfg.Offload = superOffload()

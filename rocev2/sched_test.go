@@ -12,8 +12,8 @@ import (
 	"roced.io/roced/qp"
 )
 
-// Queue pairs with work without end get equal shares of bytes, whatever the size
-// of their packets and with or without super-frames.
+// TestFairness: queue pairs with endless work get equal shares of bytes, for any packet size, with or without
+// super-frames.
 func TestFairness(t *testing.T) {
 	for _, o := range []Offload{{}, superOffload()} {
 		cfg := testConfig(macA, "10.0.0.1/24")
@@ -41,9 +41,8 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// One client's 512 queue pairs leave another's one half of the link, a user's many
-// clients leave another user half of it, weights change that, and a higher class goes
-// first.
+// TestShares: one client's 512 queue pairs leave half of the link to another client. One user's many clients leave
+// half to another user. Weights change the shares, and a higher class goes first.
 func TestShares(t *testing.T) {
 	many := func(x Share, clients int) (out []Share) {
 		for i := range 512 {
@@ -97,7 +96,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Priorities apply within a client: among its queue pairs the highest goes first, and another client has its half.
+// TestPriorityIsTheClients: priorities apply within a client. The highest goes first among its queue pairs, and
+// another client keeps its half.
 func TestPriorityIsTheClients(t *testing.T) {
 	cfg := testConfig(macA, "10.0.0.1/24")
 	cfg.Offload = superOffload()
@@ -128,7 +128,7 @@ func TestPriorityIsTheClients(t *testing.T) {
 	}
 }
 
-// A smaller quantum is another's shorter wait, where frames are single packets.
+// TestQuantum: a smaller quantum shortens the wait of other queue pairs, if frames are single packets.
 func TestQuantum(t *testing.T) {
 	for _, quantum := range []int{4200, 0} {
 		cfg := testConfig(macA, "10.0.0.1/24")
@@ -151,7 +151,7 @@ func TestQuantum(t *testing.T) {
 	}
 }
 
-// A queue pair with one packet waits for one turn of each other at most.
+// TestLatencyBehindBulk: a queue pair with one packet waits for at most one turn of each other queue pair.
 func TestLatencyBehindBulk(t *testing.T) {
 	cfg := testConfig(macA, "10.0.0.1/24")
 	cfg.Offload = superOffload()
@@ -187,8 +187,8 @@ func TestControlFramesGoFirst(t *testing.T) {
 	}
 }
 
-// Random changes of deadlines: every timer fires when it is due, not before, and
-// the next timeout is that of the earliest.
+// TestDeadlines changes deadlines at random. Every timer fires when it is due, not before, and the next timeout is
+// the earliest one.
 func TestDeadlines(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -251,8 +251,8 @@ func fireDue(t *testing.T, n *NIC, scripts []*script, now mono.Time) {
 	}
 }
 
-// A queue pair whose timer stays due, for instance a paced one, fires once per Advance. It does not keep the NIC awake
-// while it waits for an address.
+// TestTimerThatStaysDue: a queue pair whose timer stays due, for example a paced one, fires once per Advance. It does
+// not keep the NIC awake while it waits for an address.
 func TestTimerThatStaysDue(t *testing.T) {
 	n := nicA(t)
 	s := &stuck{}

@@ -25,7 +25,7 @@ func TestSharedModel(t *testing.T) {
 	})
 }
 
-// sharedModel is a NIC with a queue pair for each of a few destinations, and the latest answers for these.
+// sharedModel is a NIC with a queue pair for each of a few destinations, and their latest answers.
 type sharedModel struct {
 	n       *NIC
 	now     mono.Time
@@ -33,7 +33,7 @@ type sharedModel struct {
 	up      bool
 	scripts []*script
 	qps     []*QueuePair
-	way     map[GID]MAC // last answers
+	way     map[GID]MAC // latest answers
 }
 
 // modelStations is small, so that answers for each destination change often.
@@ -56,7 +56,7 @@ func newSharedModel(t *testing.T) *sharedModel {
 	return m
 }
 
-// send has a connection send a packet.
+// send makes a connection send a packet.
 func (m *sharedModel) send(t *rapid.T) {
 	i := modelStation(t)
 	s := m.scripts[i]
@@ -64,7 +64,7 @@ func (m *sharedModel) send(t *rapid.T) {
 	m.n.sch.activate(m.qps[i])
 }
 
-// datagram sends one that waits for its neighbour in the NIC.
+// datagram sends a datagram that waits for its neighbour in the NIC.
 func (m *sharedModel) datagram(t *rapid.T) {
 	nb := m.n.net.Neighbour(stack.Station{Addr: modelDst(modelStation(t))})
 	if nb.State == stack.Incomplete {

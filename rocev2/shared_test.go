@@ -22,8 +22,7 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	return out
 }
 
-// sharedConfig is a NIC on an interface with two addresses, their prefixes and a
-// default route.
+// sharedConfig configures a NIC on an interface with two addresses, their prefixes and a default route.
 func sharedConfig() Config {
 	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 	cfg.Shared, cfg.Routes = true, prefixes("10.0.0.0/24", "fd00::/64", "0.0.0.0/0", "::/0")
@@ -38,7 +37,8 @@ func questions(n *NIC) (out []string) {
 	return out
 }
 
-// A shared NIC leaves ARP, neighbour discovery and echo to the kernel: it sends no announcement, request or answer.
+// TestSharedIsSilent: a shared NIC leaves ARP, neighbour discovery and echo to the kernel. It sends no announcement,
+// request or answer.
 func TestSharedIsSilent(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	q := plug(t, n, 0x11, qp.RC, newScript(sends(7, 1, 10)...))
@@ -62,12 +62,13 @@ func TestSharedIsSilent(t *testing.T) {
 	}
 }
 
-// A packet waits for the answer to its query, which the NIC repeats. It goes to the station of the answer.
+// TestSharedResolution: a packet waits for the answer to its query, which the NIC repeats. It goes to the station of
+// the answer.
 func TestSharedResolution(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	s := newScript(sends(7, 1, 10)...)
 	q := plug(t, n, 0x11, qp.RC, s)
-	connect(t, n, q, 0, "192.0.2.9", nil) // behind a gateway: the kernel's affair
+	connect(t, n, q, 0, "192.0.2.9", nil) // behind a gateway, which the kernel resolves
 	n.sch.activate(q)
 	const want = "192.0.2.9 from 10.0.0.1"
 	if got := questions(n); len(got) != 1 || got[0] != want {
@@ -80,7 +81,7 @@ func TestSharedResolution(t *testing.T) {
 	if out := transmit(n, 1); len(out) != 0 {
 		t.Fatalf("sends %d frames to nobody", len(out))
 	}
-	n.Resolved(2, gid("192.0.2.8"), macB) // of no interest
+	n.Resolved(2, gid("192.0.2.8"), macB) // irrelevant
 	n.Resolved(2, gid("192.0.2.9"), MAC{1})
 	if out := transmit(n, 2); len(out) != 0 {
 		t.Fatal("takes the address of a group for a station")
@@ -102,7 +103,8 @@ func TestSharedResolution(t *testing.T) {
 	}
 }
 
-// What waits for an answer is discarded when there is none; a later answer helps.
+// TestSharedUnreachable: packets that wait for an answer are discarded when there is none. A later answer is
+// effective.
 func TestSharedUnreachable(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	s := newScript(sends(7, 1, 10, 20)...)
@@ -110,7 +112,7 @@ func TestSharedUnreachable(t *testing.T) {
 	connect(t, n, q, 0, "10.0.0.2", nil)
 	n.sch.activate(q)
 	n.Unreachable(1, gid("10.0.0.2"))
-	n.Unreachable(1, gid("10.0.0.3")) // of no interest
+	n.Unreachable(1, gid("10.0.0.3")) // irrelevant
 	if out := transmit(n, 1); len(out) != 0 || counter(t, n, "tx_dropped_unreachable") == 0 {
 		t.Fatalf("sends %d frames, %d dropped", len(out), counter(t, n, "tx_dropped_unreachable"))
 	}
@@ -130,7 +132,8 @@ func TestSharedUnreachable(t *testing.T) {
 	}
 }
 
-// Without PollQuery the queries stay bounded, and every destination has one.
+// TestSharedQuestionsAreBounded: without PollQuery the number of queries stays bounded, and every destination has
+// one.
 func TestSharedQuestionsAreBounded(t *testing.T) {
 	const stations = 200
 	n := newNIC(t, sharedConfig())
@@ -152,7 +155,7 @@ func TestSharedQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// The interface gets another MAC: paths that exist send from it.
+// TestSharedMACChanges: the interface gets another MAC, and existing paths send from it.
 func TestSharedMACChanges(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	s := newScript(sends(7, 1, 10)...)
@@ -176,7 +179,7 @@ func TestSharedMACChanges(t *testing.T) {
 	}
 }
 
-// The source of a path over a default route is an address that is not link-local.
+// TestSharedSource: the source of a path over a default route is not a link-local address.
 func TestSharedSource(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	i := Interface{MAC: macA, Addrs: prefixes("fe80::1/64", "10.0.0.1/24", "fd00::1/64"),
@@ -204,8 +207,8 @@ func TestSharedSource(t *testing.T) {
 	}
 }
 
-// TestGIDPlaces checks against a model that addresses keep their indices while they are present and after they have
-// returned, as long as there are places.
+// TestGIDPlaces checks against a model that addresses keep their indices while present, and get them again when they
+// return, while places remain.
 func TestGIDPlaces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ev := &portEvents{}
@@ -253,7 +256,8 @@ func TestGIDPlaces(t *testing.T) {
 	})
 }
 
-// With more addresses over time than places, the table reuses places and never exceeds the range of an index.
+// TestGIDPlacesAreUsedAgain: with more addresses over time than places, the table reuses places and never exceeds the
+// range of an index.
 func TestGIDPlacesAreUsedAgain(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	for i := range 3 * maxAddrs {
@@ -267,7 +271,7 @@ func TestGIDPlacesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A datagram that waits takes the MAC that the interface has when it leaves.
+// TestSharedHeldFrames: a waiting datagram leaves from the MAC that the interface has at that time.
 func TestSharedHeldFrames(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	p, err := n.net.NewPath(0, AddressVector{DGID: gid("10.0.0.2")})

@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/rocev2/stack"
 )
 
-// onSockets returns a NIC on sockets at 10.0.0.2 with a queue pair 0x22 that is connected to 10.0.0.1.
+// onSockets returns a NIC on sockets at 10.0.0.2, with a queue pair 0x22 connected to 10.0.0.1.
 func onSockets(t testing.TB, change func(*Config)) (*NIC, *QueuePair, *script) {
 	t.Helper()
 	cfg := testConfig(macB, "10.0.0.2/24", "fd00::2/64")
@@ -102,7 +102,7 @@ func TestSocketsFindDF(t *testing.T) {
 	}
 }
 
-// TestSocketsFindErrors changes packets on the way: of 2^15 one is taken for one with another ID.
+// TestSocketsFindErrors changes packets in transit: one of 2^15 is mistaken for a packet with another ID.
 func TestSocketsFindErrors(t *testing.T) {
 	n, _, s := onSockets(t, nil)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -123,12 +123,11 @@ func TestSocketsFindErrors(t *testing.T) {
 	}
 }
 
-// TestSocketsHoldPeersToTheirIDs: a peer of our kind is checked by 25 bits of the ICRC, until it is
-// another one.
+// TestSocketsHoldPeersToTheirIDs: 25 bits of the ICRC check a peer of the same kind, until another peer replaces it.
 func TestSocketsHoldPeersToTheirIDs(t *testing.T) {
 	n, q, s := onSockets(t, nil)
 	for i := range 2 * stack.HeldPeer {
-		id := uint16(i % 2 * i) // GRO has joined some with others
+		id := uint16(i % 2 * i) // GRO has merged some
 		n.Receive(0, blind(stranger(t, id, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
 	}
 	if len(s.got) != 2*stack.HeldPeer || q.path.Next.Alike() != stack.HeldPeer {
@@ -142,8 +141,8 @@ func TestSocketsHoldPeersToTheirIDs(t *testing.T) {
 	}
 }
 
-// TestSocketsKnowTheirKind: super-frames to a peer are marked until it has shown that it is a NIC on sockets, and
-// again when it is not.
+// TestSocketsKnowTheirKind: super-frames to a peer are marked until the peer has shown that it is a NIC on sockets.
+// They are marked again when it is not.
 func TestSocketsKnowTheirKind(t *testing.T) {
 	n, q, s := onSockets(t, func(cfg *Config) { cfg.Offload = superOffload() })
 	psn := uint32(0)
@@ -166,7 +165,7 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 		if !apart() {
 			t.Fatalf("not marked after %d packets", i)
 		}
-		receive(uint16(i)) // one that counts
+		receive(uint16(i)) // from a peer that counts IDs
 	}
 	for range stack.LikePeer - 1 {
 		receive(0)
@@ -184,7 +183,7 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 func TestSocketsRecogniseTranslation(t *testing.T) {
 	sender, own, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.9.8.7")
 	for _, c := range []struct {
-		at  int // offset of the address that is changed on the way
+		at  int // offset of the address changed in transit
 		now netip.Addr
 		ok  func(Translation) bool
 	}{
@@ -195,7 +194,7 @@ func TestSocketsRecogniseTranslation(t *testing.T) {
 		n, _, s := onSockets(t, func(cfg *Config) {
 			cfg.Translated = func(tr Translation) { told = append(told, tr) }
 		})
-		for i := range 20 { // errors, each another one
+		for i := range 20 { // different errors
 			b := blind(stranger(t, 0, Offload{}, sends(0x22, 0, 100)...)[0].b)
 			b[60+i] ^= byte(1 + i)
 			n.Receive(0, b, 0)
@@ -248,7 +247,7 @@ func TestSocketsSend(t *testing.T) {
 	}
 }
 
-// TestSocketsOnLoopback: the addresses of the loopback interface are as good as others.
+// TestSocketsOnLoopback: addresses of the loopback interface work like others.
 func TestSocketsOnLoopback(t *testing.T) {
 	cfg := testConfig(macA, "127.0.0.1/8", "::1/128")
 	if _, err := New(cfg); !errors.Is(err, stack.ErrAddress) {

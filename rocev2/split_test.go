@@ -50,8 +50,7 @@ func (o *whole) Frame(_ mono.Time, d Direction, f []byte, _ string) {
 	Segment(nil, f, 32, 0)
 }
 
-// No frame, however broken, makes the NIC panic, answer with something that is not
-// a frame, or keep more than it should.
+// FuzzReceive: no frame makes the NIC panic, answer with an invalid frame, or exceed its limits.
 func FuzzReceive(f *testing.F) {
 	eachCaptured(f, func(_ string, frame []byte) {
 		if len(frame) < 200 {
@@ -69,7 +68,7 @@ func FuzzReceive(f *testing.F) {
 		connect(t, n, plug(t, n, 0x11, qp.RC, s), 0, "10.0.0.2", nil)
 		plug(t, n, 0x12, qp.UD, newScript())
 		if len(frame) > 12 {
-			copy(frame, macA[:]) // get past the first check
+			copy(frame, macA[:]) // passes the first check
 		}
 		n.Receive(0, frame, segSize)
 		n.Advance(1)

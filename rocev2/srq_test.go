@@ -7,8 +7,8 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// A queue pair may use an SRQ of another protection domain: its receives name regions of
-// that one. What the queue pair sends must still be its own domain's.
+// TestSRQOfAnotherDomain: a queue pair may use an SRQ of another protection domain, and its receives name regions of
+// that domain. Its sends must still use its own domain's.
 func TestSRQOfAnotherDomain(t *testing.T) {
 	p := nictest.New(t, nictest.Options{Seed: 1})
 	own := p.B.PD

@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/rocev2/stack"
 )
 
-// Numbers of the protocols, and bounds of package stack.
+// Protocol numbers and limits of package stack.
 const (
 	arpRequest, arpReply          = 1, 2
 	icmpEchoReply, icmpEcho       = 0, 8
@@ -26,7 +26,7 @@ const (
 // gid4 returns the GID of the four bytes of an IPv4 address.
 func gid4(b []byte) GID { return GID{10: 0xff, 11: 0xff, 12: b[0], 13: b[1], 14: b[2], 15: b[3]} }
 
-// connectAV gives q the path that av describes and the address of its next hop.
+// connectAV gives q the path of av and the address of its next hop.
 func connectAV(t testing.TB, n *NIC, q *QueuePair, av AddressVector, mac MAC) {
 	t.Helper()
 	p, err := n.net.NewPath(0, av)
@@ -40,7 +40,7 @@ func connectAV(t testing.TB, n *NIC, q *QueuePair, av AddressVector, mac MAC) {
 	discardAll(n)
 }
 
-// ipv6Frame returns a frame with a body that has a checksum at offset 2 behind skip bytes.
+// ipv6Frame returns a frame with a body. The body has a checksum at offset 2 after skip bytes.
 func ipv6Frame(dstMAC, srcMAC MAC, hop, next byte, src, dst GID, body []byte, skip int) []byte {
 	b := make([]byte, stack.EthernetLen+stack.IPv6Len+len(body))
 	ip := stack.PutEthernet(b, &dstMAC, &srcMAC, 0, stack.TypeIPv6)

@@ -14,8 +14,8 @@ import (
 
 func superOffload() Offload { return Offload{MaxSegments: 64, MaxBytes: 65536} }
 
-// A segmented super-frame equals, byte by byte, the single frames of the same packets. A receiver of either gets the
-// same packets.
+// TestSuperFramesEqualSingleFrames: a segmented super-frame equals, byte by byte, the single frames of the same
+// packets. A receiver of either gets the same packets.
 func TestSuperFramesEqualSingleFrames(t *testing.T) {
 	mixed := slices.Concat(write(0x22, 0xfffff0, 65536, 4096), sends(0x22, 7, 0, 1, 2, 3, 64, 64, 64, 63, 1023, 1024, 1025, 4096),
 		[]bth.Packet{{Opcode: bth.OpAcknowledge, PKey: bth.DefaultPKey, DestQP: 0x22, AETH: bth.AETH{Syndrome: bth.SyndromeACK, MSN: 9}}},
@@ -121,7 +121,8 @@ func TestSuperFrameLayout(t *testing.T) {
 	}
 }
 
-// The NIC reports to a queue pair that its packets have left only after all taken ones have.
+// TestFlushedWaitsForThePendingPacket: the NIC reports to a queue pair that its packets have left only after all
+// polled packets have.
 func TestFlushedWaitsForThePendingPacket(t *testing.T) {
 	cfg := testConfig(macA, "10.0.0.1/24")
 	cfg.Offload = superOffload()
@@ -163,8 +164,8 @@ func TestTransmitDiscards(t *testing.T) {
 	}
 }
 
-// Two queue pairs on one NIC reach each other, with and without IPv6, in bounded
-// steps even when both send without end.
+// TestLoopback: two queue pairs on one NIC reach each other, with and without IPv6. The steps are bounded even when
+// both send endlessly.
 func TestLoopback(t *testing.T) {
 	for _, c := range []struct {
 		sgid uint8

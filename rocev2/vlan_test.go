@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/rocev2/stack"
 )
 
-// vlanConfig is a NIC with an address outside VLANs and others in 10 and 20.
+// vlanConfig configures a NIC with an address outside VLANs and others in 10 and 20.
 func vlanConfig(mac MAC, host int) Config {
 	cfg := testConfig(mac, fmt.Sprintf("10.0.0.%d/24", host))
 	for _, id := range []uint16{10, 20} {
@@ -25,7 +25,7 @@ func vlanConfig(mac MAC, host int) Config {
 	return cfg
 }
 
-// place is the index of an address in the GID table.
+// place returns the index of an address in the GID table.
 func place(t testing.TB, n *NIC, addr string) uint8 {
 	t.Helper()
 	for _, e := range n.GIDs() {
@@ -66,7 +66,7 @@ func TestVLANTable(t *testing.T) {
 	}
 }
 
-// Questions are answered in their VLAN, if the address is in it.
+// TestVLANExchanges: the NIC answers queries in their VLAN, if the address is in it.
 func TestVLANExchanges(t *testing.T) {
 	const ask, answer = "0001080006040001", "0001080006040002"
 	arp := func(tag, target string) string {
@@ -100,8 +100,8 @@ func TestVLANExchanges(t *testing.T) {
 	}
 }
 
-// Two NICs resolve each other in a VLAN by ARP or neighbour discovery. All frames, single or super-frames, have the
-// tag with its priority. The NICs answer echo requests there.
+// TestVLANTraffic: two NICs resolve each other in a VLAN by ARP or neighbour discovery. All frames, single or
+// super-frames, have the tag with its priority. The NICs answer echo requests there.
 func TestVLANTraffic(t *testing.T) {
 	for _, c := range []struct {
 		us, them       string
@@ -125,9 +125,9 @@ func TestVLANTraffic(t *testing.T) {
 			t.Fatal(err)
 		}
 		connect(t, b, peer, place(t, b, c.them), c.us, nil)
-		discardAll(b) // its own question
+		discardAll(b) // its own query
 		a.sch.activate(q)
-		for range 3 { // question, answer, data
+		for range 3 { // query, answer, data
 			for _, w := range transmit(a, 0) {
 				checkTag(t, w, c.priority, c.vlan)
 				b.Receive(0, w.b, w.segSize)
@@ -187,8 +187,8 @@ func TestVLANEcho(t *testing.T) {
 	}
 }
 
-// A path is in the VLAN of its source, with the gateway that is there; stations of different VLANs are
-// different ones, though they have the same address.
+// TestVLANPaths: a path is in the VLAN of its source, with the gateway of that VLAN. Stations with the same address
+// in different VLANs are different.
 func TestVLANPaths(t *testing.T) {
 	cfg := vlanConfig(macA, 1)
 	cfg.VLANs[1].Addrs = append(cfg.VLANs[1].Addrs, netip.MustParsePrefix("10.10.0.7/24"))
@@ -230,7 +230,7 @@ func TestVLANPaths(t *testing.T) {
 	}
 }
 
-// What is for an address of the NIC does not reach it by another VLAN.
+// TestVLANsAreApart: a packet for an address of the NIC does not reach it through another VLAN.
 func TestVLANsAreApart(t *testing.T) {
 	a, b := newNIC(t, vlanConfig(macA, 1)), newNIC(t, vlanConfig(macB, 2))
 	q, s := plug(t, a, 0x11, qp.RC, newScript(sends(0x22, 0, 64)...)), newScript()
@@ -252,7 +252,7 @@ func TestVLANsAreApart(t *testing.T) {
 	}
 }
 
-// A congestion notification has the priority of its own code point.
+// TestVLANOfCNP: a CNP has the priority of its own code point.
 func TestVLANOfCNP(t *testing.T) {
 	cfg := vlanConfig(macA, 1)
 	cfg.CNPDSCP = 48
@@ -267,7 +267,7 @@ func TestVLANOfCNP(t *testing.T) {
 	}
 }
 
-// Groups are those of all networks that the NIC is in.
+// TestVLANGroups: the NIC joins a group in each of its networks.
 func TestVLANGroups(t *testing.T) {
 	for _, group := range []string{"239.0.0.7", "ff15::7"} {
 		n := newNIC(t, vlanConfig(macA, 1))
@@ -294,7 +294,7 @@ func vlansOf(frames []wire) (out []int) {
 	return out
 }
 
-// When the link comes up, the NIC announces each address in its VLAN.
+// TestVLANAnnouncements: when the link comes up, the NIC announces each address in its VLAN.
 func TestVLANAnnouncements(t *testing.T) {
 	n := newNIC(t, vlanConfig(macA, 1))
 	for _, up := range []bool{false, true} {
@@ -307,7 +307,7 @@ func TestVLANAnnouncements(t *testing.T) {
 	}
 }
 
-// The tag is not part of the packet length that the MTU bounds.
+// TestVLANMTU: the MTU limits the packet length without the tag.
 func TestVLANMTU(t *testing.T) {
 	for more, want := range map[int]int{0: 1, 4: 0} {
 		cfg := vlanConfig(macA, 1)

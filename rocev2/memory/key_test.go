@@ -64,7 +64,7 @@ func TestKeyTableModel(t *testing.T) {
 	})
 }
 
-// TestKeysAreNotGuessable: neighbouring keys have nothing in common, and other seeds give other keys.
+// TestKeysAreNotGuessable: neighbouring keys have nothing in common, and different seeds result in different keys.
 func TestKeysAreNotGuessable(t *testing.T) {
 	const n = 1 << 14
 	seen := make(map[uint32]bool)

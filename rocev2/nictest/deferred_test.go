@@ -105,7 +105,7 @@ func TestDeferred(t *testing.T) {
 	}
 }
 
-// TestDeferredUnreliable: messages of UC and UD arrive complete, and all arrive for which the NIC has room.
+// TestDeferredUnreliable: UC and UD messages arrive complete, and all messages arrive for which the NIC has room.
 func TestDeferredUnreliable(t *testing.T) {
 	for _, typ := range []qp.Type{qp.UC, qp.UD} {
 		t.Run(fmt.Sprint(typ), func(t *testing.T) {
@@ -141,14 +141,14 @@ func TestDeferredUnreliable(t *testing.T) {
 	}
 }
 
-// TestDeferredIsReadAnew: data read for a request are not sent for a later request, even after a retransmission whose
-// original had arrived. The NIC reads much at once.
+// TestDeferredIsReadAnew: data read for a request are never sent for a later request. This holds even after a
+// retransmission whose original had arrived. The NIC reads large pieces at once.
 func TestDeferredIsReadAnew(t *testing.T) {
 	const rounds, size = 30, 1 << 17
 	for name, hook := range map[string]Hook{
 		"all in time": nil,
 		"lossy":       OnlyRoCE(Drop(0.01)),
-		"late": OnlyRoCE(func(f *Flight) Fate { // by about the timeout
+		"late": OnlyRoCE(func(f *Flight) Fate { // delayed by about the timeout
 			if f.random(0.9) {
 				return Fate{}
 			}
@@ -180,8 +180,8 @@ func TestDeferredIsReadAnew(t *testing.T) {
 	}
 }
 
-// TestDeferredStops: memory that is never there stops its queue pair and no other, and goes with
-// it.
+// TestDeferredStops: unavailable memory stops only its own queue pair, and its pending accesses end with the queue
+// pair.
 func TestDeferredStops(t *testing.T) {
 	p := New(t, Options{Seed: 1, Deferred: true})
 	a, b := p.RC()
@@ -242,7 +242,7 @@ func TestDeferredIsGone(t *testing.T) {
 	}
 }
 
-// TestDeferredRegionGoes: the end of a region drops the data gathered for it, of a message that does not complete.
+// TestDeferredRegionGoes: the end of a region drops the data gathered for it, from a message that does not complete.
 func TestDeferredRegionGoes(t *testing.T) {
 	last := func(p *bth.Packet) bool { return p.Opcode.IsWrite() && p.Opcode.IsLast() }
 	p := New(t, Options{Seed: 1, Deferred: true})
@@ -289,8 +289,8 @@ func TestDeferredAfterReset(t *testing.T) {
 	}
 }
 
-// TestDeferredFlush: a broken queue pair returns receives after all writes to them have ended, and later receives
-// behind them.
+// TestDeferredFlush: a broken queue pair returns receives after all writes to them have ended, and then the later
+// receives.
 func TestDeferredFlush(t *testing.T) {
 	const size, receives = 3000, 20
 	for _, name := range profile.Names() {
@@ -320,7 +320,7 @@ func TestDeferredFlush(t *testing.T) {
 	}
 }
 
-// TestDeferredScattered: a packet may go to more places than writes may be under way.
+// TestDeferredScattered: a packet may have more destinations than the limit of concurrent writes.
 func TestDeferredScattered(t *testing.T) {
 	const size, places = 1000, 16
 	for _, name := range profile.Names() {

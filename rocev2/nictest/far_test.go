@@ -10,11 +10,11 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// super are super-frames that are delivered as they are, as between TAPs.
+// super enables super-frames that are delivered unchanged, as between TAPs.
 var super = rocev2.Offload{MaxSegments: 64, MaxBytes: 65535}
 
-// TestFarIsCopiedInLargePieces counts the accesses of 64 KiB messages: one for each
-// super-frame, of which a message takes two or three.
+// TestFarIsCopiedInLargePieces counts the accesses of 64 KiB messages: one for each super-frame. A message needs two
+// or three super-frames.
 func TestFarIsCopiedInLargePieces(t *testing.T) {
 	const size, most = 1 << 16, 4
 	p := New(t, Options{Seed: 1, Far: true, Offload: super, Whole: true})
@@ -43,8 +43,8 @@ func TestFarIsCopiedInLargePieces(t *testing.T) {
 	}
 }
 
-// TestFarIsReadForEachTransmission changes memory between a lost packet and its retransmission. The NIC does not use
-// the data read ahead with the lost packet.
+// TestFarIsReadForEachTransmission changes memory between a lost packet and its retransmission. The NIC does not
+// retransmit the data read ahead for the lost packet.
 func TestFarIsReadForEachTransmission(t *testing.T) {
 	const size = 8192
 	p := New(t, Options{Seed: 1, Far: true, Offload: super})
@@ -56,7 +56,7 @@ func TestFarIsReadForEachTransmission(t *testing.T) {
 	p.SetHook(func(f *Flight) Fate {
 		fate := lose(f)
 		if fate.Drop {
-			src.Fill(2) // as early as can be: the frame has left
+			src.Fill(2) // at the earliest time: the frame has left
 		}
 		return fate
 	})
@@ -67,8 +67,8 @@ func TestFarIsReadForEachTransmission(t *testing.T) {
 	}
 }
 
-// TestFarIsReadForEachRequest sends one place twice in a row, changed in between; the
-// second request may leave in the frame of the first one.
+// TestFarIsReadForEachRequest sends the same memory twice in a row, changed in between. The second request may leave
+// in the frame of the first.
 func TestFarIsReadForEachRequest(t *testing.T) {
 	p := New(t, Options{Seed: 1, Far: true, Offload: super, Whole: true})
 	a, _ := p.RC()
@@ -96,8 +96,8 @@ func TestFarIsGone(t *testing.T) {
 		far      func(src, dst *Buffer) *Far
 		post     func(a, b *QP, src, dst *Buffer) qp.SendWQE
 		requests qp.Status
-		receives qp.Status // of the receive that takes part; success if there is none
-		node     int       // whose counter it is
+		receives qp.Status // of the receive involved; success if there is none
+		node     int       // node of the counter
 	}{
 		{"WRITE from", func(src, _ *Buffer) *Far { return src.Far },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr, 0, 0},
@@ -133,7 +133,7 @@ func TestFarIsGone(t *testing.T) {
 	}
 }
 
-// TestFarAtomics: atomic operations take effect behind earlier writes and before later reads.
+// TestFarAtomics: atomic operations take effect after earlier writes and before later reads.
 func TestFarAtomics(t *testing.T) {
 	p := New(t, Options{Seed: 1, Far: true})
 	a, _ := p.RC()

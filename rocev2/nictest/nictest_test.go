@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestResolution needs no queue pair in order: the NICs find each other.
+// TestResolution: the NICs resolve each other's address without connected queue pairs.
 func TestResolution(t *testing.T) {
 	for _, gid := range []uint8{GIDLinkLocal, GIDIPv4, GIDIPv6} {
 		p := New(t, Options{Seed: 1})
@@ -92,8 +92,8 @@ func TestUD(t *testing.T) {
 	a.WaitSend(1)
 }
 
-// TestCompletionTimes: a completion has the time at which its last frame came: the message, or its
-// acknowledgement; one of UC that at which it had left. When it is polled does not matter.
+// TestCompletionTimes: a completion has the arrival time of its last frame: of the message, or of its
+// acknowledgement. A UC send has the time at which its last frame left. The time of polling does not matter.
 func TestCompletionTimes(t *testing.T) {
 	const delay = 10 * time.Microsecond
 	for _, uc := range []bool{false, true} {
@@ -126,7 +126,7 @@ func TestCompletionTimes(t *testing.T) {
 	}
 }
 
-// datagrams notes the events of a traced queue pair.
+// datagrams records the events of a traced queue pair.
 type datagrams []qp.TraceKind
 
 func (d *datagrams) Trace(_ mono.Time, e qp.TraceEvent) { *d = append(*d, e.Kind) }
@@ -150,7 +150,7 @@ func TestTraceUD(t *testing.T) {
 	}
 }
 
-// TestSolicited: a CQ that is armed for solicited completions sleeps through others.
+// TestSolicited: a CQ armed for solicited completions ignores others.
 func TestSolicited(t *testing.T) {
 	p := New(t, Options{Seed: 1})
 	a, b := p.RC()
@@ -165,7 +165,7 @@ func TestSolicited(t *testing.T) {
 	}
 }
 
-// TestOverflow: a completion queue that is full takes its queue pairs down.
+// TestOverflow: a full completion queue breaks its queue pairs.
 func TestOverflow(t *testing.T) {
 	p := New(t, Options{Seed: 1})
 	small := p.A.CQ(2)
@@ -185,7 +185,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestWindows takes a window through its life over the wire.
+// TestWindows runs the life cycle of a window over the wire.
 func TestWindows(t *testing.T) {
 	p := New(t, Options{Seed: 1})
 	a, b := p.RC()
@@ -216,13 +216,13 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// lossy is everything that a link can do to frames.
+// lossy applies every kind of link fault to frames.
 func lossy(loss float64) Hook {
 	return OnlyRoCE(Hooks(Drop(loss), Duplicate(loss, 3*time.Microsecond), Reorder(loss, 20*time.Microsecond), Corrupt(loss)))
 }
 
-// run sends messages of random sizes by random operations over a lossy link and
-// checks every byte. It returns the digest.
+// run sends messages of random sizes with random operations over a lossy link, and checks every byte. It returns the
+// digest.
 func run(t *testing.T, seed uint64, loss float64, offload rocev2.Offload) uint64 {
 	p := New(t, Options{Seed: seed, Hook: lossy(loss), Offload: offload, Rate: 40e9})
 	a, b := p.RC(func(o *QPOptions) { o.PSN = 0xffffff - uint32(seed)%64 })
@@ -267,7 +267,7 @@ func TestLossAndRepeatability(t *testing.T) {
 	}
 }
 
-// TestWhole: super-frames are understood as they are.
+// TestWhole: the receiver accepts unsegmented super-frames.
 func TestWhole(t *testing.T) {
 	p := New(t, Options{Seed: 1, Whole: true, Offload: rocev2.Offload{MaxSegments: 40, MaxBytes: 65535}})
 	a, _ := p.RC()

@@ -8,13 +8,13 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// left is a RoCE packet that has left a NIC: the order is that of the wire.
+// left is a RoCE packet that has left a NIC, in wire order.
 type left struct {
 	to   bth.QPN
 	dscp byte
 }
 
-// busyPair is a pair whose link takes 8 us for a packet, and a record of the packets of node A.
+// busyPair returns a pair whose link takes 8 us per packet, and a record of the packets of node A.
 func busyPair(t *testing.T, o rocev2.Offload, quantum int) (*Pair, *[]left) {
 	var out []left
 	p := New(t, Options{Seed: 1, Rate: 1e9, Busy: true, Config: func(c *rocev2.Config) { c.Quantum = quantum }, Offload: o})
@@ -32,8 +32,9 @@ func busyPair(t *testing.T, o rocev2.Offload, quantum int) (*Pair, *[]left) {
 	return p, &out
 }
 
-// Datagrams of a higher priority leave in the middle of a large message, behind the frame under way: that
-// priority is their service level, or that of their DSCP, which is the traffic class's in either case.
+// TestDatagramsGoFirst: datagrams of a higher priority leave in the middle of a large message, after the frame in
+// transmission. The priority is their service level or derives from their DSCP; the DSCP is that of the traffic class
+// in either case.
 func TestDatagramsGoFirst(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -80,15 +81,15 @@ func TestDatagramsGoFirst(t *testing.T) {
 					t.Errorf("the message has DSCP %d, want %d", f.dscp, want)
 				}
 			}
-			if before == 0 || c.first != (at <= 2) { // what has been handed to the link goes before
+			if before == 0 || c.first != (at <= 2) { // packets already on the link go first
 				t.Errorf("%d packets of the message were sent before it, %d behind its request", before, at)
 			}
 		})
 	}
 }
 
-// Datagrams of one queue pair go by the priorities of their addresses: one in the order of its queue with
-// others, the next two before all others.
+// TestPriorityFollowsAddress: datagrams of one queue pair have the priorities of their addresses. The first leaves in
+// the order of its queue with others, the next two before all others.
 func TestPriorityFollowsAddress(t *testing.T) {
 	p, out := busyPair(t, rocev2.Offload{}, 1000)
 	ua, ub, low, _ := p.UD()

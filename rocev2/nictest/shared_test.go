@@ -10,8 +10,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestSharedControl: four queue pairs have a rate for each destination, one for each five-tuple, or one each,
-// as the parameters say. Two of them go to the peer's IPv4 address, two to that of IPv6.
+// TestSharedControl: four queue pairs have a rate per destination, per five-tuple, or one each, as the parameters
+// say. Two of them use the peer's IPv4 address, two its IPv6 address.
 func TestSharedControl(t *testing.T) {
 	const rate, took = 1e9, 4 * time.Millisecond
 	for name, want := range map[string]float64{"": 4, "per_five_tuple": 4, "per_destination": 2} {

@@ -37,7 +37,7 @@ func TestIndexModel(t *testing.T) {
 	}
 }
 
-// TestIndexChains creates indices that collide, which random ones rarely do.
+// TestIndexChains creates colliding indices, because random ones rarely collide.
 func TestIndexChains(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

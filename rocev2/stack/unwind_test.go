@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/bth"
 )
 
-// TestUnwind changes a word of a packet and finds the change by the ICRCs.
+// TestUnwind changes a word of a packet and finds the change from the ICRCs.
 func TestUnwind(t *testing.T) {
 	u := newUnwinder()
 	rapid.Check(t, func(t *rapid.T) {
