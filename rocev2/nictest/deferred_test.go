@@ -37,7 +37,7 @@ func (r *deferredRun) post(i int) {
 	case qp.WRFetchAdd:
 		w = FetchAdd(id, counter, 1, r.src.Part(off, 8))
 	case qp.WRCmpSwap:
-		w = CompareSwap(id, counter, 1<<50, 7, r.src.Part(off, 8)) // in vain
+		w = CompareSwap(id, counter, 1<<50, 7, r.src.Part(off, 8)) // without success
 	case qp.WRAtomicWrite:
 		w.SGEs, w.Inline, w.Flags = nil, bytes.Repeat([]byte{byte(i)}, 8), w.Flags|qp.SendInline
 	case qp.WRSend, qp.WRSendImm, qp.WRWriteImm:
@@ -64,8 +64,8 @@ func (r *deferredRun) check(p *Pair, i int, sent, asked []byte) {
 	}
 }
 
-// TestDeferred: every operation of every transport completes once and in order over memory whose accesses end later,
-// with and without link faults.
+// TestDeferred: every operation of every transport completes once and in order. Accesses to memory end later; the
+// link has faults in some runs.
 func TestDeferred(t *testing.T) {
 	const requests = 40
 	for _, name := range profile.Names() {

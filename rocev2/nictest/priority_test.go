@@ -33,8 +33,8 @@ func busyPair(t *testing.T, o rocev2.Offload, quantum int) (*Pair, *[]left) {
 }
 
 // TestDatagramsGoFirst: datagrams of a higher priority leave in the middle of a large message, after the frame in
-// transmission. The priority is their service level or derives from their DSCP; the DSCP is that of the traffic class
-// in either case.
+// transmission. Their service level sets the priority; without one, the DSCP does. The DSCP always comes from the
+// traffic class.
 func TestDatagramsGoFirst(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -57,7 +57,7 @@ var opNames = [...]string{"WRITE", "WRITE_IMM", "SEND", "SEND_IMM", "READ", "CMP
 
 var faultKinds = []fault.Action{fault.Drop, fault.Duplicate, fault.Delay, fault.Reorder, fault.Corrupt, fault.Truncate, fault.ECN}
 
-// String is the summary.
+// String returns the summary.
 func (c *counts) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d seeds (RC %d, UC %d, UD %d): %d requests done, %d flushed or failed, %d messages received, %d MiB, %d datagrams\n",

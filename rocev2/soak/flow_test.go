@@ -16,7 +16,7 @@ type end struct {
 	side    int
 	index   int
 	qp      *nictest.QP
-	peer    *end // which it is connected to; UD: the one of its number
+	peer    *end // the connected peer; UD: the end with the same number
 	mem     arena
 	recvs   *recvs
 	out     *flow
@@ -25,23 +25,23 @@ type end struct {
 	flushes int // receive requests flushed
 }
 
-// flow are the messages that one queue pair sends.
+// flow is the messages that one queue pair sends.
 type flow struct {
 	from   *end
 	msgs   []*message
 	posted int
-	known  int // messages before it are known to be done
+	known  int // the messages before it are known to be complete
 	failed bool
 	status qp.Status // of the message that failed
 	nextAt mono.Time
 
-	// drainAt is how many messages are posted when the queue is drained and started
-	// again, 0 for never; draining waits for that.
+	// drainAt is the number of posted messages at which the queue is drained and restarted, 0 for never. Draining
+	// waits for that number.
 	drainAt  int
 	draining bool
 	drained  int // events seen
 	resumeAt mono.Time
-	retired  int // requests when the event came
+	retired  int // retired requests at the time of the event
 
 	word  place // for atomics, in the peer's memory
 	value uint64
@@ -63,7 +63,7 @@ func (e *end) String() string {
 
 func (f *flow) to() *end { return f.from.peer }
 
-// done reports whether nothing more is to be posted or waited for.
+// done reports whether nothing remains to post or to wait for.
 func (f *flow) done() bool {
 	if f.failed {
 		return f.known == f.posted
@@ -71,8 +71,8 @@ func (f *flow) done() bool {
 	return f.known == len(f.msgs) && !f.draining
 }
 
-// post posts as many messages as the queue takes and reports when to be called
-// again. A client can count on a place only when it knows of the completion.
+// post posts as many messages as the queue takes, and returns the time of its next call. A client can rely on a place
+// only after it has seen the completion.
 func (f *flow) post(now mono.Time) mono.Time {
 	w, before := f.from.w, f.posted
 	defer func() {
@@ -149,7 +149,7 @@ func (f *flow) drainEvents() (n int) {
 	return n
 }
 
-// ready chooses the window of a message; false means that it has to wait.
+// ready chooses the window of a message; false means that the message has to wait.
 func (f *flow) ready(m *message) bool {
 	switch {
 	case m.op == qp.WRBindMW:
@@ -168,7 +168,7 @@ func (f *flow) ready(m *message) bool {
 	return true
 }
 
-// complete takes a completion of the send queue.
+// complete processes a completion of the send queue.
 func (f *flow) complete(c qp.CQE) {
 	w := f.from.w
 	id := int(c.WRID)
@@ -214,7 +214,7 @@ func (f *flow) checkSuccess(id int, m *message, c qp.CQE) {
 	}
 }
 
-// succeed takes note that the next message is done: its effects are there.
+// succeed records that the next message is complete: its effects are in memory.
 func (f *flow) succeed(m *message) {
 	w := f.from.w
 	m.success = true
@@ -287,7 +287,7 @@ func (f *flow) mayFail(status qp.Status) bool {
 	return false
 }
 
-// atomicResult checks the value that an atomic has found and the value that it has stored.
+// atomicResult checks the value that an atomic found and the value that it stored.
 func (f *flow) atomicResult(m *message) {
 	w := f.from.w
 	if m.atomic.shared {
@@ -303,7 +303,7 @@ func (f *flow) atomicResult(m *message) {
 	m.to.mem.expect(list{m.remote}, binary.NativeEndian.AppendUint64(nil, m.atomic.after))
 }
 
-// settleWord finds out how many atomics have taken effect when not all completed.
+// settleWord determines how many atomics took effect if not all completed.
 func (f *flow) settleWord() {
 	to := &f.to().mem
 	for _, m := range f.msgs[:f.posted] {

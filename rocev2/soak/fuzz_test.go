@@ -24,8 +24,8 @@ func addPrograms(f *testing.F, n int) {
 	}
 }
 
-// FuzzNIC attacks a NIC with arbitrary frames and with forged frames of its peers. The NIC must not panic, must not
-// leak or change memory that is closed to peers, and must become idle.
+// FuzzNIC attacks a NIC with arbitrary frames and with forged frames of its peers. The NIC must not panic, and must
+// become idle. It must not leak or change memory that is closed to peers.
 func FuzzNIC(f *testing.F) {
 	addPrograms(f, 300)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -43,7 +43,7 @@ func FuzzNIC(f *testing.F) {
 	})
 }
 
-// attack carries out one step of a program.
+// attack executes one step of a program.
 func (r *rig) attack(d *program) {
 	if d.below(4) == 0 {
 		r.heal()
@@ -77,7 +77,7 @@ func (r *rig) inject(frame []byte, segSize int) {
 	r.p.B.NIC.Receive(r.p.Now(), frame, segSize)
 }
 
-// forge makes a transport packet for one of the queue pairs of B.
+// forge returns a transport packet for one of the queue pairs of B.
 func (r *rig) forge(d *program) []byte {
 	i := d.below(3)
 	q := r.own[i]
@@ -127,7 +127,7 @@ func (r *rig) forge(d *program) []byte {
 	}
 	r.last[p.DestQP] = p.PSN
 	b := p.AppendTo(nil)
-	for range d.below(3) { // mostly none
+	for range d.below(3) { // usually none
 		b[d.below(min(len(b), 60))] ^= d.byte()
 	}
 	return b
@@ -173,8 +173,8 @@ func checksum(h []byte) uint16 {
 	return ^uint16(sum>>16 + sum)
 }
 
-// super sends several forged packets as one frame, with an arbitrary segment size
-// or a right one. ICRCs of the segments are right if the lengths are equal.
+// super sends several forged packets as one frame, with an arbitrary or a correct segment size. With equal lengths
+// the segments have correct ICRCs.
 func (r *rig) super(d *program) {
 	first := r.forge(d)
 	var all []byte
@@ -197,7 +197,7 @@ func (r *rig) super(d *program) {
 	r.inject(f, size)
 }
 
-// replay sends a frame of genuine traffic again, changed.
+// replay repeats a frame of genuine traffic with changes.
 func (r *rig) replay(d *program) {
 	if len(r.seen) == 0 {
 		return
@@ -259,7 +259,7 @@ func (r *rig) genuine(d *program) {
 	q.RecvCQ.PollAll()
 }
 
-// request makes B's client send a valid request, so that responses can be forged.
+// request makes B's client send a valid request, so that the attack can forge responses.
 func (r *rig) request(d *program) {
 	i, n := d.below(2), d.size(512)
 	g := r.regions[openRegion]
@@ -282,7 +282,7 @@ func (r *rig) request(d *program) {
 	r.own[i].RecvCQ.PollAll()
 }
 
-// control changes the objects that the frames refer to.
+// control changes objects that frames refer to.
 func (r *rig) control(d *program) {
 	n, now := r.p.B.NIC, r.p.Now()
 	switch d.below(16) {
@@ -292,7 +292,7 @@ func (r *rig) control(d *program) {
 		n.SetOffload(rocev2.Offload{MaxSegments: d.below(130), MaxBytes: d.u16()})
 	case 2:
 		_ = n.ModifyQP(now, r.own[d.below(3)].QueuePair, qp.Attr{State: qp.State(d.below(8))}, qp.AttrState, nil)
-	case 3: // memory that is given back may hold secrets the next moment
+	case 3: // freed memory may hold secrets immediately
 		g := r.regions[[]int{openRegion, topRegion, zeroRegion}[d.below(3)]]
 		if n.DeregMR(g.mr) == nil {
 			fillCanary(g.b)

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestHostileMemory attacks one NIC for long: its memory use stays bounded.
+// TestHostileMemory attacks one NIC for a long time: its memory use stays bounded.
 func TestHostileMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	r := newRig(t, rocev2.Offload{MaxSegments: 64, MaxBytes: 65549})
@@ -18,7 +18,7 @@ func TestHostileMemory(t *testing.T) {
 			for i := range b {
 				b[i] = byte(rng.Uint32())
 			}
-			// Neither objects nor the link go away, or the attack would be over soon.
+			// The attack removes neither objects nor the link, or it would end soon.
 			if b[1]%16 != 15 {
 				r.attack(&program{b})
 			}

@@ -9,22 +9,22 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// arena is memory of one end in which places are reserved with gaps of random
-// length between them. What is not expected to change must not change.
+// arena is memory of one end. Places are reserved with gaps of random length between them. Memory must change only
+// where a change is expected.
 type arena struct {
 	buf   *nictest.Buffer
 	size  int
-	img   []byte // what the memory must contain
+	img   []byte // the expected content
 	maybe []patch
 }
 
-// place is a piece of an arena, list a scatter/gather list of pieces.
+// A place is a piece of an arena, a list is a scatter/gather list of places.
 type (
 	place struct{ off, n int }
 	list  []place
 )
 
-// patch is data that may have arrived, in part perhaps.
+// patch is data that may have arrived, completely or in part.
 type patch struct {
 	off  int
 	data []byte
@@ -41,7 +41,7 @@ func (a *arena) reserve(rng *rand.Rand, n, align int) place {
 	return p
 }
 
-// list reserves n bytes in some pieces, empty ones among them.
+// list reserves n bytes in several pieces, some of them empty.
 func (a *arena) list(rng *rand.Rand, n, pieces int) list {
 	var l list
 	for i := range pieces {
@@ -60,7 +60,7 @@ func (a *arena) open(n *nictest.Node, seed uint64) {
 	a.buf = n.Buffer(a.size + 64)
 	b := a.buf.B
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for i := range min(len(b), 8191) { // a prime: nothing moves unnoticed by a power of two
+	for i := range min(len(b), 8191) { // a prime length, so that a shift by a power of two is noticed
 		b[i] = byte(rng.Uint32())
 	}
 	for n := 8191; n < len(b); n *= 2 {
@@ -69,7 +69,7 @@ func (a *arena) open(n *nictest.Node, seed uint64) {
 	a.img = bytes.Clone(b)
 }
 
-// sges are the elements of l.
+// sges returns the elements of l.
 func (a *arena) sges(l list) []qp.SGE {
 	out := make([]qp.SGE, 0, len(l))
 	for _, p := range l {
@@ -78,7 +78,7 @@ func (a *arena) sges(l list) []qp.SGE {
 	return out
 }
 
-// each calls f for the pieces of l and of data which belong together.
+// each calls f for the pieces of l with the matching parts of data.
 func (l list) each(data []byte, f func(off int, part []byte)) {
 	for _, p := range l {
 		n := min(p.n, len(data))
@@ -89,23 +89,23 @@ func (l list) each(data []byte, f func(off int, part []byte)) {
 	}
 }
 
-// put places data beforehand.
+// put writes data to l before the run.
 func (a *arena) put(l list, data []byte) {
 	l.each(data, func(off int, part []byte) { copy(a.buf.B[off:], part) })
 	a.expect(l, data)
 }
 
-// expect says that data must be in l from now on.
+// expect records that l must contain data from now on.
 func (a *arena) expect(l list, data []byte) {
 	l.each(data, func(off int, part []byte) { copy(a.img[off:], part) })
 }
 
-// allow says that each byte of l may be that of data.
+// allow records that each byte of l may become that of data.
 func (a *arena) allow(l list, data []byte) {
 	l.each(data, func(off int, part []byte) { a.maybe = append(a.maybe, patch{off, part}) })
 }
 
-// ignore accepts the present contents of l.
+// ignore accepts the current content of l.
 func (a *arena) ignore(l list) {
 	for _, p := range l {
 		copy(a.img[p.off:p.off+p.n], a.buf.B[p.off:])
@@ -119,7 +119,7 @@ func (a *arena) holds(l list, data []byte) bool {
 	return ok
 }
 
-// check compares the memory with the expected contents.
+// check compares the memory with the expected content.
 func (a *arena) check() error {
 	for _, m := range a.maybe {
 		for i, v := range m.data {

@@ -14,24 +14,24 @@ type message struct {
 	flags   qp.SendFlags
 	size    int
 	imm     uint32 // SEND_INV: the key, once posted
-	data    []byte // sent, or to be read
-	source  bool   // data lies in local beforehand
+	data    []byte // to be sent, or to be read
+	source  bool   // data is in local before the run
 	local   list
 	to      *end
 	remote  place
 	atomic  atomic
-	win     *window // whose key it uses, or which it opens or closes
+	win     *window // the window whose key it uses, or which it opens or closes
 	got     int     // receive completions
 	success bool
 }
 
 // atomic is the operand and the model of an atomic operation.
 type atomic struct {
-	shared        bool // a word to which all add 1
+	shared        bool // a word to which all atomics add 1
 	compare, swap uint64
 	add           uint64
-	orig          uint64 // what must be found
-	after         uint64 // and be there then
+	orig          uint64 // expected old value
+	after         uint64 // expected new value
 }
 
 // receives reports whether the message consumes a receive request.
@@ -52,7 +52,7 @@ func (m *message) isLocal() bool { return m.op == qp.WRBindMW || m.op == qp.WRLo
 // withImm reports whether the receiver gets immediate data.
 func (m *message) withImm() bool { return m.op == qp.WRSendImm || m.op == qp.WRWriteImm }
 
-// operations of each service; those named more often are drawn more often.
+// operations lists the operations of each service. Repeated ones are drawn more often.
 var operations = map[qp.Type][]qp.WROpcode{
 	qp.RC: {
 		qp.WRSend, qp.WRSend, qp.WRSendImm, qp.WRSendWithInv, qp.WRWrite, qp.WRWrite, qp.WRWriteImm, qp.WRRead,
@@ -88,7 +88,7 @@ func (f *flow) plan(rng *rand.Rand) {
 	}
 }
 
-// drawSize draws a length, most often one around the path MTU.
+// drawSize draws a length, usually near the path MTU.
 func (f *flow) drawSize(rng *rand.Rand, most int) int {
 	s := &f.from.w.s
 	mtu := s.mtu.Bytes()
@@ -140,7 +140,7 @@ func (f *flow) planData(rng *rand.Rand, m *message) {
 	}
 }
 
-// readBack makes m read the data that an earlier message writes.
+// readBack makes m read data that an earlier message writes.
 func (f *flow) readBack(rng *rand.Rand, m *message) bool {
 	if len(f.msgs) == 0 || !chance(rng, 30) {
 		return false
@@ -152,7 +152,7 @@ func (f *flow) readBack(rng *rand.Rand, m *message) bool {
 	return false
 }
 
-// passOn makes m send the data that an earlier message reads, which needs a fence.
+// passOn makes m send data that an earlier message reads; this needs a fence.
 func (f *flow) passOn(rng *rand.Rand, m *message) bool {
 	if len(f.msgs) == 0 || !chance(rng, 20) {
 		return false
@@ -165,8 +165,7 @@ func (f *flow) passOn(rng *rand.Rand, m *message) bool {
 	return false
 }
 
-// planAtomic works out the effect on a word that only f uses, or adds 1 to the one
-// that all use.
+// planAtomic plans the effect on a word that only f uses, or adds 1 to the shared one.
 func (f *flow) planAtomic(rng *rand.Rand, m *message) {
 	a := &m.atomic
 	if m.op == qp.WRFetchAdd && chance(rng, 30) {
@@ -198,7 +197,7 @@ func bytesOf(rng *rand.Rand, n int) []byte {
 	return b[:n]
 }
 
-// request makes the work request of m.
+// request returns the work request of m.
 func (f *flow) request(id int, m *message) qp.SendWQE {
 	w := qp.SendWQE{WRID: uint64(id), Opcode: m.op, Flags: m.flags, Imm: m.imm}
 	if m.flags&qp.SendInline != 0 {

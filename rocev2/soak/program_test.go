@@ -38,7 +38,7 @@ func (p *program) bytes(n int) []byte {
 	return out
 }
 
-// size draws a length, most often an interesting one.
+// size draws a length, usually an interesting one.
 func (p *program) size(mtu int) int {
 	switch k := p.below(12); k {
 	case 0, 1, 2, 3, 4:
@@ -74,7 +74,7 @@ func (p *program) wide(most int) uint32 {
 	return p.u32()
 }
 
-// canary fills memory that is open to no peer.
+// canary fills memory that is closed to all peers.
 var canary = []byte{0xc5, 0x1a, 0x96, 0xe3, 0x78, 0x2d, 0xb1, 0x4f}
 
 func fillCanary(b []byte) {

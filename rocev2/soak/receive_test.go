@@ -9,14 +9,14 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// recvs are the receive requests of a queue pair, or of all that share an SRQ.
+// recvs is the receive requests of a queue pair, or of all queue pairs that share an SRQ.
 type recvs struct {
 	w      *world
 	ends   []*end
 	mem    arena
 	slots  []recvSlot
 	posted int
-	known  int // completions taken
+	known  int // completions processed
 	nextAt mono.Time
 	queue  *nictest.RecvQueue
 	srq    *nictest.SRQ
@@ -43,7 +43,7 @@ func (r *recvs) plan(rng *rand.Rand) {
 			}
 			n := m.size
 			if s.typ == qp.RC && r.srq == nil && m.op == qp.WRWriteImm && chance(rng, 50) {
-				n = 0 // nothing is placed there
+				n = 0 // no data is placed there
 			}
 			sizes = append(sizes, n)
 			most = max(most, m.size)
@@ -61,7 +61,7 @@ func (r *recvs) plan(rng *rand.Rand) {
 	}
 }
 
-// post posts receive requests and reports when to be called again.
+// post posts receive requests, and returns the time of its next call.
 func (r *recvs) post(now mono.Time) mono.Time {
 	s := &r.w.s
 	for now >= r.nextAt && r.posted < len(r.slots) && r.posted-r.known < s.depth {
@@ -84,7 +84,7 @@ func (r *recvs) post(now mono.Time) mono.Time {
 	return mono.Never
 }
 
-// receive takes a completion of e's receive queue.
+// receive processes a completion of e's receive queue.
 func (e *end) receive(c qp.CQE) {
 	w, r := e.w, e.recvs
 	id := int(c.WRID)
@@ -96,7 +96,7 @@ func (e *end) receive(c qp.CQE) {
 	r.known++
 	if c.Status == qp.StatusWRFlushErr && e.qp.State() == qp.Err {
 		if e.flushes++; e.flushes == 1 || w.s.typ != qp.RC || w.s.anyOrder() {
-			r.mem.ignore(slot.list) // a message may have begun to come
+			r.mem.ignore(slot.list) // a message may have begun to arrive
 		}
 		return
 	}
@@ -106,7 +106,7 @@ func (e *end) receive(c qp.CQE) {
 	e.deliver(slot, c)
 }
 
-// deliver finds the message that has arrived.
+// deliver finds the message that arrived.
 func (e *end) deliver(slot *recvSlot, c qp.CQE) {
 	w := e.w
 	f := e.peer.out
@@ -131,7 +131,7 @@ func (e *end) deliver(slot *recvSlot, c qp.CQE) {
 	if w.s.disorders() {
 		from = 0
 	}
-	for again := range 2 { // once more for copies
+	for again := range 2 { // the second round is for copies
 		for i := from; i < len(st.msgs); i++ {
 			m := st.msgs[i]
 			if m.got > again*maxCopies || !e.matches(m, slot, c) {
@@ -148,10 +148,10 @@ func (e *end) deliver(slot *recvSlot, c qp.CQE) {
 	w.p.Fatalf("%v: a message that nobody sent, or twice, or out of order: %+v", e, c)
 }
 
-// maxCopies bounds how often the link delivers a message again.
+// maxCopies limits the number of duplicate deliveries of a message.
 const maxCopies = 1000
 
-// matches reports whether m has arrived in slot as c says.
+// matches reports whether m arrived in slot as c says.
 func (e *end) matches(m *message, slot *recvSlot, c qp.CQE) bool {
 	op, flags, length := qp.WCRecv, qp.WCFlags(0), m.size
 	if m.op == qp.WRWriteImm {
@@ -180,7 +180,7 @@ func (e *end) matches(m *message, slot *recvSlot, c qp.CQE) bool {
 	return bytes.Equal(got, m.data)
 }
 
-// accept takes note that m has arrived in slot.
+// accept records that m arrived in slot.
 func (e *end) accept(m *message, slot *recvSlot, c qp.CQE) {
 	m.got++
 	switch {
@@ -190,7 +190,7 @@ func (e *end) accept(m *message, slot *recvSlot, c qp.CQE) {
 		m.to.mem.expect(list{m.remote}, m.data)
 	}
 	if e.w.s.typ != qp.RC {
-		e.recvs.mem.ignore(slot.list) // with traces of messages that were given up
+		e.recvs.mem.ignore(slot.list) // it may contain traces of abandoned messages
 		return
 	}
 	if !m.writes() {
@@ -198,7 +198,7 @@ func (e *end) accept(m *message, slot *recvSlot, c qp.CQE) {
 	}
 }
 
-// gather returns the first n bytes in l.
+// gather returns the first n bytes of l.
 func (a *arena) gather(l list, n int) (b []byte) {
 	for _, p := range l {
 		k := min(n, p.n)

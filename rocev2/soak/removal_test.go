@@ -12,8 +12,8 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// TestRemovals takes something away in mid-traffic, whatever it is that work requests
-// need: none of them may remain without completion.
+// TestRemovals removes an object or the link during traffic, whichever work requests need. Every work request must
+// still complete.
 func TestRemovals(t *testing.T) {
 	transports := append(profile.Names(), "uc", "ud")
 	runs := 15
@@ -33,13 +33,13 @@ func TestRemovals(t *testing.T) {
 	}
 }
 
-// removal is the removed object and the errors that its removal excuses.
+// removal describes the removed object and the errors that its removal excuses.
 type removal struct {
 	name string
 	do   func(x *removing)
-	// gone says that the peer does not answer any more: who waits for ever is right to.
+	// gone means that the peer does not answer any more: requests may wait without end.
 	gone bool
-	// spills says that completions are lost with their queue.
+	// spills means that completions are lost with their queue.
 	spills bool
 }
 
@@ -69,7 +69,7 @@ var removals = []removal{
 	{name: "receives", do: func(x *removing) { x.dry = true }},
 }
 
-// removing is one run: a sends to b until something is taken away.
+// removing is one run: a sends to b until an object is removed.
 type removing struct {
 	removal
 	t         *testing.T
@@ -89,7 +89,7 @@ type removing struct {
 	flushed      uint64 // receive requests that have completed
 	polling      bool
 	receiving    bool
-	dry          bool // no receives are posted any more
+	dry          bool // no more receives are posted
 	ops          []int
 }
 
@@ -101,7 +101,7 @@ func newRemoval(t *testing.T, transport string, seed uint64, r removal) *removin
 	loss := []float64{0, 0, 0.02}[x.rng.IntN(3)]
 	x.timeout = 8
 	if !r.gone && loss == 0 && x.rng.IntN(2) == 0 {
-		x.timeout = 0 // never; somebody else must see to it that nothing waits
+		x.timeout = 0 // off; another mechanism must end the requests
 	}
 	s := &scenario{control: pick(x.rng, "none", "none", "dctcp", "dcqcn", "swift", "timely"), transport: transport}
 	if transport == "uc" || transport == "ud" {
@@ -162,7 +162,7 @@ func (x *removing) String() string {
 	return fmt.Sprintf("%s, seed %d, without its %s", x.transport, x.seed, x.removal.name)
 }
 
-// run starts requests, removes an object and checks that everything ends.
+// run starts requests, removes an object, and checks that all work requests complete.
 func (x *removing) run() {
 	before := x.rng.IntN(40)
 	for range before {
@@ -173,7 +173,7 @@ func (x *removing) run() {
 		x.turn()
 	}
 	if x.spills {
-		x.post(4 * removalDepth) // enough to overrun the queue
+		x.post(4 * removalDepth) // enough to overflow the queue
 	}
 	ended := x.p.RunUntil(func() bool { x.poll(); return x.a.SQ.Outstanding() == 0 }, 20*time.Second)
 	if !ended {
@@ -186,7 +186,7 @@ func (x *removing) run() {
 	x.end()
 }
 
-// end breaks the peer, if it is there, so that its receives complete.
+// end breaks the peer, if it exists, so that its receives complete.
 func (x *removing) end() {
 	if x.b == nil || x.b.State() == qp.Reset {
 		return
@@ -200,14 +200,14 @@ func (x *removing) end() {
 	}
 }
 
-// turn posts requests and advances the time a little.
+// turn posts requests and advances the clock a little.
 func (x *removing) turn() {
 	x.post(1 + x.rng.IntN(4))
 	x.p.Run(time.Duration(x.rng.IntN(30)) * time.Microsecond)
 	x.poll()
 }
 
-// poll takes completions, in the order of requests.
+// poll processes completions, in the order of requests.
 func (x *removing) poll() {
 	for x.polling {
 		c, ok := x.a.SendCQ.Poll()
@@ -227,7 +227,7 @@ func (x *removing) poll() {
 	}
 }
 
-// post posts n send requests, as far as there are places, and receives for them.
+// post posts up to n send requests, as places permit, and receives for them.
 func (x *removing) post(n int) {
 	for ; n > 0 && x.a.SQ.Outstanding() < removalDepth; n-- {
 		if !x.dry && x.b != nil && x.b.RQ.Len() < removalDepth {
@@ -243,7 +243,7 @@ func (x *removing) post(n int) {
 	}
 }
 
-// request is a random work request.
+// request returns a random work request.
 func (x *removing) request() qp.SendWQE {
 	id, size := uint64(x.posted), x.rng.IntN(6000)
 	local, at := x.src.Part(x.rng.IntN(1<<15), size), x.dst.At(x.rng.IntN(1<<12)*8)

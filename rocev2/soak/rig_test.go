@@ -10,8 +10,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// rig is node B of a pair under attack: queue pairs of all services in order, and
-// memory of all kinds.
+// rig is node B of a pair under attack, with queue pairs of all services and memory of all kinds.
 type rig struct {
 	p        *nictest.Pair
 	own      [3]*nictest.QP // RC, UC, UD of node B
@@ -31,23 +30,23 @@ type rig struct {
 
 // region is memory of node B with guards around it.
 type region struct {
-	all    []byte // guards included
+	all    []byte // including guards
 	b      []byte
 	va     uint64
 	mr     *rocev2.MR
-	frozen []byte // what must be in it; nil: it may change
+	frozen []byte // required content; nil: may change
 }
 
 const guard = 4096
 
 // regions of a rig, by purpose.
 const (
-	openRegion    = iota // everything is allowed
-	localRegion          // not for peers
-	readRegion           // may be read by anybody, and not be written
-	writeRegion          // may be written by peers, and not be read by them
+	openRegion    = iota // all accesses allowed
+	localRegion          // closed to peers
+	readRegion           // peers may read, but not write
+	writeRegion          // peers may write, but not read
 	foreignRegion        // of another protection domain
-	windowRegion         // peers may use the middle of it, through windows
+	windowRegion         // peers may use its middle, through windows
 	topRegion            // at the end of the address space
 	zeroRegion           // zero based
 )
@@ -102,7 +101,7 @@ func (r *rig) connect(i int) {
 	}
 }
 
-// heal connects queue pairs again that have been broken.
+// heal reconnects broken queue pairs.
 func (r *rig) heal() {
 	for i, q := range r.own {
 		ok := true
@@ -141,7 +140,7 @@ func (r *rig) start() {
 	r.p.RunIdle()
 }
 
-// region registers memory, guarded, full of canaries if it is secret.
+// region registers memory with guards, filled with canaries if it is secret.
 func (r *rig) region(va uint64, a qp.Access, pd *rocev2.PD, secret bool) {
 	g := &region{all: make([]byte, regionLen+2*guard), va: va}
 	fillCanary(g.all)
@@ -162,7 +161,7 @@ func (r *rig) region(va uint64, a qp.Access, pd *rocev2.PD, secret bool) {
 
 func (r *rig) freeze(i int) { r.regions[i].frozen = bytes.Clone(r.regions[i].b) }
 
-// look checks every frame that B sends, and remembers some.
+// look checks every frame that B sends, and stores some.
 func (r *rig) look(f *nictest.Flight) nictest.Fate {
 	var p bth.Packet
 	roce := f.RoCE(&p)
@@ -178,7 +177,7 @@ func (r *rig) look(f *nictest.Flight) nictest.Fate {
 	return nictest.Fate{}
 }
 
-// keys are all that an attacker may know, and one that he makes up.
+// key returns a key that an attacker may know, or an invented one.
 func (r *rig) key(d *program) uint32 {
 	switch k := d.below(14); {
 	case k < len(r.regions):
@@ -195,7 +194,7 @@ func (r *rig) key(d *program) uint32 {
 	return d.u32()
 }
 
-// address is near the begin or the end of a region, or anywhere.
+// address returns an address near the start or the end of a region, or any address.
 func (r *rig) address(d *program) uint64 {
 	g := r.regions[d.below(len(r.regions))]
 	switch d.below(8) {
@@ -217,8 +216,8 @@ func (r *rig) address(d *program) uint64 {
 	return d.u64()
 }
 
-// target is a key, an address and a length, which belong together most of the time. The range is near the begin or the
-// end of the key's memory, or beyond.
+// target returns a key, an address and a length, which usually match. The range is near the start or the end of the
+// key's memory, or beyond.
 func (r *rig) target(d *program) (key uint32, va uint64, n uint32) {
 	k := d.below(len(r.regions) + len(r.windows) + 3)
 	begin, length := uint64(0), uint64(regionLen)
@@ -235,13 +234,13 @@ func (r *rig) target(d *program) (key uint32, va uint64, n uint32) {
 	case 0:
 		return key, begin - uint64(d.byte()), n
 	case 1, 2:
-		n = uint32(2 * d.byte()) // ends at the end, or 16 or 32 bytes behind it
+		n = uint32(2 * d.byte()) // ends at the end, or 16 or 32 bytes after it
 		return key, begin + length - uint64(n) + uint64(16*d.below(3)), n
 	}
 	return key, begin + 8*uint64(d.below(int(length/8))), n
 }
 
-// check compares the memory with the permitted contents.
+// check compares the memory with the permitted content.
 func (r *rig) check() {
 	for i, g := range r.regions {
 		want := make([]byte, guard)

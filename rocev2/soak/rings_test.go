@@ -9,9 +9,8 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// FuzzRings attacks a NIC with work requests: whatever a client can write into its
-// rings. It must not get at memory that is not its own, and each request must
-// complete once at most.
+// FuzzRings attacks a NIC with arbitrary content of a client's rings. The client must not access foreign memory, and
+// each request must complete at most once.
 func FuzzRings(f *testing.F) {
 	addPrograms(f, 300)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -40,7 +39,7 @@ func (r *rig) secretsOfOthers() {
 	r.posted, r.hostile = 1<<32, true
 }
 
-// post carries out one step of a program. The client is on B; its peers on A behave correctly.
+// post executes one step of a program. The client is on B; its peers on A behave correctly.
 func (r *rig) post(d *program) {
 	r.keepGoing(d)
 	i := d.below(3)
@@ -70,7 +69,7 @@ func (r *rig) post(d *program) {
 	r.reap()
 }
 
-// keepGoing connects broken queue pairs again, so that the attack goes on.
+// keepGoing reconnects broken queue pairs, so that the attack continues.
 func (r *rig) keepGoing(d *program) {
 	if d.below(4) != 0 {
 		return
@@ -91,7 +90,7 @@ func (r *rig) breakDown(q *nictest.QP) {
 	q.Modify(qp.Attr{State: qp.Err}, 0, nil)
 	q.Doorbell()
 	q.Node.NIC.RecvPosted(r.p.Now(), q.QueuePair)
-	r.p.Run(time.Microsecond) // a broken queue is flushed by batches, at once
+	r.p.Run(time.Microsecond) // a broken queue is flushed in batches, without delay
 	r.reap()
 	if n := q.SQ.Outstanding(); n != 0 && !q.SendCQ.Failed() {
 		r.p.Fatalf("%d requests have not been flushed", n)
@@ -101,7 +100,7 @@ func (r *rig) breakDown(q *nictest.QP) {
 	}
 }
 
-// reap takes completions; those of the client must be of requests that it posted.
+// reap processes completions. Each completion of the client must belong to a posted request.
 func (r *rig) reap() {
 	for i, q := range r.own {
 		for _, c := range q.SendCQ.PollAll() {
@@ -134,7 +133,7 @@ func (r *rig) sges(d *program) (l []qp.SGE) {
 	}
 	for range n {
 		s := qp.SGE{Addr: r.address(d), Length: d.wide(regionLen), LKey: r.key(d)}
-		if d.below(3) > 0 { // all right, most of the time
+		if d.below(3) > 0 { // usually valid
 			g := r.regions[d.below(len(r.regions))]
 			s.Addr, s.LKey = g.va+uint64(d.below(regionLen-2048)), g.mr.LKey
 			s.Length = uint32(d.size(512))

@@ -27,8 +27,7 @@ type lean struct {
 	reqs []*requests // of NIC 0
 }
 
-// requests is a send queue of equal requests; there are always more of them when
-// endless, else as many as left says.
+// requests is a send queue of equal requests. If endless, it never runs out; otherwise it holds left requests.
 type requests struct {
 	w       qp.SendWQE
 	left    int
@@ -53,7 +52,7 @@ func (r *requests) Pending() bool { return (r.endless || r.left > 0) && r.out < 
 func (r *requests) Retire(n int)  { r.out -= n; r.retired += n }
 func (r *requests) Reset()        {}
 
-// nothing is a receive queue of endless empty requests, and a ring that takes all.
+// nothing is a receive queue of endless empty requests, and a ring that accepts all completions.
 type nothing struct{}
 
 func (nothing) Next(w *qp.RecvWQE) bool { return true }
@@ -96,7 +95,7 @@ func check(tb testing.TB, err error) {
 	}
 }
 
-// connect adds a pair of queue pairs; those of NIC 0 send w.
+// connect adds a pair of queue pairs; the queue pairs of NIC 0 send w.
 func (l *lean) connect(tb testing.TB, w qp.SendWQE) {
 	r := &requests{w: w}
 	var pair [2]*rocev2.QueuePair
@@ -131,14 +130,14 @@ func (l *lean) ready(tb testing.TB, i int, q, peer *rocev2.QueuePair) {
 		qp.AttrState|qp.AttrSQPSN|qp.AttrTimeout|qp.AttrRetryCnt|qp.AttrRNRRetry|qp.AttrMaxRdAtomic, nil))
 }
 
-// write is a WRITE of n bytes.
+// write returns a WRITE of n bytes.
 func (l *lean) write(n int) qp.SendWQE {
 	return qp.SendWQE{Opcode: qp.WRWrite, Length: uint32(n), RemoteVA: 4096, RKey: l.mrs[1].RKey,
 		SGEs: []qp.SGE{{Addr: 4096, Length: uint32(n), LKey: l.mrs[0].LKey}}}
 }
 
-// turn carries up to 64 frames each way and a microsecond of time, as the loop of
-// the daemon would. It returns whether there was a frame.
+// turn carries up to 64 frames each way and advances the clock by a microsecond, like the loop of the daemon. It
+// reports whether there was a frame.
 func (l *lean) turn() bool {
 	l.now = l.now.Add(time.Microsecond)
 	sent := l.sent
@@ -179,8 +178,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestManyQueuePairs connects 10000 queue pairs. It measures the memory of each of the 20000 ends when idle and after
-// sending and receiving once.
+// TestManyQueuePairs connects 10000 queue pairs. It measures the memory of each of the 20000 ends, first idle, then
+// after sending and receiving once.
 func TestManyQueuePairs(t *testing.T) {
 	const pairs, most = 10_000, 4096
 	l := newLean(t, rocev2.Offload{MaxSegments: 16, MaxBytes: 65549})
@@ -215,7 +214,7 @@ func TestManyQueuePairs(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-// busy makes n queue pairs send for d of wall time and returns the throughput.
+// busy makes n queue pairs send for d of wall time, and returns the throughput.
 func busy(tb testing.TB, n int, o rocev2.Offload, d time.Duration) (bytesPerSecond float64) {
 	const size = 16 << 10
 	l := newLean(tb, o)
@@ -264,8 +263,7 @@ func BenchmarkBusyQPs(b *testing.B) {
 	}
 }
 
-// TestNoAllocations transfers data in a steady state: nothing is allocated for a
-// packet.
+// TestNoAllocations transfers data in steady state: packets allocate no memory.
 func TestNoAllocations(t *testing.T) {
 	for _, o := range []rocev2.Offload{{}, {MaxSegments: 64, MaxBytes: 65549}} {
 		for _, op := range []qp.WROpcode{qp.WRWrite, qp.WRSend, qp.WRRead, qp.WRFetchAdd} {

@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// scenario is all that a seed decides before anything happens.
+// scenario holds all decisions of a seed before the run starts.
 type scenario struct {
 	seed    uint64
 	typ     qp.Type
@@ -40,20 +40,20 @@ type scenario struct {
 	pause   time.Duration // between posts
 	late    time.Duration // between receives; 0: posted as early as possible
 	both    bool          // both sides are requesters
-	msgs    int           // a requester has
-	packets int           // a requester sends, about
+	msgs    int           // messages of a requester
+	packets int           // packets that a requester sends, about
 	bytes   int
 	harsh   bool
 	rules   []fault.Rule
 	outage  outage
-	cold    bool   // sending begins before addresses are known
+	cold    bool   // sending begins before addresses are resolved
 	control string // congestion control
 
 	transport string // profile of RC
 	parts     profile.Spec
 }
 
-// polling is how a client looks for completions.
+// polling is the way a client checks for completions.
 type polling uint8
 
 const (
@@ -62,10 +62,10 @@ const (
 	pollNotified // arms the queue and waits
 )
 
-// outage is a time in which the link is down.
+// outage is a period during which the link is down.
 type outage struct {
 	after, length time.Duration
-	noticed       bool // the NICs are told
+	noticed       bool // the NICs are notified
 }
 
 func chance(rng *rand.Rand, percent int) bool { return rng.IntN(100) < percent }
@@ -116,8 +116,8 @@ func draw(seed uint64) scenario {
 		s.timeout = uint8(8 + rng.IntN(6))
 	}
 	if s.control == "swift" && s.timeout >= 12 {
-		// Its smallest window is a packet in a hundred round trips, behind which acknowledgements wait
-		// in an answer to a READ: seven short timeouts are over before.
+		// Its smallest window is a packet in a hundred round trips. Acknowledgements wait behind that window in an
+		// answer to a READ: seven short timeouts would pass before.
 		s.timeout = 14
 	}
 	flows := s.pairs
@@ -128,10 +128,10 @@ func draw(seed uint64) scenario {
 	s.packets, s.bytes = 3000/flows, 4<<20/flows
 	s.drawFaults(rng)
 	if s.perfect() && s.rnr == 7 && chance(rng, 70) {
-		s.timeout = 0 // no progress may depend on it
+		s.timeout = 0 // progress must not depend on it
 	}
 	if s.srq && s.rnr == 7 && s.timeout > 0 && !s.mustSucceed() {
-		s.rnr = 6 // what a connection that breaks has taken of a shared queue never comes back
+		s.rnr = 6 // a broken connection never returns the requests it took from a shared queue
 	}
 	return s
 }
@@ -196,7 +196,7 @@ func (s *scenario) drawFaults(rng *rand.Rand) {
 	}
 }
 
-// actions of fault rules with arguments drawn.
+// actions returns actions of fault rules with random arguments.
 func actions(rng *rand.Rand) []string {
 	return []string{
 		"drop", "duplicate " + fmt.Sprint(1+rng.IntN(3)), fmt.Sprintf("delay %dus", 1+rng.IntN(300)),
@@ -239,15 +239,14 @@ func (s *scenario) loses() bool {
 	return s.outage.length > 0
 }
 
-// perfect reports whether nothing happens to packets.
+// perfect reports whether the link has no faults.
 func (s *scenario) perfect() bool { return len(s.rules) == 0 && s.outage.length == 0 }
 
 // anyOrder reports whether messages may start to arrive before earlier ones are complete.
 func (s *scenario) anyOrder() bool { return s.transport != "" && s.transport != "rc" }
 
-// repeats reports whether packets may be sent again that have not been lost: early
-// (FUSO), because timeouts are shorter than the network or the memory is, or because they were
-// sent by several paths or refused.
+// repeats reports whether packets that were not lost may be retransmitted. Reasons are early retransmission (FUSO),
+// timeouts shorter than network or memory latency, several paths, and refusals.
 func (s *scenario) repeats() bool {
 	return s.anyOrder() && s.transport != "eunomia" || s.deferred()
 }
@@ -255,8 +254,7 @@ func (s *scenario) repeats() bool {
 // deferred reports whether accesses to memory take time (nictest.Deferred).
 func (s *scenario) deferred() bool { return s.seed%8 == 3 && s.timeout > 0 && s.typ == qp.RC }
 
-// copies reports whether the link can copy packets, disorders whether it can
-// change their order.
+// copies reports whether the link can duplicate packets, disorders whether it can reorder them.
 func (s *scenario) copies() bool { return s.has(fault.Duplicate) }
 
 func (s *scenario) disorders() bool {
@@ -277,7 +275,7 @@ func (s *scenario) mustSucceed() bool {
 	return !s.harsh && s.retry == 7 && s.rnr == 7 && (s.timeout >= 12 || s.timeout == 0)
 }
 
-// profiles makes the plug-ins of the queue pairs of a NIC.
+// profiles returns the plug-ins of the queue pairs of a NIC.
 func (s *scenario) profiles() func(name string) (qp.Profile, error) {
 	m := profile.NewMaker(profile.Link{})
 	parts := s.parts

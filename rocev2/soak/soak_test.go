@@ -55,7 +55,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestFallen runs seeds that have failed before. The name of each says why.
+// TestFallen runs seeds that failed before. The name of each states the reason.
 func TestFallen(t *testing.T) {
 	for what, seed := range map[string]uint64{
 		"waiting for a receive used retries up":           3000039758,
@@ -88,7 +88,7 @@ func (s *total) add(c *counts) {
 	}
 }
 
-// TestRepeatable: the same seed goes the same way.
+// TestRepeatable: the same seed produces the same run.
 func TestRepeatable(t *testing.T) {
 	for seed := uint64(1); seed <= 12; seed++ {
 		_, x := runSeed(t, seed)
@@ -98,7 +98,7 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// runSeed runs a scenario and returns its counts and a hash of it.
+// runSeed runs a scenario, and returns its counts and its hash.
 func runSeed(t *testing.T, seed uint64) (counts, [2]uint64) {
 	s := draw(seed)
 	var w *world
@@ -140,7 +140,7 @@ func explain(t *testing.T, s *scenario, w *world) {
 		b.String(), s, s.seed)
 }
 
-// drive advances the time until done, at most by limit.
+// drive advances the clock until done, by at most limit.
 func (w *world) drive(done func() bool) {
 	end := w.p.Now().Add(limit)
 	for {
@@ -154,8 +154,7 @@ func (w *world) drive(done func() bool) {
 		}
 		planned := w.wake.Min(end)
 		w.p.RunUntil(func() bool {
-			// What has been posted must be transmitted before the time passes: that
-			// may complete it.
+			// Posted requests must be transmitted before the clock advances, because transmission may complete them.
 			acts := w.acts
 			w.work()
 			return w.acts != acts || done() || w.wake < planned || w.wake <= w.p.Now()
@@ -163,8 +162,8 @@ func (w *world) drive(done func() bool) {
 	}
 }
 
-// finished reports whether all requests are done and, as far as that is certain,
-// all messages have been received.
+// finished reports whether all requests are complete. It also requires that all messages which must arrive have been
+// received.
 func (w *world) finished() bool {
 	for _, f := range w.flows {
 		if !f.done() {
@@ -179,7 +178,7 @@ func (w *world) finished() bool {
 	return true
 }
 
-// finish waits until the pair is idle and breaks the queue pairs: all requests posted before or afterwards must be
+// finish waits until the pair is idle and breaks the queue pairs. All requests posted before or afterwards must be
 // flushed.
 func (w *world) finish() {
 	w.ending = true
@@ -188,13 +187,13 @@ func (w *world) finish() {
 		w.drive(quiet)
 		w.p.RunIdle()
 		acts = w.acts
-		w.work() // may post to a queue pair that is broken, whose timer flushes it
+		w.work() // may post to a broken queue pair, whose timer flushes it
 	}
 	w.afterRest()
 	for _, f := range w.flows {
 		f.replaceRest()
 		if chance(w.rng, 50) {
-			f.post(w.p.Now()) // what is posted at the last moment is flushed too
+			f.post(w.p.Now()) // requests posted last are flushed too
 		}
 		f.from.qp.Modify(qp.Attr{State: qp.Err}, 0, nil)
 	}

@@ -11,7 +11,7 @@ type window struct {
 	typ   rocev2.MWType
 	state windowState
 	rkey  uint32
-	uses  int // by messages of the peer that are not known to be done
+	uses  int // by messages of the peer that are not known to be complete
 	shut  bool
 }
 
@@ -19,7 +19,7 @@ type windowState uint8
 
 const (
 	windowClosed windowState = iota
-	windowBusy               // a request that changes it is under way
+	windowBusy               // a request that changes it is in progress
 	windowOpen
 )
 
@@ -45,7 +45,7 @@ func (v *window) request(e *end) qp.BindWR {
 	return b
 }
 
-// opened follows the completion of a bind.
+// opened processes the completion of a bind.
 func (v *window) opened() {
 	if v.shut {
 		v.closed()
@@ -56,7 +56,7 @@ func (v *window) opened() {
 
 func (v *window) closed() { v.state, v.shut = windowClosed, false }
 
-// bind chooses the window that m opens, or makes m a plain write of nothing.
+// bind chooses the window that m opens, or makes m an empty write.
 func (f *flow) bind(m *message) bool {
 	for _, v := range f.from.windows {
 		if v.state == windowClosed {
@@ -68,7 +68,7 @@ func (f *flow) bind(m *message) bool {
 	return true
 }
 
-// unbind chooses the window that m closes. It must no longer be in use: the peer stops first, and m waits for that.
+// unbind chooses the window that m closes. It must no longer be in use: the peer stops first, and m waits for it.
 func (f *flow) unbind(m *message) bool {
 	v := f.from.open()
 	for _, x := range f.from.windows {
@@ -81,7 +81,7 @@ func (f *flow) unbind(m *message) bool {
 		return true
 	}
 	v.shut = true
-	if v.uses > 0 && f.to().out.failed { // packets of the broken peer may still come
+	if v.uses > 0 && f.to().out.failed { // packets of the broken peer may still arrive
 		f.demote(m)
 		return true
 	}
@@ -95,8 +95,8 @@ func (f *flow) unbind(m *message) bool {
 	return true
 }
 
-// invalidate makes the SEND m close a window of the peer, after the READs that go
-// through it. There may be none: m is a plain SEND then.
+// invalidate makes the SEND m close a window of the peer, after the READs that use it. If there is none, m remains a
+// plain SEND.
 func (f *flow) invalidate(m *message) {
 	for _, v := range f.to().windows {
 		if v.state == windowOpen && !v.shut && v.typ == rocev2.MWType2 {
@@ -108,7 +108,7 @@ func (f *flow) invalidate(m *message) {
 	m.op = qp.WRSend
 }
 
-// demote makes a local operation that has no window a write of nothing.
+// demote makes a local operation without a window an empty write.
 func (f *flow) demote(m *message) {
 	m.op, m.to, m.remote = qp.WRWrite, f.to(), place{f.word.off, 0}
 }

@@ -17,7 +17,7 @@ type wire struct {
 	p     *nictest.Pair
 	eng   fault.Engine
 	delay time.Duration
-	late  []lateFrame // which the engine had held back, on their way again
+	late  []lateFrame // frames that the engine held back, in transit again
 	down  bool
 	lost  int // while down
 	trace []traceEntry
@@ -39,10 +39,10 @@ type traceEntry struct {
 	comment string
 }
 
-// traceLen is how many frames a failure shows.
+// traceLen is the number of frames that a failure shows.
 const traceLen = 80
 
-// hook decides on the fate of a frame.
+// hook decides the fate of a frame.
 func (w *wire) hook(f *nictest.Flight) nictest.Fate {
 	e := traceEntry{at: f.At, from: f.From.Name, size: len(f.Frame)}
 	roce := f.RoCE(&e.p)
@@ -66,7 +66,7 @@ func (w *wire) hook(f *nictest.Flight) nictest.Fate {
 	return nictest.Fate{Drop: drop, Copies: v.Copies - 1, CopyDelay: 3 * w.delay}
 }
 
-// collect puts frames that the engine releases on the link. They arrive after frames that have overtaken them.
+// collect puts frames that the engine releases on the link. They arrive after the frames that overtook them.
 func (w *wire) collect(now mono.Time) {
 	for _, d := range []fault.Dir{fault.Tx, fault.Rx} {
 		to := w.p.B
@@ -79,7 +79,7 @@ func (w *wire) collect(now mono.Time) {
 	}
 }
 
-// deliver hands over the late frames that have arrived.
+// deliver delivers the late frames that have arrived.
 func (w *wire) deliver(now mono.Time) {
 	w.collect(now)
 	for len(w.late) > 0 && w.late[0].at <= now {
@@ -89,7 +89,7 @@ func (w *wire) deliver(now mono.Time) {
 	}
 }
 
-// next is when deliver has something to do.
+// next returns the time at which deliver has work.
 func (w *wire) next() mono.Time {
 	t := w.eng.NextTimeout()
 	if len(w.late) > 0 {

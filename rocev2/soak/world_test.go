@@ -27,7 +27,7 @@ type world struct {
 	ending bool
 	begun  mono.Time
 	wake   mono.Time // when work has something to do
-	acts   int       // what the clients have done
+	acts   int       // number of client actions
 	digest uint64    // of the completions
 
 	shared     [2]*nictest.Buffer // with a word to which all add
@@ -35,14 +35,14 @@ type world struct {
 	found      [2]map[uint64]bool // values found there
 }
 
-// queue is a completion queue and when it is looked at.
+// queue is a completion queue and its check times.
 type queue struct {
 	*nictest.CQ
 	seen   int // notifications
 	nextAt mono.Time
 }
 
-// limit is the virtual time after which a run that has not ended hangs.
+// limit is the virtual time after which a run counts as hung.
 const limit = 10 * time.Minute
 
 func newWorld(t testing.TB, s scenario) *world {
@@ -54,7 +54,7 @@ func newWorld(t testing.TB, s scenario) *world {
 	w.p = nictest.New(t, nictest.Options{
 		Seed: s.seed, MTU: 4300, Delay: s.delay, Rate: s.rate, Offload: s.offload, Hook: w.wire.hook, Limit: limit,
 		Far: s.seed%2 == 1,
-		// Packets for which there is no room while memory is awaited are lost.
+		// Packets without room are lost while memory is awaited.
 		Deferred: s.deferred(),
 		Config:   func(c *rocev2.Config) { c.MaxUnacked, c.NewProfile = s.unacked, s.profiles() },
 	})
@@ -101,7 +101,7 @@ func (w *world) plan() {
 	w.planReceives()
 }
 
-// planReceives makes a receive queue for each end, or one for all of a side.
+// planReceives creates a receive queue for each end, or one for all ends of a side.
 func (w *world) planReceives() {
 	for _, ends := range w.ends {
 		var r *recvs
@@ -121,7 +121,7 @@ func (w *world) planReceives() {
 
 func (w *world) node(side int) *nictest.Node { return []*nictest.Node{w.p.A, w.p.B}[side] }
 
-// open registers the memory and puts the data into it.
+// open registers the memory and writes the data into it.
 func (w *world) open() {
 	seed := w.s.seed
 	for side, ends := range w.ends {
@@ -161,7 +161,7 @@ func (f *flow) writtenBefore(m *message) bool {
 	return false
 }
 
-// connect makes the queue pairs.
+// connect creates the queue pairs.
 func (w *world) connect() {
 	for side, ends := range w.ends {
 		n := w.node(side)
@@ -237,7 +237,7 @@ func (w *world) flowOf(side int, num uint32) *flow {
 	return nil
 }
 
-// work runs the clients on both sides and the link until they wait.
+// work runs the clients on both sides and the link until all wait.
 func (w *world) work() {
 	for acts := -1; acts != w.acts; {
 		acts = w.acts
@@ -260,8 +260,7 @@ func (w *world) pass() {
 	}
 }
 
-// look takes completions in the client's manner and reports when to be called
-// again.
+// look takes completions in the client's manner, and returns the time of its next call.
 func (w *world) look(now mono.Time, q *queue) mono.Time {
 	switch {
 	case w.s.polling == pollNotified && !w.ending:
@@ -286,7 +285,7 @@ func (w *world) look(now mono.Time, q *queue) mono.Time {
 	return mono.Never
 }
 
-// take takes all completions of a queue.
+// take processes all completions of a queue.
 func (w *world) take(q *queue) {
 	for c, ok := q.Poll(); ok; c, ok = q.Poll() {
 		w.acts++
@@ -317,7 +316,7 @@ func (w *world) hash(c *qp.CQE) {
 	w.digest = h.Sum64()
 }
 
-// cutLink takes the link down and up again and reports when to be called again.
+// cutLink takes the link down and up again, and returns the time of its next call.
 func (w *world) cutLink(now mono.Time) mono.Time {
 	o := &w.s.outage
 	from := w.begun.Add(o.after)
