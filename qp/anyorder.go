@@ -18,8 +18,8 @@ type anyOrder struct {
 	readSN uint32   // READs and atomics executed (IRN 5.3.2)
 	done   bth.PSN  // all packets before it have been executed
 
-	// Data may wait too: all of it, if the tracker needs that (MELO 3.2.2), or the last packets of WRITEs
-	// (Eunomia A.1).
+	// Data may wait too: all data, if the tracker needs that (MELO 3.2.2), or the last packets of WRITEs (Eunomia
+	// A.1).
 	buffersAll, holdsLast bool
 	responses             responseSender
 
@@ -97,7 +97,7 @@ func (a *anyOrder) admit(_ mono.Time, p *bth.Packet, m arrival, t *target) (v ve
 }
 
 // refuse implements admission. A packet ahead of a gap counts as lost: it may become executable, or be refused in
-// order, when it is retransmitted. Until then no NAK answers it.
+// order, when it is retransmitted. No NAK answers it before.
 func (a *anyOrder) refuse(p *bth.Packet, m arrival, v verdict) bool {
 	if v.order != reorder.Held {
 		return true
@@ -114,8 +114,8 @@ func (a *anyOrder) buffers(p *bth.Packet) bool {
 	return a.buffersAll && (o.IsSend() || o.IsWrite()) || a.holdsLast && o.IsWrite() && o.Ends() && !o.HasImm()
 }
 
-// early reports whether p is of a synchronise operation and would touch memory before all packets before that
-// operation have arrived (MP-RDMA 3.4).
+// early reports whether p belongs to a synchronise operation and would touch memory too early: before all packets
+// ahead of that operation have arrived (MP-RDMA 3.4).
 func (a *anyOrder) early(p *bth.Packet) bool {
 	t, ok := a.r.trk.(syncTracker)
 	if !ok || p.Ext.Flags&bth.XSync == 0 {

@@ -42,7 +42,7 @@ type Attr struct {
 	QKey            uint32
 	Timeout         uint8 // 4.096 us * 2^Timeout, 0 = infinite, at most 31
 	RetryCnt        uint8 // 0 to 7
-	RNRRetry        uint8 // 0 to 7, 7 = for ever
+	RNRRetry        uint8 // 0 to 7, 7 = no limit
 	MaxRdAtomic     uint8
 	RQPSN           uint32
 	SQPSN           uint32

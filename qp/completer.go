@@ -62,7 +62,7 @@ func (r *requester) failRequest(now mono.Time, s *slot, status Status, d Drop) D
 	return d
 }
 
-// badResponse breaks the queue pair because a response to s is wrong or cannot be placed.
+// badResponse breaks the queue pair because a response to s is wrong or its data cannot be placed.
 func (r *requester) badResponse(now mono.Time, s *slot, d Drop) Drop {
 	if d == DropAccess {
 		return r.failRequest(now, s, StatusLocProtErr, d)
@@ -70,8 +70,8 @@ func (r *requester) badResponse(now mono.Time, s *slot, d Drop) Drop {
 	return r.failRequest(now, s, StatusBadRespErr, d)
 }
 
-// onRNR waits as long as the responder asks (IBTA vol.1 9.7.5.2.8). A second NAK for a packet that has not been
-// retransmitted since is a copy of the first.
+// onRNR waits for the time that the responder requests (IBTA vol.1 9.7.5.2.8). A second NAK for a packet that has not
+// been retransmitted since is a duplicate of the first.
 func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	if psn, again := r.rec.NextRetransmit(); r.rnrUntil != 0 || again && psn == p.PSN {
 		return DropStaleAck
@@ -94,15 +94,15 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	r.timer.running = false
 	r.q.ctr.CompleterRetry++
 	r.rnrUntil = now.Add(time.Duration(rnrTimer(p.AETH.Syndrome.Value())))
-	// The path works. Otherwise many RNR waits, which rnr_retry allows, would exceed retry_cnt if each of them loses a
-	// packet.
+	// The path works. Otherwise the many RNR waits that rnr_retry allows would exceed retry_cnt if each of them lost
+	// a packet.
 	r.restartRetries(r.rnrUntil)
 	return Accepted
 }
 
 // acknowledge records that the responder has executed all PSNs before end. If the response to a READ or atomic among
-// them has not arrived, it has been lost: the acknowledgement implies a NAK (IBTA vol.1 9.7.5.1.3), and acknowledge
-// returns false.
+// them is missing, it is lost, and acknowledge returns false: the acknowledgement implies a NAK (IBTA vol.1
+// 9.7.5.1.3).
 func (r *requester) acknowledge(now mono.Time, end bth.PSN, p *bth.Packet) bool {
 	if s := r.unanswered(end); s != nil {
 		r.implyNAK(now, s, p)
@@ -202,9 +202,9 @@ func (r *requester) placeResponse(s *slot, k, n uint32, p *bth.Packet) Drop {
 	return DropAccess
 }
 
-// readOpcodeFits reports whether op is valid for response k of n to a READ. The answer to a READ that was retransmitted
-// from its middle (split) begins there with FIRST or ONLY. Responses to the earlier request may still arrive, so that
-// both opcodes are valid.
+// readOpcodeFits reports whether op is valid for response k of n to a READ. The answer to a READ that was
+// retransmitted from its middle (split) begins there with FIRST or ONLY. Responses to the earlier request may still
+// arrive, so both opcodes are valid.
 func readOpcodeFits(op bth.Opcode, k, n uint32, split bool) bool {
 	starts := k == 0 || split && (op.IsFirst() || op.IsOnly())
 	ends := k+1 == n
@@ -260,13 +260,13 @@ func (r *requester) progress(now mono.Time) {
 	r.retireDone(now)
 }
 
-// restartRetries restarts the retry counter and the time that the peer has, at an instant.
+// restartRetries restarts the retry counter and the peer's response time at an instant.
 func (r *requester) restartRetries(at mono.Time) {
 	r.since, r.retries = at, r.q.attr.RetryCnt
 }
 
-// newlyAcked returns the bytes that an acknowledgement reports for the first time. Bytes that selective acknowledgements
-// have reported do not count again when una passes them; those are estimated from their packets.
+// newlyAcked returns the bytes that an acknowledgement reports for the first time. Bytes reported by selective
+// acknowledgements do not count again when una passes them; their number is estimated from their packets.
 func (r *requester) newlyAcked(out retrans.Outcome) uint32 {
 	total := r.acked()
 	n := total - r.payloadAcked

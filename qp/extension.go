@@ -34,17 +34,17 @@ func (x *extension) poll(now mono.Time, t *Transmit) bool {
 	return x.pollAck(t) || x.out.pollAck(t) || x.responses.poll(now, t)
 }
 
-// announce gives a tracker the fields that the sender's agent has added to p (Eunomia 3.2.1). It returns false if p
-// is of an earlier connection.
+// announce passes the fields that the sender's agent added to p (Eunomia 3.2.1) to a tracker. It returns false if p
+// is from an earlier connection.
 func announce(t reorder.Tracker, p *bth.Packet) bool {
 	agent, ok := t.(reorder.Agent)
 	return !ok || p.Ext.Flags&bth.XHasHead != 0 && agent.Announce(p.Ext.Head, p.Ext.Flags&bth.XTail != 0)
 }
 
-// ackTimeout returns the ACK timeout, zero for none. The recoveries of extended transports have timeouts of their
-// own, shorter by orders of magnitude, which use no retries. A retry of theirs is an ACK timeout without progress, so
-// that a peer is given up after as long as with RC. Each OnTimeout uses at most one: a process that was stopped for
-// long, and is late for all of them, loses one.
+// ackTimeout returns the ACK timeout, zero for none. The recoveries of extended transports have much shorter timeouts
+// of their own, which use no retries. A retry is an ACK timeout without progress, so that a silent peer is given up
+// after the same time as with RC. Each OnTimeout uses at most one retry: a process that stalls beyond several
+// timeouts loses only one.
 func (q *QP) ackTimeout() time.Duration { return time.Duration(ackTimeoutNs(q.attr.Timeout)) }
 
 // unexpected takes a packet of an extended transport on a queue pair of a standard one, or the reverse. A peer that

@@ -14,7 +14,8 @@ type inOrder struct {
 	msg message
 
 	// Answers that wait for poll. They leave in PSN order: an acknowledgement must not overtake a READ response
-	// before it, which would be an implied NAK (IBTA vol.1 9.7.5.1.2). A NAK acknowledges all before it as well.
+	// before it, which would be an implied NAK (IBTA vol.1 9.7.5.1.2). A NAK acknowledges all earlier packets as
+	// well.
 	ack      bool
 	ackPSN   bth.PSN
 	syndrome bth.Syndrome // of the NAK; 0 = none
@@ -76,7 +77,7 @@ func (a *inOrder) locate(p *bth.Packet, t *target) verdict {
 	return verdict{step: stepExecute}
 }
 
-// commit implements admission. SEND and WRITE are acknowledged if asked; other requests have a response.
+// commit implements admission. SEND and WRITE are acknowledged on request; other requests have a response.
 func (a *inOrder) commit(p *bth.Packet, _ arrival, t *target, _ verdict) {
 	a.advance(p, t)
 	if p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()) {
@@ -87,8 +88,9 @@ func (a *inOrder) commit(p *bth.Packet, _ arrival, t *target, _ verdict) {
 // refuse implements admission.
 func (*inOrder) refuse(*bth.Packet, arrival, verdict) bool { return true }
 
-// advance records that p has been executed; a READ takes as many PSNs as it has responses. A NAK that has not left
-// yet is overtaken by the packet it asks for; the NAK of a gap then asks for the next packet if that was dropped too.
+// advance records that p has been executed; a READ takes as many PSNs as it has responses. The packet makes a NAK
+// that requested it and has not left obsolete. The NAK of a gap then requests the next packet if that was dropped
+// too.
 func (a *inOrder) advance(p *bth.Packet, t *target) {
 	n := uint32(len(p.Payload))
 	if p.Opcode.IsWrite() && p.Opcode.Starts() {
@@ -110,8 +112,8 @@ func (a *inOrder) advance(p *bth.Packet, t *target) {
 }
 
 // outOfOrder drops a request beyond the expected one. One NAK answers each gap, until the expected packet arrives
-// (IBTA vol.1 9.7.5.2.8), unless the tracker repeats NAKs. Behind a request that was refused as not ready, the
-// responder itself made the gap and sends no NAK.
+// (IBTA vol.1 9.7.5.2.8), unless the tracker repeats NAKs. Behind a request refused as not ready, the responder
+// itself caused the gap and sends no NAK.
 func (a *inOrder) outOfOrder(now mono.Time, p *bth.Packet) Drop {
 	a.r.q.ctr.OutOfSeqRequest++
 	a.r.q.ctr.OutOfSequence++
@@ -136,8 +138,8 @@ func (a *inOrder) repeatsNAK(now mono.Time) bool {
 	return interval > 0 && now.Sub(a.nakAt) >= interval
 }
 
-// pacesNAK reports whether the NAK of a new gap has to wait because a NAK was sent just before. A later packet
-// triggers it.
+// pacesNAK reports whether the NAK of a new gap must wait because a NAK was sent just before. A later packet triggers
+// it.
 func (a *inOrder) pacesNAK(now mono.Time) bool {
 	return a.trk.NAKPaced() && a.nakAt != 0 && now.Sub(a.nakAt) < a.trk.NAKInterval()
 }
@@ -197,7 +199,7 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 			return false
 		}
 		if res.answered {
-			// Most likely a late duplicate: the peer got its data, said so by other means, and the key was
+			// Most likely a late duplicate: the peer got its data, reported it by other means, and the key was
 			// invalidated.
 			a.rd.done(res)
 			continue
@@ -288,7 +290,7 @@ func (a *inOrder) ackable() bth.PSN {
 	return psn
 }
 
-// acknowledge builds an ACK or NAK. Either acknowledges all before it.
+// acknowledge builds an ACK or NAK. Both acknowledge all earlier packets.
 func (a *inOrder) acknowledge(t *Transmit, s bth.Syndrome, psn bth.PSN) {
 	a.ack, a.r.urgent, a.syndrome = false, false, 0
 	a.r.q.header(&t.Packet, bth.OpAcknowledge, psn)
@@ -296,7 +298,7 @@ func (a *inOrder) acknowledge(t *Transmit, s bth.Syndrome, psn bth.PSN) {
 	t.Packet.AETH = bth.AETH{Syndrome: s, MSN: a.r.msn}
 }
 
-// refuseRead breaks the queue pair because a region went away while a READ was being answered. The NAK names the
+// refuseRead breaks the queue pair because a region was removed while a READ was being answered. The NAK names the
 // response that cannot be sent.
 func (a *inOrder) refuseRead(now mono.Time, res *resource) {
 	a.r.q.ctr.RespRemoteAccessErrors++

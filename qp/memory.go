@@ -1,6 +1,6 @@
 package qp
 
-// memoryState says how far work has come that may have to wait for memory (Host.Later). The requester has one for
+// memoryState is the progress of work that may have to wait for memory (Host.Later). The requester has one for
 // responses, the responder one for requests, and the queue pair one for the packets that it sends.
 type memoryState uint8
 
@@ -29,7 +29,7 @@ func (m *memoryState) retried() bool {
 	return true
 }
 
-// sync makes visible all that was written. If it fails, later reports whether it may succeed after Resume.
+// sync makes all written data visible. If it fails, later reports whether it may succeed after Resume.
 func (m *memoryState) sync(h Host) (ok, later bool) {
 	switch {
 	case *m == memorySynced:

@@ -8,13 +8,13 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// notifier reports marked packets to their sender in the two ways of standard frames: with CNPs, as the notification
-// point of DCQCN (IBTA annex A17.9.2; Zhu et al., SIGCOMM 2015, section 3.1), and with the BECN bit of acknowledgements,
-// for senders whose window follows each of them. A peer ignores the way that it does not support.
+// notifier reports marked packets to their sender in the two ways of standard frames. CNPs implement the notification
+// point of DCQCN (IBTA annex A17.9.2; Zhu et al., SIGCOMM 2015, section 3.1). The BECN bit of acknowledgements serves
+// senders whose window follows each acknowledgement. A peer ignores an unsupported way.
 //
 // The bit covers all packets of an acknowledgement. Standard frames cannot carry the number of marked packets.
 type notifier struct {
-	interval time.Duration // [N] at most one CNP each; 0: no CNPs
+	interval time.Duration // [N] at least this between two CNPs; 0: no CNPs
 	last     mono.Time     // when the last one became due
 	due      bool          // a CNP is to be sent
 	began    bool          // a CNP has been sent before

@@ -33,8 +33,8 @@ const (
 	HoldAtReceiver
 	// HoldAtSender: the last packet leaves when all packets before it have been acknowledged.
 	HoldAtSender
-	// HoldAtSenderIdle: likewise, but only if no request is queued behind it, such as the last packet of a connection,
-	// as the paper measures it. Programs cannot poll for other WRITEs safely.
+	// HoldAtSenderIdle: likewise, but only if no request is queued behind it, such as the last packet of a
+	// connection, as in the paper's measurements. Programs cannot poll for other WRITEs safely.
 	HoldAtSenderIdle
 )
 
@@ -75,7 +75,7 @@ type Config struct {
 	Counters    *Counters
 	Scratch     *Scratch // nil: the queue pair has its own
 	Tuning      Tuning
-	// Phantom says that payload has a length but no content, as in simulation: the queue pair copies none.
+	// Phantom means that payload has a length but no content, as in simulation: the queue pair copies none.
 	Phantom bool
 }
 
@@ -97,9 +97,9 @@ type Transmit struct {
 	Packet bth.Packet
 	AH     uint32 // UD: address handle; RC and UC packets use the connection's path
 	Path   uint16 // UDP source port, 0 for that of the path
-	// Snapshot asks for a copy of the payload before its ICRC is computed. Programs may change memory while it is
-	// sent, and a packet whose ICRC covers earlier content is lost. So retransmissions are copied, and READ responses
-	// of one packet, with which programs poll memory that others change.
+	// Snapshot requests a copy of the payload before the computation of its ICRC. Programs may change memory during
+	// transmission; a packet whose ICRC covers earlier content is lost. So retransmissions are copied. READ responses
+	// of one packet are copied too, because programs poll memory with them that others change.
 	Snapshot bool
 }
 
@@ -161,8 +161,8 @@ type QP struct {
 	flushing bool // more requests may have been posted to a broken queue; req.at is when flush is due
 }
 
-// defaultUnacked is the default PSN window. rxe has 128. With super-frames of 15 packets a larger window measures
-// better, and 512 no better still.
+// defaultUnacked is the default PSN window. rxe has 128. A larger window performs better with super-frames of 15
+// packets; 512 brings no further gain.
 const defaultUnacked = 256
 
 // New makes a queue pair in the RESET state. The NIC has checked cfg. Plug-ins missing in its profile default to those
@@ -265,8 +265,8 @@ func (q *QP) dispatch(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	return q.req.policy.receive(now, p, arrival{m.CE, m.Path})
 }
 
-// Resume tells the queue pair that memory is available that Receive or PollTransmit was waiting for (Host.Later).
-// After it, the caller must repeat each Receive that returned Later, in the same order.
+// Resume reports that memory is available for which Receive or PollTransmit was waiting (Host.Later). Afterwards the
+// caller must repeat each Receive that returned Later, in the same order.
 func (q *QP) Resume(now mono.Time) {
 	q.touch()
 	q.memory = memorySynced
@@ -278,7 +278,7 @@ func (q *QP) Resume(now mono.Time) {
 	q.traceState(now)
 }
 
-// Doorbell tells the queue pair that send work requests may have been posted. It takes them when they can be sent. A
+// Doorbell reports that send work requests may have been posted. The queue pair takes them when it can send them. A
 // broken queue pair takes them in OnTimeout, which is due at once, to flush them.
 func (q *QP) Doorbell(now mono.Time) {
 	q.touch()
@@ -288,7 +288,8 @@ func (q *QP) Doorbell(now mono.Time) {
 }
 
 // flushBatch limits the posted work requests, in each direction, that a broken queue pair flushes at a time. The rest
-// follows at NextTimeout, which is at once. So the call ends even if a client posts as fast as it is flushed.
+// follows at NextTimeout, which is at once. Thus the call ends even if a client posts as fast as the queue pair
+// flushes.
 const flushBatch = 16
 
 // flush completes the next batch of requests posted to a broken queue pair.
@@ -352,8 +353,9 @@ func (q *QP) touch() { q.drained, q.timerValid = false, false }
 // waits for an instant makes the queue pair runnable when OnTimeout is called at that instant.
 func (q *QP) Runnable() bool { return !q.drained && !q.Blocked() }
 
-// poll is PollTransmit without CNPs, which go first. Requests and answers take turns; requestsFirst limits the requests
-// before the next answer. Answers that precede all requests do not use the turn of the answers behind them.
+// poll implements PollTransmit without CNPs, which go first. Requests and answers take turns; requestsFirst limits
+// the requests before the next answer. Answers that precede all requests do not use the turn of the answers behind
+// them.
 func (q *QP) poll(now mono.Time, t *Transmit) bool {
 	limit := q.resp.adm.requestsFirst()
 	if int(q.polled) < limit && q.req.poll(now, t) {
@@ -374,13 +376,13 @@ func (q *QP) poll(now mono.Time, t *Transmit) bool {
 	return !q.Blocked() && int(q.polled) >= limit && q.req.poll(now, t)
 }
 
-// Woken tells the queue pair that the last receive completion has woken a program. The acknowledgement then leaves
-// before requests: the program's reply must not complete at the peer before the message that it answers. Programs that
-// sleep count events: a program that mistakes the event of the reply for that of its own message sleeps for ever.
+// Woken reports that the last receive completion has woken a program. The acknowledgement then leaves before
+// requests: the program's reply must not complete at the peer before the message that it answers. Sleeping programs
+// count events. A program that mistakes the event of the reply for that of its own message never wakes.
 func (q *QP) Woken() { q.resp.urgent = true }
 
-// Flushed tells the queue pair that the packets polled so far have left: the caller holds no view of memory from them
-// any more. Sends of UC and UD complete here.
+// Flushed reports that the packets polled so far have left: the caller no longer holds views of memory from them.
+// Sends of UC and UD complete here.
 func (q *QP) Flushed(now mono.Time) {
 	if q.cfg.Type != RC && q.sending() {
 		q.touch()
@@ -388,8 +390,8 @@ func (q *QP) Flushed(now mono.Time) {
 	}
 }
 
-// NextTimeout returns the earliest instant at which OnTimeout is due or PollTransmit may have a packet again (pacing),
-// mono.Never if there is none. The result is cached until the next input.
+// NextTimeout returns the earliest instant at which OnTimeout is due or PollTransmit may have a packet again
+// (pacing). It returns mono.Never if there is none. The result is cached until the next input.
 func (q *QP) NextTimeout() mono.Time {
 	if q.timerValid {
 		return q.timer
@@ -421,7 +423,7 @@ func (q *QP) enterError(now mono.Time) {
 }
 
 // Free returns the memory that the queue pair shares with other connections of its NIC. Call it for a queue pair that
-// is not used again; one that breaks or is reset needs no call.
+// will not be used again. A queue pair that breaks or is reset needs no call.
 func (q *QP) Free() {
 	q.resp.trk.Reset(q.resp.trk.Expected())
 	if q.req.rec != nil {
@@ -448,8 +450,8 @@ func (q *QP) enterSendError(now mono.Time) {
 // transports are the bits of opcodes by transport service.
 var transports = [...]bth.Opcode{RC: bth.TransportRC, UC: bth.TransportUC, UD: bth.TransportUD}
 
-// header sets all fields of the BTH of a packet from this queue pair. The NIC has the P_Key table and replaces PKey if
-// the index is not that of the default.
+// header sets all fields of the BTH of a packet from this queue pair. The NIC has the P_Key table and replaces PKey
+// if the index differs from the default.
 func (q *QP) header(p *bth.Packet, op bth.Opcode, psn bth.PSN) {
 	p.Opcode = q.transport | op
 	p.Solicited, p.MigReq, p.FECN, p.BECN, p.AckReq = false, false, false, false, false

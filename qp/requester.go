@@ -198,7 +198,7 @@ func (r *requester) mayBegin(s *slot) bool {
 	return r.rdOut < int32(r.q.attr.MaxRdAtomic) && (r.rdOut == 0 || r.rnxt.Since(r.rdone)+s.rspan <= maxSpan)
 }
 
-// runLocal executes a local operation in queue order. A fence holds for it too. LOCAL_INV waits for all earlier
+// runLocal executes a local operation in queue order. A fence applies to it too. LOCAL_INV waits for all earlier
 // requests, because any of them may need the key for a retransmission.
 func (r *requester) runLocal(now mono.Time, s *slot) bool {
 	if s.wqe.Flags&SendFence != 0 && r.rdOut > 0 || s.wqe.Opcode == WRLocalInv && r.Head != r.cursor {
@@ -255,8 +255,8 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	r.account(now, &t.Packet)
 	t.Packet.AckReq = responds || r.policy.requestsAck(now, ends, false)
 	r.recordAckReq(now, r.nxt.Add(-1), t.Packet.AckReq)
-	// Time only packets that a mere acknowledgement answers, and not behind responses that wait for the peer's own
-	// congestion control: two peers would slow each other down without end.
+	// Time only packets that an acknowledgement alone answers, and not packets behind outstanding responses. The
+	// peer's congestion control delays responses: two peers would slow each other down without end.
 	if t.Packet.AckReq && !responds && !r.policy.acksFollowResponses() {
 		r.timer.onSent(now, r.nxt.Add(-1))
 	}
@@ -290,8 +290,8 @@ func (q *QP) wireLen(p *bth.Packet) int {
 	return encapsulation + p.HeaderLen() + len(p.Payload) + q.cfg.Tuning.linkBytes()
 }
 
-// bytesInFlight estimates the payload in the network. During a retransmission, the count of PSNs is the tighter bound.
-// If acknowledgements clock packets out, the window counts packets, however short they are.
+// bytesInFlight estimates the payload in the network. During a retransmission, the count of PSNs is the tighter
+// bound. If acknowledgements clock packets out, the window counts packets of any size.
 func (r *requester) bytesInFlight() uint32 {
 	if r.rec == nil {
 		return 0

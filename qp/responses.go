@@ -182,8 +182,8 @@ func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 	return true
 }
 
-// accessError builds a response that reports that the region has gone away. In place of a lost response it breaks
-// only a requester that still waits for it. A requester that has the response, and may have invalidated the region,
+// accessError builds a response that reports the removal of the region. In place of a lost response it breaks only a
+// requester that still waits for it. A requester that has the response, and may have invalidated the region,
 // acknowledges a duplicate.
 func (a *responseSender) accessError(t *Transmit, x *response, psn bth.PSN) {
 	a.q.header(&t.Packet, bth.OpReadRespOnly, psn)

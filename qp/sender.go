@@ -23,8 +23,8 @@ type sender struct {
 	clocked   bool // paths need the window: acknowledgements clock packets out
 	noControl bool // there is no congestion control
 	responses bool // the sender sends responses; for tracers and random choices
-	// overdue lets the oldest packet leave after a timeout, whatever the window: the window may be full of packets
-	// that have been lost (RFC 6298 5.4).
+	// overdue lets the oldest packet leave after a timeout, whatever the window: lost packets may fill it (RFC 6298
+	// 5.4).
 	overdue bool
 
 	can   *capabilities
@@ -132,7 +132,7 @@ func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
 	return true
 }
 
-// choose fills t with the next packet but for its path.
+// choose fills t with the next packet, except for its path.
 func (s *sender) choose(now mono.Time, t *Transmit, from source, w path.Window) bool {
 	if psn, lost := s.rec.NextRetransmit(); lost {
 		return from.retransmit(now, psn, t)
@@ -171,9 +171,9 @@ func (s *sender) charge(now mono.Time, p *bth.Packet, bytes, inflight uint32) {
 	}
 }
 
-// stale reports whether an acknowledgement has no information on outstanding packets. One that was overtaken on a
-// shorter path has: the packet that it answers has arrived, or has left the network at least, on its path (MP-RDMA
-// 3.2). That packet must have been sent, or all paths would look slow.
+// stale reports whether an acknowledgement has no information on outstanding packets. An acknowledgement overtaken on
+// a shorter path is not stale: its packet has arrived, or has at least left the network, on its path (MP-RDMA 3.2).
+// That packet must have been sent; otherwise all paths would look slow.
 func (s *sender) stale(p *bth.Packet) bool {
 	h := &p.Ext
 	if h.Flags&bth.XHasSACK == 0 {
@@ -265,8 +265,8 @@ type rttTimer struct {
 	since   mono.Time
 }
 
-// onSent starts the timer, unless it is timing a packet already. The caller times no retransmission: its
-// acknowledgement does not tell which transmission it is for (Karn's rule).
+// onSent starts the timer unless it already times a packet. The caller times no retransmission: its acknowledgement
+// may belong to either transmission (Karn's rule).
 func (m *rttTimer) onSent(now mono.Time, psn bth.PSN) {
 	if !m.running {
 		*m = rttTimer{true, psn, now}

@@ -12,13 +12,13 @@ import (
 // standardPolicy is the senderPolicy of standard RC, and of UC and UD, which are not acknowledged. Responses have the
 // PSNs of their request, packets have no extension header, and each loss uses a retry.
 //
-// It sends tail loss probes (RFC 8985 7). Tail losses trigger no NAK: behind the packet that requests an
-// acknowledgement no packet follows, so that without a probe only the timeout, thousands of round trips later,
-// detects the loss of that packet or of its acknowledgement. After a few round trips the policy retransmits one
-// packet. The peer acknowledges the duplicate (IBTA vol.1 9.7.5.1.4). A probe is no loss and uses no retry.
+// It sends tail loss probes (RFC 8985 7). Tail losses trigger no NAK, because no packet follows the one that requests
+// an acknowledgement. Without a probe only the timeout, thousands of round trips later, detects the loss of that
+// packet or of its acknowledgement. After a few round trips the policy retransmits one packet. The peer acknowledges
+// the duplicate (IBTA vol.1 9.7.5.1.4). A probe is no loss and uses no retry.
 //
 // The first probe is the last packet: its acknowledgement covers all packets, and ahead of a gap it triggers a NAK.
-// The next is the oldest packet, for a peer that has already reported the gap and keeps silent. They alternate, and
+// The next is the oldest packet, for a peer that has already reported the gap and stays silent. They alternate, and
 // the wait doubles each time.
 type standardPolicy struct{ r *requester }
 
@@ -134,9 +134,9 @@ func (s standardPolicy) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
 // acksFollowResponses implements senderPolicy.
 func (s standardPolicy) acksFollowResponses() bool { return s.r.rdOut > 0 }
 
-// onProgress implements senderPolicy. After a probe it is unknown which transmission was acknowledged, so that no
-// round trip is measured. Each premature probe adds an eighth of the probe timeout to the variation: probes become
-// rarer. Round trips measured between losses outweigh that.
+// onProgress implements senderPolicy. After a probe no round trip is measured, because either transmission may have
+// been acknowledged. Each premature probe adds an eighth of the probe timeout to the variation: probes become rarer.
+// Round trips measured between losses outweigh that.
 func (s standardPolicy) onProgress(rtt time.Duration) {
 	t := &s.r.tail
 	if t.sent > 0 {
@@ -163,9 +163,9 @@ func (s standardPolicy) pto() time.Duration {
 // probesPerTimeout limits the probes in an ACK timeout: a probe waits at least for this part of the timeout.
 const probesPerTimeout = 64
 
-// deadline implements senderPolicy: it returns when a probe is due. No probe is sent before a round trip has been
-// measured, if the timeout is as near, or under congestion control: an opening window fills queues, in which a packet
-// takes a hundred times as long as the packets before it.
+// deadline implements senderPolicy: it returns the time of the next probe. There is no probe before a round trip has
+// been measured, if the timeout is as near, or under congestion control. An opening window fills queues, in which a
+// packet takes a hundred times as long as the packets before it.
 func (s standardPolicy) deadline() mono.Time {
 	r := s.r
 	switch {

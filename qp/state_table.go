@@ -1,17 +1,17 @@
 package qp
 
-// rule are the attributes of one transition.
+// rule holds the attributes of one transition.
 type rule struct {
 	required, optional AttrMask
 }
 
-// rules is one rule for each of RC, UC and UD.
+// rules holds one rule for each of RC, UC and UD.
 type rules struct {
 	rc, uc, ud rule
 }
 
-// Attributes that several transitions share. The address vector and alternate
-// path are resolved by the NIC; they stand here because they may be given.
+// Attributes that several transitions share. The NIC resolves the address vector and the alternate path; they are
+// listed because they may be given.
 const (
 	initConnected = AttrPKeyIndex | AttrPort | AttrAccessFlags
 	initDatagram  = AttrPKeyIndex | AttrPort | AttrQKey
@@ -21,7 +21,7 @@ const (
 
 	rtsRC = AttrSQPSN | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
 
-	// While sending. RATE_LIMIT is mlx5's way; ib_core leaves it to raw packets.
+	// While sending. mlx5 allows RATE_LIMIT here; ib_core only for raw packets.
 	runUD = AttrCurState | AttrQKey | AttrRateLimit
 	runUC = AttrCurState | AttrAltPath | AttrAccessFlags | AttrPathMigState | AttrRateLimit
 	runRC = runUC | AttrMinRNRTimer
@@ -32,11 +32,10 @@ const (
 		AttrMinRNRTimer
 )
 
-// transitions is the table of IBTA vol.1 11.2.5.2 in the reading of Linux's
-// ib_modify_qp_is_ok; any state may also go to RESET and to ERR. Without STATE
-// a Modify is one from a state to itself.
+// transitions is the table of IBTA vol.1 11.2.5.2 as Linux's ib_modify_qp_is_ok reads it; any state may also change
+// to RESET and to ERR. A Modify without STATE is a transition from a state to itself.
 //
-// PATH_MTU of UD is ours: the NIC tells its link's MTU with it.
+// PATH_MTU of UD is an extension: the NIC passes its link's MTU in it.
 var transitions = map[[2]State]rules{
 	{Reset, Init}: {
 		rc: rule{required: initConnected},
@@ -65,7 +64,7 @@ var transitions = map[[2]State]rules{
 	{SQE, RTS}: {uc: rule{0, AttrCurState | AttrAccessFlags}, ud: rule{0, AttrCurState | AttrQKey}},
 }
 
-// transition returns the rule for going from one state to another.
+// transition returns the rule for a change of state.
 func transition(from, to State, t Type) (rule, bool) {
 	if from > Err || to > Err {
 		return rule{}, false

@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// Tracer observes the events of a queue pair, to show how a connection behaves. It belongs to the caller. A queue pair
-// without one pays a comparison. Its methods are called synchronously and must not call the queue pair.
+// Tracer observes the events of a queue pair, to show how a connection behaves. It belongs to the caller. A queue
+// pair without a tracer pays one comparison. Its methods are called synchronously and must not call the queue pair.
 type Tracer interface {
 	// Trace observes an event. Times never go back.
 	Trace(now mono.Time, e TraceEvent)

@@ -17,22 +17,22 @@ type Tuning struct {
 	// AckDepth limits the acknowledgements of an extended transport that wait, for example for a paused link; zero: 4096.
 	// The oldest are dropped beyond it.
 	AckDepth int16
-	// AcksPerWindow is how often per window RC requests an acknowledgement (AckReq) while packets follow each other, in
-	// addition to where sending stops. Zero: four times, and at the end of each message.
+	// AcksPerWindow is how often per window RC requests an acknowledgement (AckReq) while packets follow each other.
+	// It does so additionally when sending stops. Zero: four times, and at the end of each message.
 	AcksPerWindow int32
-	// PacerCredit limits the time that a paced sender that was called late may catch up.
+	// PacerCredit limits the time that a paced sender may catch up after a late call.
 	PacerCredit time.Duration
-	// TailProbe is the minimum probe timeout of RC (see standardPolicy); a few round trips if these are longer. Zero: no
-	// probes.
+	// TailProbe is the minimum probe timeout of RC (see standardPolicy). A few round trips apply if they are longer.
+	// Zero: no probes.
 	TailProbe time.Duration
-	// PathSeed is the seed of random paths. Zero: derived from QPN and PSN, which other hosts may have too.
+	// PathSeed is the seed of random paths. Zero: derived from QPN and PSN, which other hosts may share.
 	PathSeed uint64
 }
 
 // Software is the tuning of the daemon. A separate acknowledgement costs it as much as a super-frame of data, so it
-// sends few of them, behind data. Its timers are late by tens of microseconds, for which the pacer's credit
-// compensates. Because acknowledgements are few, it probes early for tail losses. Its links are TAP devices and sockets,
-// which carry frames without overhead.
+// sends few of them, after data. Its timers are late by tens of microseconds, for which the pacer's credit
+// compensates. Because acknowledgements are few, it probes early for tail losses. Its links are TAP devices and
+// sockets, which carry frames without overhead.
 var Software = Tuning{AckBehind: 32, AcksPerWindow: 4, PacerCredit: 200 * time.Microsecond, TailProbe: time.Millisecond, LinkOverhead: -1}
 
 // linkBytes returns the bytes that the link adds to a frame.

@@ -18,7 +18,7 @@ func (a *unreliable) admit(_ mono.Time, p *bth.Packet, _ arrival, t *target) ver
 	return a.locate(p, t)
 }
 
-// countLoss counts packets and a message that were lost before p.
+// countLoss counts the packets and the message lost before p.
 func (a *unreliable) countLoss(p *bth.Packet) {
 	lost := p.PSN != a.trk.Expected()
 	if lost {

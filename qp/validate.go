@@ -5,7 +5,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// refusal is a reason not to execute a request, and its consequences.
+// refusal is a reason not to execute a request, with its consequences.
 type refusal struct {
 	drop   Drop
 	nak    bth.Syndrome // RNR without its timer code; 0 for none
@@ -30,8 +30,8 @@ var (
 )
 
 // refuse answers the expected request psn, which is not executed. All NAKs but RNR break the queue pair; the NAK is
-// its last packet. If the oldest receive is own, that of this request, it completes with the reason; otherwise an
-// event reports it (IBTA vol.1 9.9.3, class C).
+// its last packet. own means that the oldest receive belongs to this request. That receive completes with the reason;
+// otherwise an event reports it (IBTA vol.1 9.9.3, class C).
 func (r *responder) refuse(now mono.Time, psn bth.PSN, own bool, f *refusal) Drop {
 	if f == notReady {
 		r.q.ctr.OutOfBuffer++
