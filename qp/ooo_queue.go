@@ -5,9 +5,9 @@ import (
 	"roced.io/roced/internal/base/ring"
 )
 
-// oooEntry is a packet that has arrived and waits for the packets before it. It holds the operation of the last
-// packet of a message (a premature completion, IRN 5.3.3, or a READ or atomic in the Read WQE buffer, IRN 5.3.2),
-// the data of the packet, or both.
+// oooEntry is a packet that has arrived and waits for the packets before it. It holds the data of the packet, the
+// operation of the last packet of a message, or both. The operation is a premature completion (IRN 5.3.3), or a READ
+// or atomic in the Read WQE buffer (IRN 5.3.2).
 type oooEntry struct {
 	effect
 	first  bth.PSN // of its message

@@ -20,9 +20,9 @@ type Traits struct {
 	HoldLast  HoldLast
 }
 
-// HoldLast selects the end that holds back the last packet of a WRITE under Eunomia, so that a program that polls
-// memory for the end of the data finds all of it (3.5.2). Both ends must use the same value. WRITEs with immediate data
-// are not held, because their programs wait for the completion.
+// HoldLast selects the end that holds back the last packet of a WRITE under Eunomia. A program that polls memory for
+// the end of the data then finds all of it (3.5.2). Both ends must use the same value. WRITEs with immediate data are
+// not held, because their programs wait for the completion.
 type HoldLast uint8
 
 // Values of HoldLast.

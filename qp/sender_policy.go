@@ -13,7 +13,7 @@ import (
 type senderPolicy interface {
 	// start begins a connection at psn.
 	start(psn bth.PSN)
-	// spans returns the number of PSNs of a request of n packets or responses, and the number of PSNs of its
+	// spans returns the number of PSNs of a request of n packets or responses. rspan is the number of PSNs of its
 	// responses if these have a PSN space of their own.
 	spans(n uint32, responds bool) (span, rspan uint32)
 	// mayLeave reports whether the next packet of s may leave beside the outstanding packets.

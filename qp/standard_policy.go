@@ -82,8 +82,9 @@ func (s standardPolicy) requestsAck(now mono.Time, ends, retransmit bool) bool {
 // onAckReq implements senderPolicy.
 func (s standardPolicy) onAckReq(now mono.Time) { s.r.since, s.r.tail.due = now, false }
 
-// pollProbe implements senderPolicy. It retransmits a packet with AckReq if a tail loss probe is due, or if no other
-// packet can be sent and no outstanding packet has requested an acknowledgement. Looking ahead makes the latter rare.
+// pollProbe implements senderPolicy. It retransmits a packet with AckReq in two cases. A tail loss probe is due, or
+// no other packet can be sent and no outstanding packet has requested an acknowledgement. Looking ahead makes the
+// latter rare.
 func (s standardPolicy) pollProbe(now mono.Time, t *Transmit) bool {
 	r := s.r
 	if r.q.Blocked() || r.acks.pending() && !r.tail.due || r.pace.Waiting || r.outstanding() == 0 || !r.q.sending() || !r.pace.Ready(now) {

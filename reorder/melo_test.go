@@ -155,9 +155,9 @@ func TestMELOSwap(t *testing.T) {
 	}
 }
 
-// TestMELOFootprint computes the paper's average for 300 connections: 12 bytes for holes,
-// 6 for RCV.NXT and RCV.HIGH, 2 for the pointers, and a share of the 6 Kb of the pools of
-// receiver and sender, 23 bytes in all (3.2.4).
+// TestMELOFootprint computes the paper's average for 300 connections, 23 bytes in all (3.2.4). These are 12 bytes for
+// holes, 6 for RCV.NXT and RCV.HIGH, 2 for the pointers, and a share of the pools. The pools of receiver and sender
+// have 6 Kb.
 func TestMELOFootprint(t *testing.T) {
 	const connections = 300
 	receiver, sender := bitsPool(t, 1024), bitsPool(t, 1024)
