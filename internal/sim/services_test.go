@@ -28,9 +28,9 @@ func TestServices(t *testing.T) {
 		{workload.RC, workload.CmpSwap, 9, "an atomic has 8 bytes, not 9"},
 		{workload.UC, workload.Send, 30_000, ""},
 		{workload.UC, workload.WriteImm, 30_000, ""},
-		{workload.UC, workload.Read, 1, "UC carries send and write_imm"},
+		{workload.UC, workload.Read, 1, "UC supports only send and write_imm"},
 		{workload.UD, workload.Send, 1000, ""},
-		{workload.UD, workload.Send, 1001, "it has 1001 bytes, UD carries 1000"},
+		{workload.UD, workload.Send, 1001, "message of 1001 bytes: UD carries at most the MTU, 1000"},
 		{workload.UD, workload.WriteImm, 1, "UD supports only send"},
 	} {
 		for _, name := range profile.Names() {

@@ -105,7 +105,7 @@ func TestMistakes(t *testing.T) {
 		{"another user", slices.Concat(nobody, p.ctl("own", "exec", "--", "true")), 1, []string{"not for this user", "nics[].access", `"rocectl up"`}},
 		{"wrong namespace", p.config("c", "", "port: {type: packet, interface: eth9}"), 1, []string{"eth9", "no such interface in the network namespace", "key netns"}},
 		{"a namespace that is not there", p.config("d", "", "addresses: [198.18.3.2/24], port: {type: tap, device: t1, netns: /run/netns/none}"), 1, []string{"network namespace /run/netns/none", "no such file"}},
-		{"device busy", p.config("e", "", "addresses: [198.18.3.2/24], port: {type: tap, device: t0}"), 1, []string{"t0", "another process uses it", "a device of its own"}},
+		{"device busy", p.config("e", "", "addresses: [198.18.3.2/24], port: {type: tap, device: t0}"), 1, []string{"t0", "another process, such as another roced, uses it", "configure another device"}},
 		{"run directory in use", p.config("own", "", "port: {type: udp, address: 127.0.0.3}"), 1, []string{"another roced is using it", `"rocectl down" ends it`}},
 		{"address in use: a NIC's", p.config("f", "", "port: {type: udp, address: 127.0.0.2}"), 1, []string{"127.0.0.2", "UDP port 4791 is taken", "ss -ulpn"}},
 		{"address in use: metrics", p.config("g", "metrics: {listen: 127.0.0.1:9464}\n", "port: {type: udp, address: 127.0.0.3}"), 1, []string{"metrics.listen", "address already in use", "choose one that is free"}},
