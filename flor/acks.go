@@ -8,34 +8,34 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// The datagram queue pair: acknowledgements, and what connects queue pairs anew.
+// The datagram queue pair carries acknowledgements and the control messages that reconnect queue pairs.
 const (
-	ackDepth   = 256  // datagrams that the NIC has
-	acksPosted = 1024 // receives
-	grhLen     = 40   // of what begins a received datagram
-	ackBuffer  = 256  // bytes of a receive: GRH, and the longest datagram
+	ackDepth   = 256  // datagrams posted to the NIC
+	acksPosted = 1024 // posted receives
+	grhLen     = 40   // the GRH at the start of a received datagram
+	ackBuffer  = 256  // bytes of a receive: GRH and the longest datagram
 	ackQKey    = 0x466c6f72
 	ackSend    = 1 << 32 // WRID of a SEND
 )
 
-// ackAddr is where datagrams come from.
+// ackAddr is the source address of datagrams.
 type ackAddr struct {
 	gid verbs.GID
 	qpn uint32
 }
 
-// peer is a device at the other end of connections, to which datagrams go.
+// peer is a remote device at the end of connections. It receives this device's datagrams.
 type peer struct {
 	ackAddr
-	id    uint64 // what the engine knows it by
+	id    uint64 // identifies the peer to the engine
 	ah    *verbs.AH
 	users int
 }
 
-// openAcks makes the datagram queue pair and posts its receives.
+// openAcks creates the datagram queue pair and posts its receives.
 func (d *Device) openAcks() (err error) {
 	if d.srq == nil {
-		return nil // that has been told
+		return nil // an earlier step has failed and reported its error
 	}
 	d.acks, err = d.pd.CreateQP(verbs.QPInitAttr{Type: verbs.UD, SendCQ: d.ackCQ, RecvCQ: d.ackCQ, MaxSendWR: 2 * ackDepth, MaxRecvWR: acksPosted,
 		MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: engine.MaxAckLen})
@@ -74,7 +74,7 @@ func (n *nic) PostAck(k *engine.Conn, b []byte) {
 	d.datagram(k.Ctx.(*Conn).peer, b)
 }
 
-// postAck sends an acknowledgement behind data. It is lost if the NIC has too much.
+// postAck sends an acknowledgement on a data queue pair. The acknowledgement is lost if the send queue is full.
 func (p *pair) postAck(b []byte) {
 	d := p.d
 	if p.state != pairUp || p.outstanding() == len(p.posted) {
@@ -87,7 +87,7 @@ func (p *pair) postAck(b []byte) {
 	}
 }
 
-// sharedAck takes an acknowledgement that has come with data, in a buffer of the pool.
+// sharedAck processes an acknowledgement that arrived on a data queue pair, in a buffer of the pool.
 func (d *Device) sharedAck(now mono.Time, p *pair, wc *verbs.WC) {
 	if b := d.cfg.Engine.Pool[wc.WRID].Data; p != nil && int(wc.ByteLen) <= len(b) {
 		d.eng.OnAck(now, p.c.peer.id, mono.Time(wc.Time), b[:wc.ByteLen])
@@ -95,7 +95,7 @@ func (d *Device) sharedAck(now mono.Time, p *pair, wc *verbs.WC) {
 	(*nic)(d).PostRecv(int(wc.WRID))
 }
 
-// datagram sends a datagram. It is lost if the NIC has too many.
+// datagram sends a datagram. The datagram is lost if the send queue is full.
 func (d *Device) datagram(to *peer, b []byte) {
 	if d.ackRoom == ackDepth || d.lost {
 		return
@@ -106,7 +106,7 @@ func (d *Device) datagram(to *peer, b []byte) {
 	}
 }
 
-// ackCompleted takes a completion of the datagram queue pair.
+// ackCompleted processes a completion of the datagram queue pair.
 func (d *Device) ackCompleted(now mono.Time, wc *verbs.WC) {
 	if wc.WRID == ackSend {
 		d.ackRoom--
@@ -119,7 +119,7 @@ func (d *Device) ackCompleted(now mono.Time, wc *verbs.WC) {
 		if from != nil {
 			id = from.id
 		}
-		if b = b[grhLen:wc.ByteLen]; b[0] == 0 { // an acknowledgement begins with a number of 24 bits
+		if b = b[grhLen:wc.ByteLen]; b[0] == 0 { // an acknowledgement begins with a 24-bit queue pair number
 			d.eng.OnAck(now, id, mono.Time(wc.Time), b)
 		} else if !d.takeControl(now, from, b) {
 			d.ctr.BadControl++
@@ -130,7 +130,7 @@ func (d *Device) ackCompleted(now mono.Time, wc *verbs.WC) {
 	}
 }
 
-// source is the GID of the sender of a datagram, by its GRH, of which IPv4 uses the last 20 bytes.
+// source returns the sender's GID from the GRH of a datagram. IPv4 uses the last 20 bytes of the GRH.
 func source(grh []byte) verbs.GID {
 	if grh[0]>>4 == 6 {
 		return verbs.GID(grh[8:24])
@@ -138,7 +138,7 @@ func source(grh []byte) verbs.GID {
 	return verbs.GIDOf(netip.AddrFrom4([4]byte(grh[32:36])))
 }
 
-// meet returns the peer of that address; forsake gives it back. The caller has d.opening.
+// meet returns the peer at an address and takes a reference; forsake drops it. The caller holds d.opening.
 func (d *Device) meet(a ackAddr, sgid int) (*peer, error) {
 	d.mu.Lock()
 	p := d.peers[a]
@@ -161,10 +161,10 @@ func (d *Device) meet(a ackAddr, sgid int) (*peer, error) {
 	return p, nil
 }
 
-// forsake forgets a peer that nobody uses any more. The caller has d.mu.
+// forsake deletes an unused peer. The caller holds d.mu.
 func (d *Device) forsake(p *peer) {
 	if p.users--; p.users == 0 {
 		delete(d.peers, p.ackAddr)
-		d.worker.do(func() { _ = p.ah.Destroy() }) // with the device, if not now
+		d.worker.do(func() { _ = p.ah.Destroy() }) // if this fails, it ends with the device
 	}
 }

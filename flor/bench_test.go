@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// BenchmarkCalls calls, eight at a time.
+// BenchmarkCalls runs eight calls at a time.
 func BenchmarkCalls(b *testing.B) {
 	for mode, cfg := range modes {
 		for _, n := range []int{128, 1 << 20} {

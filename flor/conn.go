@@ -17,17 +17,17 @@ import (
 type Conn struct {
 	d             *Device
 	local, remote netip.AddrPort
-	token         uint64 // in control messages of the peer
+	token         uint64 // identifies this end in the peer's control messages
 	peerToken     uint64
-	peerQPN       uint32 // of its first queue pair
+	peerQPN       uint32 // number of the peer's first queue pair
 	peer          *peer
 	path          path
 	pairs         []*pair
-	left          sync.WaitGroup // queue pairs that have not been destroyed
+	left          sync.WaitGroup // counts queue pairs that are not destroyed
 	inbox         chan *Message
 	done          chan struct{} // closed when the connection has ended
 	peerInbox     int
-	owed          atomic.Int32 // messages taken out of our inbox that the peer has not been told of
+	owed          atomic.Int32 // messages taken from our inbox and not yet credited to the peer
 	watching      context.CancelFunc
 	idle          chan struct{} // closed when no message is in flight; nil: no waiter
 
@@ -37,18 +37,18 @@ type Conn struct {
 	err        error
 	ops        []op
 	free       []uint32
-	under      int  // messages of the user that are under way
-	credit     int  // messages that the peer's inbox has room for
-	told       bool // the peer is being told of room in the inbox
+	under      int  // user messages in flight
+	credit     int  // free slots in the peer's inbox
+	told       bool // a credit message is in flight
 	calls      map[uint32]*call
 	lastCall   uint32
 	waiting    []chan struct{}
-	unsaid     []uint32  // calls that get no answer
+	unsaid     []uint32  // numbers of calls that get no reply
 	landed     int       // bytes of landing memory
-	revoking   int       // received messages, which are delivered when no peer can write to them
-	over       bool      // the engine has told so
+	revoking   int       // received messages whose delivery waits for revocation of the peer's access
+	over       bool      // the engine has reported the end
 	deaf       bool      // closed by its user
-	failed     mono.Time // when a queue pair has, until its WQEs go by another one
+	failed     mono.Time // time of a queue pair failure; set until a backup sends its WQEs
 	failedSlot int
 	shut       bool
 }
@@ -66,7 +66,7 @@ type op struct {
 	done   func(error)
 	wait   chan error
 	call   *call
-	ours   bool // a credit, or that there is no answer
+	ours   bool // a credit or an unanswered notice, not a user message
 	credit bool
 }
 
@@ -290,7 +290,7 @@ func (c *Conn) Recv(ctx context.Context) (*Message, error) {
 		return nil, c.fault("recv", ctx.Err())
 	}
 	select {
-	case m := <-c.inbox: // the last ones
+	case m := <-c.inbox: // the last messages
 		return m, nil
 	default:
 		return nil, c.fault("recv", c.reason())

@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// message is one of n bytes.
+// message returns a message of n bytes.
 func (e *ends) message(i, n int) *Message {
 	e.t.Helper()
 	m, err := e.conn[i].NewMessage(timeout(e.t), n)
@@ -21,7 +21,7 @@ func (e *ends) message(i, n int) *Message {
 	return m
 }
 
-// over closes both ends, of which nothing may be left.
+// over closes both ends and checks that no resources are left.
 func (e *ends) over() {
 	e.t.Helper()
 	lab.Must(e.t, e.conn[0].Close())
@@ -29,7 +29,7 @@ func (e *ends) over() {
 	e.nothingLeft(e.t.(*testing.T))
 }
 
-// TestBackPressure: who sends more than the peer takes waits, and goes on when it takes something.
+// TestBackPressure: a sender blocks when the peer's inbox is full, and continues when the peer receives a message.
 func TestBackPressure(t *testing.T) {
 	e := newEnds(t, Config{Inbox: 4})
 	ctx := timeout(t)
@@ -60,7 +60,7 @@ func TestBackPressure(t *testing.T) {
 	e.over()
 }
 
-// TestMemoryWaits: so does who wants more memory than there is, of whatever size.
+// TestMemoryWaits: a request for more memory than is free blocks, for any message size.
 func TestMemoryWaits(t *testing.T) {
 	e := newEnds(t, Config{Memory: 2 << 20, Landing: 2 << 20})
 	ctx := timeout(t)
@@ -91,7 +91,7 @@ func TestMemoryWaits(t *testing.T) {
 	e.over()
 }
 
-// TestCalls: answers that come late or not at all.
+// TestCalls covers late replies and missing replies.
 func TestCalls(t *testing.T) {
 	e := newEnds(t, Config{})
 	ctx := timeout(t)
@@ -136,7 +136,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestShutdown: what has been posted arrives before the end, and the peer learns that it is one.
+// TestShutdown: posted messages arrive before the end, and the peer sees an orderly shutdown.
 func TestShutdown(t *testing.T) {
 	e := newEnds(t, Config{})
 	ctx := timeout(t)
@@ -159,7 +159,7 @@ func TestShutdown(t *testing.T) {
 	e.over()
 }
 
-// TestViolation: a peer that sends more than there is room for is refused, and counted.
+// TestViolation: a peer that exceeds its credit loses its connection, and the device counts a violation.
 func TestViolation(t *testing.T) {
 	e := newEnds(t, Config{Inbox: 4})
 	ctx := timeout(t)
@@ -178,10 +178,10 @@ func TestViolation(t *testing.T) {
 	e.over()
 }
 
-// TestLateWrite: a WRITE that the network holds back for longer than its message needs to arrive, and to be used
-// for something else, changes nothing (Flor 5).
+// TestLateWrite: the network delays a WRITE until its message has arrived and its memory is reused. The late WRITE
+// changes nothing (Flor 5).
 func TestLateWrite(t *testing.T) {
-	// Chunks of one packet each: UC takes such a packet whatever came before.
+	// Each chunk is one packet: UC accepts such a packet regardless of the packets before it.
 	e := newEnds(t, Config{Engine: engine.Config{Congestion: "static", CongestionWith: map[string]float64{"window_bytes": 1 << 10}}})
 	ctx := timeout(t)
 	const late = 1500 * time.Millisecond
@@ -207,7 +207,7 @@ func TestLateWrite(t *testing.T) {
 	e.over()
 }
 
-// received is how many packets a NIC has received.
+// received returns the number of packets that a NIC has received.
 func received(t testing.TB, d *Device) uint64 {
 	stats, err := d.ctx.Stats()
 	lab.Must(t, err)

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// standard is the device that Dial and Listen use.
+// standard is the device of Dial and Listen.
 var standard = sync.OnceValues(func() (*Device, error) { return Open(Config{}) })
 
-// Dial connects to a Listener by the first NIC of this host, which stays open from then on.
+// Dial connects to a Listener through the first NIC of this host. The NIC stays open afterwards.
 func Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	d, err := standard()
 	if err != nil {
@@ -18,7 +18,7 @@ func Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	return d.Dial(ctx, to)
 }
 
-// Listen listens at the first NIC of this host, which stays open from then on.
+// Listen listens on the first NIC of this host. The NIC stays open afterwards.
 func Listen(at netip.AddrPort) (*Listener, error) {
 	d, err := standard()
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// Device is a NIC with an engine and the goroutine that drives it. It and its connections are safe for concurrent use.
+// Device is a NIC with an engine and the goroutine that drives it. A Device and its connections are safe for concurrent
+// use.
 type Device struct {
 	cfg  Config
 	ctx  *verbs.Context
@@ -22,33 +23,33 @@ type Device struct {
 	gids []verbs.GID
 	mtu  verbs.MTU
 
-	ackCQ, sendCQ, recvCQ *verbs.CQ // in the order in which they are polled (Flor 4.1)
+	ackCQ, sendCQ, recvCQ *verbs.CQ // in polling order (Flor 4.1)
 	srq                   *verbs.SRQ
 	acks                  *verbs.QP
 	pool, ackMR           *verbs.MR
 
-	send   memory // of messages to be sent
-	header memory // of the headers of SENDs
+	send   memory // memory for outgoing messages
+	header memory // memory for headers of SENDs
 	worker *worker
 	group  sync.WaitGroup
 	quit   chan struct{}
 	kicked chan struct{}
 
-	opening sync.Mutex // one connection is opened at a time; guards peers
+	opening sync.Mutex // serializes connection setup; guards peers
 
-	mu      sync.Mutex // guards all that follows, and the connections
+	mu      sync.Mutex // guards the fields below and the connections
 	eng     *engine.Engine
-	err     error // why nothing works any more
+	err     error // set when the device has failed
 	lost    bool  // the NIC is gone
 	closeBy mono.Time
-	asleep  mono.Time // until when the loop sleeps, zero if it does not
+	asleep  mono.Time // end of the loop's sleep; zero while awake
 	pairs   map[uint32]*pair
 	conns   map[*Conn]struct{}
 	joining map[*pair]struct{}
 	failed  []failure
 	calls   []func()
 	ctr     Counters
-	lent    int // buffers of the pool that the application has
+	lent    int // pool buffers held by the application
 	landing landings
 	keys    keys
 	peers   map[ackAddr]*peer
@@ -67,13 +68,13 @@ type Device struct {
 type Counters struct {
 	engine.Counters
 	Connections int
-	Refused     uint64 // connections of peers refused, because of their parameters or a full backlog
+	Refused     uint64 // peers' connections refused because of their parameters or a full backlog
 	Violations  uint64 // connections ended because the peer violated the protocol
-	BadControl  uint64 // datagrams that are no acknowledgements, and no control of a peer's
-	Reconnects  uint64 // queue pairs connected anew
+	BadControl  uint64 // datagrams that are neither acknowledgements nor valid control messages
+	Reconnects  uint64 // reconnected queue pairs
 	// Failover is the time of the last failover: from the completion in error to the first message of a backup queue pair.
 	Failover time.Duration
-	Copied   uint64 // messages copied out of the pool, because too many of its buffers were with the application
+	Copied   uint64 // messages copied out of the pool because the application held too many pool buffers
 }
 
 // Open opens a NIC of roced.
@@ -139,7 +140,7 @@ func (d *Device) queryPort() error {
 	return nil
 }
 
-// openQueues creates the queues that all connections share.
+// openQueues creates the queues shared by all connections.
 func (d *Device) openQueues() (err error) {
 	if d.ackCQ, err = d.ctx.CreateCQ(acksPosted+ackDepth, d.ch); err != nil {
 		return err
@@ -157,10 +158,10 @@ func (d *Device) openQueues() (err error) {
 	return err
 }
 
-// openEngine registers the pool and creates the engine, which posts it.
+// openEngine registers the pool and creates the engine. The engine posts the pool's buffers.
 func (d *Device) openEngine() (err error) {
 	if d.srq == nil || d.acks == nil {
-		return nil // that has been told
+		return nil // an earlier step has failed and reported its error
 	}
 	size := engine.HeaderLen + int(d.cfg.Engine.MaxSend)
 	if d.pool, err = d.pd.AllocMR(size*d.cfg.Pool, verbs.AccessLocalWrite); err != nil {
@@ -176,7 +177,7 @@ func (d *Device) openEngine() (err error) {
 	return d.err
 }
 
-// now is the time, on the NIC's clock.
+// now returns the time of the NIC's clock.
 func (d *Device) now() mono.Time { return mono.Time(d.ctx.Now()) }
 
 // MaxMessage returns the length of the longest message in bytes.
@@ -191,8 +192,8 @@ func (d *Device) Counters() Counters {
 	return c
 }
 
-// NewMessage returns a message of n bytes in registered memory, which is sent without a copy. It blocks while all of
-// that memory is in use.
+// NewMessage returns a message of n bytes in registered memory, for sending without a copy. It blocks while all of that
+// memory is in use.
 func (d *Device) NewMessage(ctx context.Context, n int) (*Message, error) {
 	if n < 0 || n > d.MaxMessage() {
 		return nil, fmt.Errorf("%w: %d bytes", ErrTooLong, n)
@@ -200,7 +201,7 @@ func (d *Device) NewMessage(ctx context.Context, n int) (*Message, error) {
 	return d.send.take(ctx, d.quit, n)
 }
 
-// Close closes all connections at once, and the NIC. Do not use messages of the Device afterwards.
+// Close closes all connections at once, then the NIC. Do not use messages of the Device afterwards.
 func (d *Device) Close() error {
 	d.enter()
 	if d.err == nil {

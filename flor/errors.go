@@ -29,7 +29,7 @@ var (
 
 // Error is the error of a connection or of its setup.
 type Error struct {
-	Op            string // such as call
+	Op            string // for example "call"
 	Local, Remote netip.AddrPort
 	Err           error
 }

@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// TestMain runs a daemon with the NICs rxe_a and rxe_b, which are connected, for the example.
+// TestMain runs a daemon with two connected NICs, rxe_a and rxe_b, for the example.
 func TestMain(m *testing.M) {
 	w, err := lab.StartWithin("flor")
 	if err != nil {
@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Example is a server that answers calls, and its client. They use two NICs of one host, where others are programs on two.
+// Example runs a server that answers calls, and a client. The two use two NICs of one host; usually they are programs
+// on two hosts.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -78,7 +79,7 @@ func serve(ctx context.Context, l *flor.Listener) error {
 	}
 }
 
-// ask calls the server once, by the first NIC.
+// ask calls the server once, through the first NIC.
 func ask(ctx context.Context, at netip.AddrPort) error {
 	c, err := flor.Dial(ctx, at)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 var long = flag.Int("flor.connections", 1000, "how many connections TestManyConnections makes")
 
-// rules puts fault rules on a NIC, and takes all others away.
+// rules replaces the fault rules of a NIC.
 func (e *ends) rules(nic string, rules ...string) {
 	e.t.Helper()
 	c := api.NewClient(filepath.Join(e.w.RunDir, api.Socket))
@@ -28,7 +28,7 @@ func (e *ends) rules(nic string, rules ...string) {
 	lab.Must(e.t, c.Do(timeout(e.t), "POST", api.RuleSet{Rules: rules, Replace: true}, "faults", nic))
 }
 
-// content fills b, of at least eight bytes, with what is message id's.
+// content fills b, of at least eight bytes, with the pattern of message id.
 func content(id uint64, b []byte) {
 	rng := rand.NewPCG(id, 1)
 	i := 8
@@ -41,7 +41,7 @@ func content(id uint64, b []byte) {
 	binary.LittleEndian.PutUint64(b, id)
 }
 
-// checked returns the id of a message whose bytes are as they should be.
+// checked verifies the pattern of a message and returns the message's id.
 func checked(b []byte) (uint64, error) {
 	id := binary.LittleEndian.Uint64(b)
 	want := make([]byte, len(b))
@@ -52,17 +52,17 @@ func checked(b []byte) (uint64, error) {
 	return id, nil
 }
 
-// storm is messages of all sizes from one end to the other.
+// storm sends messages of all sizes from one end to the other.
 type storm struct {
 	mu   sync.Mutex
-	got  map[uint64]int   // by id, how often it came
-	told map[uint64]error // what its sender was told
+	got  map[uint64]int   // arrivals by id
+	told map[uint64]error // the sender's result by id
 
-	looking sync.Mutex // at a message
-	dead    bool       // the receiver's program: its memory is gone
+	looking sync.Mutex // held while reading a message
+	dead    bool       // the receiving program has ended and its memory is gone
 }
 
-// send sends so many messages over c, some at a time.
+// send sends count messages over c, several at a time.
 func (s *storm) send(ctx context.Context, c *Conn, count, sizes int, errs chan<- error) {
 	var senders sync.WaitGroup
 	for w := range 4 {
@@ -86,8 +86,8 @@ func (s *storm) send(ctx context.Context, c *Conn, count, sizes int, errs chan<-
 	senders.Wait()
 }
 
-// receive takes messages until the connection ends. It overwrites what it has taken: no late WRITE may be seen in what
-// is taken afterwards.
+// receive takes messages until the connection ends. It overwrites each message, so that a late WRITE into reused memory
+// would show.
 func (s *storm) receive(ctx context.Context, c *Conn, errs chan<- error) {
 	for {
 		m, err := c.Recv(ctx)
@@ -100,7 +100,7 @@ func (s *storm) receive(ctx context.Context, c *Conn, errs chan<- error) {
 			return
 		}
 		id, err := checked(m.Data)
-		if err == nil && len(m.Data) > 64<<10 && id%8 == 0 { // held for a while, nothing changes
+		if err == nil && len(m.Data) > 64<<10 && id%8 == 0 { // the message must not change while held
 			time.Sleep(10 * time.Millisecond)
 			_, err = checked(m.Data)
 		}
@@ -116,7 +116,7 @@ func (s *storm) receive(ctx context.Context, c *Conn, errs chan<- error) {
 	}
 }
 
-// complete reports whether all that was acknowledged has come.
+// complete reports whether all acknowledged messages have arrived.
 func (s *storm) complete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *storm) complete() bool {
 	return true
 }
 
-// check: all that came came once. It returns how many senders were told of errors.
+// check verifies that no message arrived twice. It returns the number of failed sends.
 func (s *storm) check(t *testing.T, count int) (failed int) {
 	t.Helper()
 	if len(s.told) != count {
@@ -145,7 +145,7 @@ func (s *storm) check(t *testing.T, count int) (failed int) {
 	return failed
 }
 
-// run has both ends send to each other, and does something meanwhile.
+// storm sends messages in both directions and runs meanwhile at the same time.
 func (e *ends) storm(t *testing.T, count, sizes int, meanwhile func()) (failed int) {
 	t.Helper()
 	ctx := timeout(t)
@@ -181,7 +181,7 @@ func (e *ends) storm(t *testing.T, count, sizes int, meanwhile func()) (failed i
 	return failed
 }
 
-// nothingLeft waits until nothing is left of connections at either end.
+// nothingLeft waits until no connection state is left at either end.
 func (e *ends) nothingLeft(t *testing.T) {
 	t.Helper()
 	for i, d := range e.dev {
@@ -193,7 +193,7 @@ func (e *ends) nothingLeft(t *testing.T) {
 	}
 }
 
-// left says what is left of connections.
+// left describes the remaining connection state.
 func (d *Device) left() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -212,8 +212,8 @@ func (d *Device) left() string {
 // modes are UC, and RC with backups.
 var modes = map[string]Config{"uc": {}, "rc": {Engine: engine.Config{Hardware: true}}}
 
-// TestFaults: messages of all sizes go both ways over a link that loses, duplicates, disorders and holds frames back for
-// seconds: each comes once, with its bytes, or its sender is told.
+// TestFaults sends messages of all sizes in both directions. The link drops, duplicates, reorders and delays frames,
+// some for seconds. Each message arrives once and intact, or its sender gets an error.
 func TestFaults(t *testing.T) {
 	for name, rules := range map[string][]string{
 		"none":      nil,
@@ -239,7 +239,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestQueuePairsFail: queue pairs fail, again and again, backups and those that were connected anew as well.
+// TestQueuePairsFail: queue pairs fail repeatedly, including backups and reconnected queue pairs.
 func TestQueuePairsFail(t *testing.T) {
 	for mode, cfg := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestQueuePairsFail(t *testing.T) {
 					p := c.d.pairs[uint32(c.e.Primary())]
 					c.d.mu.Unlock()
 					if p != nil {
-						_ = p.q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) // it may be over
+						_ = p.q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) // the queue pair may be gone
 					}
 				}
 			})
@@ -265,7 +265,7 @@ func TestQueuePairsFail(t *testing.T) {
 	}
 }
 
-// TestSharedAcks: acknowledgements go by the queue pairs of data if that is wanted, and need no others.
+// TestSharedAcks: with SharedAcks, acknowledgements use the data queue pairs and need no others.
 func TestSharedAcks(t *testing.T) {
 	e := newEnds(t, Config{SharedAcks: true})
 	e.rules("rxe_a", fmt.Sprintf("both drop qpn=%d", e.dev[0].acks.Num()))
@@ -276,8 +276,8 @@ func TestSharedAcks(t *testing.T) {
 	}
 }
 
-// TestDeaf: a queue pair by which nothing arrives any more, although nothing says so, is left, and connected anew. That of rdma_rxe
-// is so by UC after a loss; here the peer's is reset behind its program's back.
+// TestDeaf: a queue pair stops receiving without an error. The sender abandons and reconnects it. A UC queue pair of
+// rdma_rxe fails this way after a loss; here the test resets the peer's queue pair behind its program's back.
 func TestDeaf(t *testing.T) {
 	e := newEnds(t, Config{})
 	ctx := timeout(t)
@@ -296,7 +296,7 @@ func TestDeaf(t *testing.T) {
 	e.over()
 }
 
-// TestPeerDies: the peer's program ends without a word; every message is told of.
+// TestPeerDies: the peer's program ends abruptly; every message gets a result.
 func TestPeerDies(t *testing.T) {
 	for mode, cfg := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -317,7 +317,7 @@ func TestPeerDies(t *testing.T) {
 			})
 			s.send(ctx, e.conn[0], 4000, 12, errs)
 			<-e.conn[0].Done()
-			if err := e.conn[0].Err(); !errors.Is(err, ErrPeerClosed) { // which is not noticed by silence only
+			if err := e.conn[0].Err(); !errors.Is(err, ErrPeerClosed) { // rdma_cm reports it before the silence timeout
 				t.Error(err)
 			}
 			s.mu.Lock()
@@ -329,7 +329,7 @@ func TestPeerDies(t *testing.T) {
 	}
 }
 
-// TestDaemonDies: the NIC is gone, and everybody is told.
+// TestDaemonDies: the NIC disappears, and every user gets an error.
 func TestDaemonDies(t *testing.T) {
 	e := newEnds(t, Config{})
 	ctx := timeout(t)
@@ -356,7 +356,7 @@ func TestDaemonDies(t *testing.T) {
 	}
 }
 
-// TestManyConnections: nothing is left of connections that have come and gone.
+// TestManyConnections: closed connections leave no state.
 func TestManyConnections(t *testing.T) {
 	e := newEnds(t, Config{})
 	ctx := timeout(t)

@@ -18,7 +18,7 @@ func timeout(t testing.TB) context.Context {
 	return ctx
 }
 
-// ends opens a NIC of each of two hosts and connects them.
+// ends is a pair of connected NICs, one on each of two hosts.
 type ends struct {
 	t    testing.TB
 	w    *lab.Within
@@ -59,7 +59,7 @@ func (e *ends) connect() (a, b *Conn) {
 	return a, b
 }
 
-// TestEcho: messages of all sizes go there and back, from where they lie.
+// TestEcho: messages of all sizes go to the peer and back without a copy.
 func TestEcho(t *testing.T) {
 	e := newEnds(t, Config{})
 	ctx := timeout(t)

@@ -9,17 +9,16 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// maxPairs is how many queue pairs a connection may have: what the private data of a REQ has room for.
+// maxPairs is the maximum number of queue pairs of a connection. The private data of a REQ limits it.
 const maxPairs = 3
 
 // helloLen is the length of a hello. A REQ of rdma_cm has room for 56 bytes.
 const helloLen = 54
 
-// helloVersion is that of the layout and of all that connections do.
+// helloVersion is the version of the layout and of the protocol.
 const helloVersion = 1
 
-// hello is what each end of a connection tells the other one in the private data of rdma_cm. In network byte
-// order it is
+// hello is the greeting of one end to the other, in the private data of rdma_cm. Its layout in network byte order:
 //
 //	 0 "Fl" | version | flags: bit 0 RC
 //	 4 log2 of the unit | log2 of Writes | Partials | queue pairs
@@ -30,7 +29,7 @@ const helloVersion = 1
 //	28 first global number, 8 B
 //	36 number and first PSN of each queue pair, 3 B each
 //
-// and what is not used is zero.
+// Unused bytes are zero.
 type hello struct {
 	rc        bool
 	unit      uint32
@@ -46,7 +45,7 @@ type hello struct {
 	qpn, psns [maxPairs]uint32
 }
 
-// numbers are those that the direction begins with, derived from the first global one.
+// numbers returns the first numbers of the direction, derived from the first global number.
 func (h *hello) numbers() engine.Numbers {
 	return engine.Numbers{GN: h.firstGN, RN: uint32(h.firstGN >> 16), MID: uint32(h.firstGN>>40) & engine.MaxMessageID}
 }
@@ -72,8 +71,7 @@ func (h *hello) append(b []byte) []byte {
 	return b
 }
 
-// parse reads the private data of a peer, which rdma_cm has padded with zeros. All that it returns without an error
-// may be used as it is.
+// parse reads the private data of a peer. rdma_cm pads it with zeros. Without an error, all values are valid.
 func (h *hello) parse(b []byte) error {
 	if len(b) < helloLen || b[0] != 'F' || b[1] != 'l' {
 		return fmt.Errorf("%w: the peer does not speak Flor", ErrProtocol)
@@ -108,10 +106,10 @@ func (h *hello) parse(b []byte) error {
 	return nil
 }
 
-// validQPN reports whether a number may be that of a program's queue pair.
+// validQPN reports whether a program's queue pair may have number n.
 func validQPN(n uint32) bool { return n >= 2 && n < 1<<24-1 }
 
-// agrees reports why two ends cannot be connected.
+// agrees returns the reason why two ends cannot be connected, or nil.
 func (h *hello) agrees(with *hello) error {
 	for _, p := range []struct {
 		what         string

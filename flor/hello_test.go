@@ -36,7 +36,7 @@ func TestHelloGolden(t *testing.T) {
 	}
 }
 
-// FuzzHello: a greeting is refused, or it is one that can be: it has one form only.
+// FuzzHello: parse refuses a greeting, or accepts it if append reproduces its bytes.
 func FuzzHello(f *testing.F) {
 	f.Add(aHello.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -50,7 +50,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzControl: so is what connects queue pairs anew.
+// FuzzControl: the same holds for control messages.
 func FuzzControl(f *testing.F) {
 	f.Add((&control{slot: 2, state: controlUp, to: 7, token: 1 << 63, epoch: 3, psn: 4}).append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -61,7 +61,7 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
-// TestHostilePeer: who greets as nobody of ours does is refused, told why, and counted.
+// TestHostilePeer: the listener refuses an invalid greeting, sends the reason, and counts it.
 func TestHostilePeer(t *testing.T) {
 	e := newEnds(t, Config{})
 	ctx := timeout(t)
@@ -91,14 +91,14 @@ func TestHostilePeer(t *testing.T) {
 		}
 		p.destroy()
 	}
-	// The peer is told before it is counted.
+	// The listener sends the refusal before it counts it.
 	lab.Eventually(t, lab.Limit, "all that were refused", func() bool { return e.dev[1].Counters().Refused == uint64(len(others)) })
 	lab.Must(t, e.conn[0].Close())
 	lab.Must(t, e.conn[1].Close())
 	e.nothingLeft(t)
 }
 
-// TestHostileListener: neither is a listener believed that answers what cannot be.
+// TestHostileListener: a client refuses an invalid answer of a listener.
 func TestHostileListener(t *testing.T) {
 	e := newEnds(t, Config{})
 	ctx := timeout(t)

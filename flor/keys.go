@@ -7,26 +7,26 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// keys opens and closes blocks of memory for peers: work requests bind a memory window to a block, and unbind it. They are those of
-// a queue pair which is connected to itself and has no others, so that none waits behind data, and of the priority
-// of acknowledgements. Windows are of type 1, which is for all queue pairs: a connection has several.
+// keys opens and closes blocks of memory for peers. Work requests bind a memory window to a block, and unbind it. They
+// use a separate queue pair that is connected to itself, so none waits behind data. It has the priority of
+// acknowledgements. Windows are of type 1, which are valid on all queue pairs: a connection has several.
 type keys struct {
 	d  *Device
 	q  *verbs.QP
 	cq *verbs.CQ
 
 	// guarded by the Device
-	todo   []*block // what the NIC is to be asked for
-	posted []*block // what it has been asked for, in this order
-	closes int      // how many of both are to be closed
+	todo   []*block // blocks to open or close, not posted yet
+	posted []*block // blocks with a posted work request, in order
+	closes int      // number of closings in both lists
 	armed  bool     // a completion wakes the loop
 	bind   verbs.MWBind
 }
 
-// keyDepth is how many work requests the NIC has of those that open and close.
+// keyDepth is the maximum number of posted open and close requests.
 const keyDepth = 256
 
-// open makes the queue pair.
+// open creates the queue pair.
 func (k *keys) open(d *Device) (err error) {
 	k.d = d
 	if k.cq, err = d.ctx.CreateCQ(keyDepth, d.ch); err != nil {
@@ -44,10 +44,10 @@ func (k *keys) open(d *Device) (err error) {
 	return k.q.Connect(self, p)
 }
 
-// ask has the NIC open a block, or close it.
+// ask queues the opening or closing of a block.
 func (k *keys) ask(b *block, opens bool) {
 	if k.d.lost {
-		return // nobody writes to it
+		return // the NIC is lost, so no peer writes to the block
 	}
 	b.opens, b.asked = opens, true
 	if !opens {
@@ -57,7 +57,7 @@ func (k *keys) ask(b *block, opens bool) {
 	k.post()
 }
 
-// post asks for as much as the NIC has room for.
+// post posts as many queued requests as the send queue holds.
 func (k *keys) post() {
 	for len(k.todo) > 0 && len(k.posted) < keyDepth {
 		b := k.todo[0]
@@ -69,7 +69,7 @@ func (k *keys) post() {
 		k.d.sendWR = verbs.SendWR{Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &k.bind}
 		if err := k.q.PostSend(&k.d.sendWR); err != nil {
 			if k.d.err == nil {
-				k.d.err = err // the next poll says so, too
+				k.d.err = err // the next poll reports the failure, too
 			}
 			return
 		}
@@ -78,16 +78,15 @@ func (k *keys) post() {
 	}
 }
 
-// awaited reports whether something waits for what the NIC has been asked for: a message for its block to be closed, or a
-// connection for one that is open.
+// awaited reports whether a message waits for the closing of its block, or a connection for an open block.
 func (k *keys) awaited() bool {
 	return k.closes > 0 || len(k.d.landing.hungry) > 0 && len(k.posted) > 0
 }
 
-// unheard reports whether something waits for what would not wake the loop.
+// unheard reports whether a request is awaited whose completion would not wake the loop.
 func (k *keys) unheard() bool { return !k.armed && k.awaited() }
 
-// keyCompleted takes a completion: what was asked for longest is done.
+// keyCompleted processes a completion: the oldest posted request is done.
 func (d *Device) keyCompleted(_ mono.Time, wc *verbs.WC) {
 	k := &d.keys
 	if err := wc.Err(); err != nil {
@@ -100,7 +99,7 @@ func (d *Device) keyCompleted(_ mono.Time, wc *verbs.WC) {
 	k.post()
 }
 
-// done goes on with a block that is open, or closed.
+// done continues with a block that is now open or closed.
 func (k *keys) done(b *block) {
 	b.asked = false
 	if b.opens {
@@ -114,7 +113,7 @@ func (k *keys) done(b *block) {
 	}
 }
 
-// abandon goes on with all blocks, for the NIC is gone.
+// abandon finishes all requests after the NIC is lost.
 func (k *keys) abandon() {
 	all := slices.Concat(k.posted, k.todo)
 	k.posted, k.todo = nil, nil

@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// ready waits for a block of the size of n bytes that nobody has.
+// ready waits for a free open block for n bytes.
 func (d *Device) ready(t *testing.T, n int) {
 	t.Helper()
 	lab.Eventually(t, 10*time.Second, "a block is ready", func() bool {
@@ -19,7 +19,7 @@ func (d *Device) ready(t *testing.T, n int) {
 	})
 }
 
-// TestKeysAreUsedOnce: a block never has a key that it has had, although windows have 256 each.
+// TestKeysAreUsedOnce: a block never reuses a key, although windows have 256 keys each.
 func TestKeysAreUsedOnce(t *testing.T) {
 	const n = 1 << 20
 	e := newEnds(t, Config{Landing: 2 * n}) // two blocks at most
@@ -45,7 +45,7 @@ func TestKeysAreUsedOnce(t *testing.T) {
 	e.over()
 }
 
-// TestClosedBeforeDelivery: a message by WRITE is delivered when the NIC has closed its memory, and not before.
+// TestClosedBeforeDelivery: a message by WRITE is delivered only after the NIC has closed its memory.
 func TestClosedBeforeDelivery(t *testing.T) {
 	e := newEnds(t, Config{})
 	ctx := timeout(t)
@@ -56,7 +56,7 @@ func TestClosedBeforeDelivery(t *testing.T) {
 	lab.Must(t, err)
 	m.Release()
 	d.ready(t, n)
-	lab.Must(t, d.keys.q.Modify(verbs.QPAttr{State: verbs.QPSQD}, verbs.AttrState)) // it does not begin anything
+	lab.Must(t, d.keys.q.Modify(verbs.QPAttr{State: verbs.QPSQD}, verbs.AttrState)) // the queue pair starts no work request
 	before := d.Counters().Messages
 	lab.Must(t, e.conn[0].Send(ctx, e.message(0, n)))
 	lab.Eventually(t, 10*time.Second, "the message comes", func() bool { return d.Counters().Messages > before })

@@ -5,38 +5,39 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// landings is the memory for messages that come by WRITE, in blocks of powers of two. Each block has a memory window for
-// peers, which is closed before its message is delivered, and has another key for the next one: no WRITE that is late can
-// find it.
+// landings is the memory for incoming messages by WRITE, in power-of-two blocks. Each block has a memory window for
+// peers. The window is closed before the message is delivered, and the next message gets a new key. Therefore a late
+// WRITE cannot reach the block.
 type landings struct {
 	d      *Device
 	used   int
-	held   int                    // that connections have
-	ready  [maxClass + 1][]*block // that nobody has, with a key
-	coming [maxClass + 1]int      // that are about to be ready
+	held   int                    // bytes held by connections
+	ready  [maxClass + 1][]*block // free blocks with a key, by class
+	coming [maxClass + 1]int      // number of blocks being opened, by class
 	byAddr map[uint64]*block
 	byKey  map[uint32]*block
-	hungry map[*Conn]struct{} // that have been told to wait
+	hungry map[*Conn]struct{} // connections waiting for a block
 }
 
-// block is memory for a message.
+// block is the memory of one message.
 type block struct {
 	buf    *verbs.Buffer
 	mr     *verbs.MR
-	window *verbs.MW // what a peer writes to
-	keys   int       // that the window has had
+	window *verbs.MW // the target of the peer's WRITEs
+	keys   int       // keys used so far
 	class  int
-	c      *Conn  // that has it
-	opens  bool   // what the NIC has been asked for last; else it closes
-	asked  bool   // and has not said that it is done
-	then   func() // once it is closed
+	c      *Conn  // owner
+	opens  bool   // the last request opens the block; otherwise it closes it
+	asked  bool   // the last request is not done
+	then   func() // runs when the block is closed
 }
 
 func (l *landings) init(d *Device) {
 	l.d, l.byAddr, l.byKey, l.hungry = d, map[uint64]*block{}, map[uint32]*block{}, map[*Conn]struct{}{}
 }
 
-// take returns a block for n bytes to a connection, nil if there is none now: then it is going to be told.
+// take returns a block for n bytes to a connection. If there is none now, it returns nil and notifies the connection
+// later.
 func (l *landings) take(c *Conn, n int) *block {
 	k := classOf(n)
 	if !l.allows(c, 1<<k) {
@@ -58,16 +59,16 @@ func (l *landings) take(c *Conn, n int) *block {
 	return nil
 }
 
-// allows reports whether a connection may have n bytes more. However much is held, and by however many connections, as
-// much as one of them has is left for others.
+// allows reports whether a connection may hold n more bytes. A connection may hold at most as much as remains free for
+// the others.
 func (l *landings) allows(c *Conn, n int) bool {
 	return c.landed+n <= l.d.cfg.Landing-l.held-n
 }
 
-// maxComing is how many blocks of a size may be about to be ready when another one is begun.
+// maxComing is the maximum number of blocks per class that are being opened at a time.
 const maxComing = 4
 
-// more makes a block, if there is room or can be made.
+// more creates a block if there is room, or if reclaim can make room.
 func (l *landings) more(k int) {
 	for l.used+1<<k > l.d.cfg.Landing {
 		if !l.reclaim() {
@@ -96,10 +97,10 @@ func (l *landings) more(k int) {
 	})
 }
 
-// keysOfWindow is how many keys a window can have, one after the other: they differ in eight bits.
+// keysOfWindow is the number of keys that a window can have in turn: they differ in eight bits.
 const keysOfWindow = 256
 
-// renew gives a block a window with other keys.
+// renew replaces the window of a block, for new keys.
 func (b *block) renew(pd *verbs.PD) (err error) {
 	if b.window != nil {
 		err = b.window.Dealloc()
@@ -111,7 +112,7 @@ func (b *block) renew(pd *verbs.PD) (err error) {
 	return err
 }
 
-// open gives a block, which is about to be ready, a key that it has not had.
+// open gives a block a new, unused key.
 func (l *landings) open(b *block) {
 	switch {
 	case l.d.lost:
@@ -133,13 +134,13 @@ func (l *landings) open(b *block) {
 	}
 }
 
-// fail drops a block that was about to be ready.
+// fail drops a block that could not be opened.
 func (l *landings) fail(b *block) {
 	l.coming[b.class]--
 	l.drop(b)
 }
 
-// give takes a block that is open and nobody needs, and tells those who wait.
+// give returns an open, unused block and notifies the waiting connections.
 func (l *landings) give(b *block) {
 	l.coming[b.class]--
 	l.byKey[b.window.RKey()] = b
@@ -150,7 +151,7 @@ func (l *landings) give(b *block) {
 	}
 }
 
-// reclaim gives a block back that nobody uses.
+// reclaim frees one unused block.
 func (l *landings) reclaim() bool {
 	for k := range l.ready {
 		if last := len(l.ready[k]) - 1; last >= 0 {
@@ -170,7 +171,7 @@ func (l *landings) drop(b *block) {
 	if b.buf != nil {
 		delete(l.byAddr, b.buf.Addr())
 	}
-	l.d.worker.do(func() { // what fails, ends with the device
+	l.d.worker.do(func() { // failures end with the device
 		if b.window != nil {
 			_ = b.window.Dealloc()
 		}
@@ -188,14 +189,14 @@ func (n *nic) Expose(b engine.Buffer) (addr uint64, key uint32) {
 	return b.Addr, n.landing.byAddr[b.Addr].window.RKey()
 }
 
-// Revoke implements engine.NIC. It takes effect later; what depends on it waits (block.after).
+// Revoke implements engine.NIC. It takes effect later; dependent steps wait in block.after.
 func (n *nic) Revoke(key uint32) {
 	b := n.landing.byKey[key]
 	delete(n.landing.byKey, key)
 	n.keys.ask(b, false)
 }
 
-// after has f run when no peer can write to the block any more.
+// after runs f when peers cannot write to the block any more.
 func (b *block) after(f func()) {
 	if b.asked {
 		b.then = f
@@ -204,7 +205,7 @@ func (b *block) after(f func()) {
 	}
 }
 
-// leave takes a block back, which gets another key. Its key has been revoked, or is about to be.
+// leave returns a block of a connection; the block gets a new key. The old key is revoked or about to be.
 func (l *landings) leave(b *block) {
 	b.c.landed -= 1 << b.class
 	l.held -= 1 << b.class

@@ -2,8 +2,8 @@ package flor
 
 import "testing"
 
-// TestLandingShare: a connection alone may have half of the memory for messages by WRITE. However many have as much as they may, there
-// is some left for another one, unless there are more than it has room for the shortest.
+// TestLandingShare: a single connection may hold half of the memory for messages by WRITE. If many connections hold
+// their maximum, memory remains for another one, up to the number of minimum-size blocks.
 func TestLandingShare(t *testing.T) {
 	const all, one = 64 << 20, 1 << 20
 	l := &landings{d: &Device{cfg: Config{Landing: all}}}
@@ -19,7 +19,7 @@ func TestLandingShare(t *testing.T) {
 		}
 		last = c.landed
 	}
-	// Many that come one after the other with one message each have all but one place.
+	// Many connections that hold one message each, one after the other, get all places but one.
 	l.held = 0
 	n := 0
 	for ; l.allows(&Conn{}, one); n++ {

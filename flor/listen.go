@@ -23,7 +23,7 @@ type Listener struct {
 }
 
 const (
-	// backlog limits the connections in setup, and those that wait for Accept.
+	// backlog limits the connections in setup and the connections that wait for Accept.
 	backlog = 64
 	// making is the timeout for a peer to confirm a connection.
 	making = 10 * time.Second
@@ -88,7 +88,7 @@ func (l *Listener) run() {
 				l.cancel()
 				return
 			}
-			continue // a request that is over
+			continue // the request has expired
 		}
 		select {
 		case places <- struct{}{}:
@@ -141,7 +141,7 @@ func (l *Listener) accept(r *verbs.CMRequest) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, making)
 	defer cancel()
 	cm, err := r.Accept(ctx, c.pairs[0].q, verbs.CMParams{PrivateData: mine.append(nil), RetryCount: retryCount,
-		Connect: func(_, _ netip.AddrPort, _ []byte) error { return nil }}) // it is
+		Connect: func(_, _ netip.AddrPort, _ []byte) error { return nil }}) // the queue pairs are connected already
 	if err != nil {
 		c.giveUp()
 		return nil, err
@@ -153,7 +153,7 @@ func (l *Listener) accept(r *verbs.CMRequest) (*Conn, error) {
 // refuse rejects a connection with the error as text.
 func refuse(r *verbs.CMRequest, err error) error {
 	text := err.Error()
-	_ = r.Reject([]byte(text[:min(len(text), maxRefusal)])) // it may be over
+	_ = r.Reject([]byte(text[:min(len(text), maxRefusal)])) // the request may be over
 	return err
 }
 

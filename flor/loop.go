@@ -18,11 +18,11 @@ type failure struct {
 	id uint64
 }
 
-// enter begins something that the engine, or what belongs to it, is needed for.
+// enter locks the Device before a call of the engine or of its state.
 func (d *Device) enter() { d.mu.Lock() }
 
-// leave ends it: what it brought about and must not happen under the lock happens now, and the loop is
-// woken if it would sleep too long.
+// leave unlocks the Device. It runs the actions deferred until after the lock, and wakes the loop if its sleep is too
+// long.
 func (d *Device) leave() {
 	calls := d.calls
 	d.calls = nil
@@ -44,7 +44,7 @@ func (d *Device) kick() {
 	}
 }
 
-// deadline is when the loop has something to do without an event.
+// deadline returns the time of the loop's next action without an event.
 func (d *Device) deadline() mono.Time {
 	at := d.eng.NextTimeout()
 	for p := range d.joining {
@@ -53,7 +53,7 @@ func (d *Device) deadline() mono.Time {
 	return at
 }
 
-// run is the loop: it polls as long as there is something, and a little longer, and then sleeps.
+// run is the loop: it polls while there are completions and for Spin longer, then sleeps.
 func (d *Device) run() {
 	events := make(chan struct{}, 1)
 	stop, cancel := context.WithCancel(context.Background())
@@ -81,7 +81,7 @@ func (d *Device) run() {
 			idle = time.Now()
 		}
 		if time.Since(idle) < d.cfg.Spin {
-			// On a machine with few cores the daemon may need this one.
+			// On a machine with few cores the daemon may need this core.
 			runtime.Gosched()
 			_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 			continue
@@ -90,10 +90,10 @@ func (d *Device) run() {
 	}
 }
 
-// closing is how long the device's end may take.
+// closing is the time limit for closing the device.
 const closing = 2 * time.Second
 
-// ended reports whether the device is lost, or has been closed and nothing is left or must not be waited for.
+// ended reports whether the loop may end: the device is lost, or it is closed with no work left or out of time.
 func (d *Device) ended() bool {
 	d.mu.Lock()
 	lost := d.lost
@@ -114,20 +114,20 @@ func (d *Device) ended() bool {
 	return len(d.conns) == 0 && len(d.pairs) == 0 || d.now() > d.closeBy
 }
 
-// sleep waits for an event, for somebody who needs the loop, or for a deadline.
+// sleep waits for an event, a kick or a deadline.
 func (d *Device) sleep(events <-chan struct{}, timer *time.Timer) {
 	d.mu.Lock()
 	d.keys.armed = d.keys.awaited()
 	keys := d.keys.armed
 	d.mu.Unlock()
 	for _, q := range [...]*verbs.CQ{d.ackCQ, d.keys.cq, d.sendCQ, d.recvCQ} {
-		// That a WQE has left by UC need not be known before it is acknowledged: its time stamp says when it was.
+		// The engine needs no prompt completion of a UC send: the time stamp gives the time of departure.
 		failuresOnly := q == d.sendCQ && !d.cfg.Engine.Hardware || q == d.keys.cq && !keys
 		if err := q.ReqNotify(failuresOnly); err != nil {
 			d.fatal(err)
 		}
 	}
-	if d.turn() > 0 { // since it was polled last
+	if d.turn() > 0 { // completions since the last poll
 		return
 	}
 	d.mu.Lock()
@@ -153,10 +153,10 @@ func (d *Device) sleep(events <-chan struct{}, timer *time.Timer) {
 	d.mu.Unlock()
 }
 
-// longestSleep bounds how late the loop notices what nobody has told it of.
+// longestSleep bounds the delay of changes that do not wake the loop.
 const longestSleep = 100 * time.Millisecond
 
-// turn takes what there is, acknowledgements first, and returns how much it was.
+// turn polls all queues, acknowledgements first, and returns the number of completions.
 func (d *Device) turn() (n int) {
 	d.enter()
 	defer d.leave()
@@ -180,7 +180,7 @@ func (d *Device) turn() (n int) {
 	return n
 }
 
-// poll takes a batch of completions.
+// poll processes one batch of completions.
 func (d *Device) poll(q *verbs.CQ, wcs []verbs.WC, f func(*Device, mono.Time, *verbs.WC)) int {
 	n, err := q.Poll(wcs)
 	if err != nil {
@@ -194,17 +194,17 @@ func (d *Device) poll(q *verbs.CQ, wcs []verbs.WC, f func(*Device, mono.Time, *v
 	return n
 }
 
-// takeReceived takes what has been received, before a queue pair is left. By RC the NIC has acknowledged it, so the
-// peer does not send it again.
+// takeReceived processes all received messages before the engine leaves a queue pair. With RC the NIC has acknowledged
+// them, so the peer does not retransmit them.
 func (d *Device) takeReceived() {
-	for range d.cfg.Pool/len(d.recvWCs) + 1 { // as many as there can be; what comes now does not matter
+	for range d.cfg.Pool/len(d.recvWCs) + 1 { // the maximum number of completions; later ones do not matter
 		if d.poll(d.recvCQ, d.recvWCs[:], (*Device).received) == 0 {
 			return
 		}
 	}
 }
 
-// flush tells the engine of work requests that failed when they were posted.
+// flush reports to the engine the work requests that failed to post.
 func (d *Device) flush() (n int) {
 	for ; len(d.failed) > 0; n++ {
 		f := d.failed[0]
@@ -214,7 +214,7 @@ func (d *Device) flush() (n int) {
 	return n
 }
 
-// fatal ends everything: the NIC is gone.
+// fatal ends all connections: the NIC is gone.
 func (d *Device) fatal(err error) {
 	d.enter()
 	defer d.leave()

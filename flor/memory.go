@@ -9,8 +9,8 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// memory has what messages are sent from: registered memory in pieces of powers of two, cut from slabs of one
-// size of pieces each. A slab that nobody uses makes room for one of another size.
+// memory is registered memory for outgoing messages, in power-of-two pieces. Each slab holds pieces of one size. An
+// unused slab is freed to make room for another size.
 type memory struct {
 	pd    *verbs.PD
 	limit int
@@ -33,15 +33,15 @@ type class struct{ slabs []*slab }
 type slab struct {
 	mr   *verbs.MR
 	size int
-	free []int // offsets
-	n    int   // pieces
+	free []int // offsets of free pieces
+	n    int   // number of pieces
 }
 
 func (m *memory) init(pd *verbs.PD, limit, most int) { m.pd, m.limit, m.most = pd, limit, most }
 
 func classOf(n int) int { return max(bits.Len(uint(max(n, 1)-1)), minClass) }
 
-// take returns a message of n bytes.
+// take returns a message of n bytes. It blocks until memory is free, ctx ends or quit is closed.
 func (m *memory) take(ctx context.Context, quit <-chan struct{}, n int) (*Message, error) {
 	for {
 		m.mu.Lock()
@@ -70,7 +70,7 @@ func (m *memory) take(ctx context.Context, quit <-chan struct{}, n int) (*Messag
 	}
 }
 
-// slab returns one that has a piece, nil if there is none now.
+// slab returns a slab with a free piece, or nil if there is none now.
 func (m *memory) slab(c int) (*slab, error) {
 	k := &m.classes[c]
 	for i := len(k.slabs) - 1; i >= 0; i-- {
@@ -98,7 +98,7 @@ func (m *memory) slab(c int) (*slab, error) {
 	return s, nil
 }
 
-// reclaim gives a slab back that nobody uses.
+// reclaim frees one unused slab.
 func (m *memory) reclaim() bool {
 	for c := range m.classes {
 		k := &m.classes[c]
@@ -108,14 +108,14 @@ func (m *memory) reclaim() bool {
 			}
 			k.slabs = append(k.slabs[:i], k.slabs[i+1:]...)
 			m.used -= s.n * s.size
-			_ = s.mr.Dereg() // with the device, if not now
+			_ = s.mr.Dereg() // if this fails, it ends with the device
 			return true
 		}
 	}
 	return false
 }
 
-// give takes a piece back.
+// give frees a piece.
 func (m *memory) give(s *slab, at int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,7 +126,7 @@ func (m *memory) give(s *slab, at int) {
 	m.waiting = nil
 }
 
-// inUse is how many bytes of messages there are.
+// inUse returns the number of bytes in use by messages.
 func (m *memory) inUse() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,14 +8,14 @@ import (
 	"roced.io/roced/flor/engine"
 )
 
-// Message is a received message or one to send. Sending copies Data unless it lies in memory of Device.NewMessage. A
-// message is not safe for concurrent use.
+// Message is a received message or a message to send. Sending copies Data unless it lies in memory of
+// Device.NewMessage. A message is not safe for concurrent use.
 type Message struct {
-	// Data may be shortened at both ends. Do not access that of a received message after Release.
+	// Data may be shortened at both ends. Do not access Data of a received message after Release.
 	Data []byte
 
-	memory *memory // whose lkey is; nil: not registered
-	d      *Device // the same, for what has come
+	memory *memory // owner of the memory; nil: not registered
+	d      *Device // owner of a received message
 	lkey   uint32
 	base   uint64
 	room   int
@@ -24,7 +24,7 @@ type Message struct {
 
 	from    *Conn
 	call    uint32
-	request bool // to be answered
+	request bool // the sender waits for a reply
 }
 
 // Release frees the memory of a message. The caller of an unanswered request gets ErrUnanswered. Do not release a message

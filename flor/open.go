@@ -81,7 +81,7 @@ func (d *Device) room(n int) error {
 	return nil
 }
 
-// drain takes all present completions.
+// drain processes all present completions.
 func (d *Device) drain() {
 	for range d.cfg.Pool/len(d.wcs) + 1 {
 		if d.turn() == 0 {
@@ -93,7 +93,7 @@ func (d *Device) drain() {
 // begin adds the connection to the engine.
 func (c *Conn) begin(mine, theirs *hello) (err error) {
 	d := c.d
-	d.drain() // completions of queue pairs that had these numbers before
+	d.drain() // completions of earlier queue pairs with the same numbers
 	d.enter()
 	defer d.leave()
 	k := engine.ConnConfig{AckPeer: c.peer.id, First: mine.numbers(), PeerFirst: theirs.numbers(), Ctx: c}
@@ -117,7 +117,7 @@ func (c *Conn) begin(mine, theirs *hello) (err error) {
 	return nil
 }
 
-// stands records the connection of rdma_cm and watches it for the end of the peer.
+// stands stores the rdma_cm connection and watches it for the peer's end.
 func (c *Conn) stands(cm *verbs.CMConn) {
 	c.d.enter()
 	defer c.d.leave()
@@ -135,7 +135,7 @@ func (c *Conn) stands(cm *verbs.CMConn) {
 	})
 }
 
-// grace is the time for late acknowledgements of a peer that has closed.
+// grace is the time for late acknowledgements after the peer has closed.
 const grace = 50 * time.Millisecond
 
 // peerLeft ends the connection after the peer has closed it.

@@ -15,36 +15,36 @@ type pair struct {
 	slot    int
 	q       *verbs.QP
 	num     uint32
-	headers *Message // of the SENDs that are posted
-	posted  []posted // a ring
+	headers *Message // memory for the headers of the posted SENDs
+	posted  []posted // a ring of posted work requests
 	head    uint32
 	tail    uint32
 	state   pairState
-	going   bool // will not be used again
+	going   bool // being destroyed
 	held    []engine.Completion
 	peerQPN uint32
 	joinState
 }
 
-// posted is what the NIC has.
+// posted is a work request that the NIC holds.
 type posted struct {
 	id  uint64
-	ack bool // an acknowledgement, of which the engine does not hear
+	ack bool // an acknowledgement, unknown to the engine
 }
 
 type pairState uint8
 
 const (
-	pairNew     pairState = iota // not given to the engine
+	pairNew     pairState = iota // not in the engine yet
 	pairUp                       // sends and receives
-	pairLeft                     // out of use; what is posted is awaited
-	pairReset                    // being taken to INIT
-	pairReady                    // waits for the peer
-	pairJoining                  // being connected
+	pairLeft                     // out of use; waits for posted work requests
+	pairReset                    // on the way to INIT
+	pairReady                    // in INIT; waits for the peer
+	pairJoining                  // on the way to RTS
 	pairGone
 )
 
-// newPair makes a queue pair.
+// newPair creates a queue pair.
 func (d *Device) newPair(slot int) (*pair, error) {
 	attr := verbs.QPInitAttr{Type: verbs.UC, SendCQ: d.sendCQ, RecvCQ: d.recvCQ, SRQ: d.srq, MaxSendWR: 2 * d.cfg.Depth, MaxSendSGE: 2}
 	if d.cfg.Engine.Hardware {
@@ -67,10 +67,10 @@ func (d *Device) newPair(slot int) (*pair, error) {
 	return p, nil
 }
 
-// outstanding is how many work requests the NIC has.
+// outstanding returns the number of posted work requests.
 func (p *pair) outstanding() int { return int(p.tail - p.head) }
 
-// nic is what the engine drives.
+// nic implements the engine's NIC on a Device.
 type nic Device
 
 var _ engine.NIC = (*nic)(nil)
@@ -103,7 +103,7 @@ func (n *nic) Post(q engine.QPN, w *engine.WQE) {
 		d.ctr.Failover, p.c.failed = d.now().Sub(p.c.failed), 0
 	}
 	if p.state != pairUp || p.q.PostSend(wr) != nil {
-		// The NIC will not complete it, and neither what is posted afterwards.
+		// The NIC completes neither this work request nor later ones.
 		p.tail--
 		d.failed = append(d.failed, failure{p, w.ID})
 	}
@@ -116,15 +116,15 @@ func (n *nic) PostRecv(i int) {
 	d.recvSGE[0] = verbs.SGE{Addr: b.Addr, Length: uint32(len(b.Data)), LKey: b.Key}
 	d.recvWR = verbs.RecvWR{WRID: uint64(i), SGEs: d.recvSGE[:]}
 	if err := d.srq.PostRecv(&d.recvWR); err != nil && d.err == nil {
-		d.err = err // the next poll says so, too
+		d.err = err // the next poll reports the failure, too
 	}
 }
 
 // Time implements engine.NIC.
 func (n *nic) Time() mono.Time { return (*Device)(n).now() }
 
-// Disconnect implements engine.NIC. Nothing is taken any more that comes by the queue pair, so it does not matter when
-// the NIC hears of it.
+// Disconnect implements engine.NIC. The engine ignores later receives of the queue pair, so the NIC may learn of it
+// late.
 func (n *nic) Disconnect(q engine.QPN, again bool) {
 	d := (*Device)(n)
 	p := d.pairs[uint32(q)]
@@ -141,12 +141,12 @@ func (n *nic) Disconnect(q engine.QPN, again bool) {
 			return
 		}
 		d.worker.do(func() {
-			_ = p.q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) // fails if it is there
+			_ = p.q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) // fails if it is in ERR already
 			d.enter()
 			p.flushed = true
 			p.drained()
 			d.leave()
-			d.kick() // what was flushed is there, and nothing may tell the loop so
+			d.kick() // flushed completions are present, and possibly no event wakes the loop
 		})
 	case pairReady, pairJoining:
 		if p.going && p.state == pairReady {
@@ -155,16 +155,16 @@ func (n *nic) Disconnect(q engine.QPN, again bool) {
 	}
 }
 
-// completed tells the engine of what the NIC has completed, or never will.
+// completed reports a completed or failed work request to the engine.
 func (p *pair) completed(now mono.Time, id uint64, kind engine.CompletionKind, at mono.Time) {
 	p.d.eng.Complete(now, &engine.Completion{QP: engine.QPN(p.num), Kind: kind, ID: id, At: at})
 	p.drained()
 }
 
-// sendCompleted takes a completion of a data queue pair.
+// sendCompleted processes a completion of a data queue pair.
 func (d *Device) sendCompleted(now mono.Time, wc *verbs.WC) {
 	p := d.pairs[wc.QPN]
-	if p == nil || p.outstanding() == 0 { // of one that is gone
+	if p == nil || p.outstanding() == 0 { // of a removed queue pair
 		return
 	}
 	w := p.posted[int(p.head)%len(p.posted)]
@@ -184,7 +184,7 @@ func (d *Device) sendCompleted(now mono.Time, wc *verbs.WC) {
 	p.completed(now, w.id, kind, mono.Time(wc.Time))
 }
 
-// received takes a completion of the shared receive queue.
+// received processes a completion of the shared receive queue.
 func (d *Device) received(now mono.Time, wc *verbs.WC) {
 	p := d.pairs[wc.QPN]
 	if wc.Status != verbs.StatusSuccess {
@@ -205,14 +205,14 @@ func (d *Device) received(now mono.Time, wc *verbs.WC) {
 	switch {
 	case p == nil || p.state != pairUp && p.state != pairJoining:
 		(*nic)(d).PostRecv(cp.Buf)
-	case p.state == pairJoining: // the peer was faster
+	case p.state == pairJoining: // the peer has connected first
 		p.held = append(p.held, cp)
 	default:
 		d.eng.Complete(now, &cp)
 	}
 }
 
-// abandon completes what the NIC, which is gone, does not.
+// abandon completes all posted work requests after the NIC is lost.
 func (p *pair) abandon() {
 	for ; p.outstanding() > 0; p.head++ {
 		if w := p.posted[int(p.head)%len(p.posted)]; !w.ack {
@@ -222,7 +222,7 @@ func (p *pair) abandon() {
 	p.remove()
 }
 
-// remove forgets the queue pair, and has it destroyed.
+// remove removes the queue pair and destroys it in the background.
 func (p *pair) remove() {
 	if p.state == pairGone {
 		return
@@ -241,8 +241,8 @@ func (p *pair) remove() {
 	})
 }
 
-// destroy ends the queue pair.
+// destroy destroys the queue pair.
 func (p *pair) destroy() {
-	_ = p.q.Destroy() // with the device, if not now
+	_ = p.q.Destroy() // if this fails, it ends with the device
 	p.headers.Release()
 }

@@ -10,34 +10,34 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// A queue pair that was left is connected anew in the background (Flor 6). Each end takes its own to INIT and
-// announces that, by a datagram, until it knows that the other end is connected, too. An epoch tells these rounds
-// apart: who hears of a later one than its own leaves its queue pair and follows.
+// A failed queue pair is reconnected in the background (Flor 6). Each end takes its queue pair to INIT. It announces
+// that in datagrams until it knows that the other end is connected, too. An epoch numbers these rounds: an end that
+// receives a later epoch resets its queue pair and adopts that epoch.
 type joinState struct {
-	epoch   uint32 // that the queue pair is connected in
-	target  uint32 // that it is being connected in
-	psn     uint32 // of what we send
-	heard   uint32 // epoch that the peer has announced last
-	peerPSN uint32 // in that
-	peerUp  bool   // in that
+	epoch   uint32 // epoch of the current connection
+	target  uint32 // epoch of the connection in setup
+	psn     uint32 // our first PSN
+	heard   uint32 // the peer's last announced epoch
+	peerPSN uint32 // the peer's first PSN in that epoch
+	peerUp  bool   // the peer is connected in that epoch
 	flushed bool   // the queue pair is in ERR
 	again   mono.Time
 	wait    time.Duration
 }
 
-// Times between announcements: each is twice as long as the one before.
+// Intervals between announcements; each is twice the previous one.
 const (
 	firstAnnounce = time.Millisecond
 	lastAnnounce  = 100 * time.Millisecond
 )
 
-// control is the datagram by which queue pairs are connected anew. In network byte order it is
+// control is the datagram that reconnects queue pairs. Its layout in network byte order:
 //
 //	 0 0xf1 | version | slot | state: 0 in INIT, 1 connected, 2 connected, and knows that the peer is
 //	 4 number of the receiver's first queue pair, 4 B
 //	 8 token of the receiver, 8 B
 //	16 epoch, 4 B
-//	20 PSN that the sender begins with, 4 B
+//	20 first PSN of the sender, 4 B
 type control struct {
 	slot, state uint8
 	to          uint32
@@ -48,7 +48,7 @@ type control struct {
 const (
 	controlMagic = 0xf1
 	controlLen   = 24
-	// maxEpochs is by how many epochs a peer may be ahead.
+	// maxEpochs is the maximum lead of a peer's epoch.
 	maxEpochs = 1 << 10
 )
 
@@ -76,7 +76,7 @@ func (c *control) parse(b []byte) bool {
 	return c.slot < maxPairs && c.state <= controlBoth && c.psn>>24 == 0 && c.to>>24 == 0
 }
 
-// announce tells the peer how far we are.
+// announce sends our state to the peer.
 func (p *pair) announce(now mono.Time) {
 	p.wait = min(max(2*p.wait, firstAnnounce), lastAnnounce)
 	p.again = now.Add(p.wait)
@@ -91,7 +91,7 @@ func (p *pair) announce(now mono.Time) {
 	p.d.datagram(p.c.peer, p.d.control)
 }
 
-// takeControl takes a datagram, and reports whether it was one of a peer's.
+// takeControl processes a datagram and reports whether it is a valid control message of a peer.
 func (d *Device) takeControl(now mono.Time, from *peer, b []byte) bool {
 	var m control
 	if !m.parse(b) {
@@ -99,7 +99,7 @@ func (d *Device) takeControl(now mono.Time, from *peer, b []byte) bool {
 	}
 	first := d.pairs[m.to]
 	if first == nil || first.slot != 0 || first.c == nil {
-		return true // of a connection that is no more
+		return true // of a closed connection
 	}
 	c := first.c
 	if c.peer != from || m.token != c.token || int(m.slot) >= len(c.pairs) {
@@ -116,7 +116,7 @@ func (d *Device) takeControl(now mono.Time, from *peer, b []byte) bool {
 	return true
 }
 
-// hear follows what the peer says of its end.
+// hear follows the announced state of the peer.
 func (p *pair) hear(now mono.Time, m *control) {
 	if m.epoch < p.target {
 		if p.state == pairUp || p.state == pairReady {
@@ -144,7 +144,7 @@ func (p *pair) hear(now mono.Time, m *control) {
 	p.join()
 }
 
-// drained goes on with a queue pair that was left when the NIC has nothing of it any more.
+// drained continues with a failed queue pair when the NIC holds none of its work requests.
 func (p *pair) drained() {
 	if p.state != pairLeft || !p.flushed || p.outstanding() > 0 {
 		return
@@ -172,7 +172,7 @@ func (p *pair) drained() {
 	})
 }
 
-// stopped deals with an error, and with the end of the connection; it reports whether there is any.
+// stopped handles an error and the end of the connection. It reports whether there is either.
 func (p *pair) stopped(err error) bool {
 	if err != nil {
 		p.c.e.Fail(p.d.now(), err)
@@ -205,7 +205,7 @@ func (p *pair) join() {
 			d.eng.Complete(now, &p.held[i])
 		}
 		p.held = p.held[:0]
-		if p.target != p.epoch && p.state == pairUp { // the peer is ahead
+		if p.target != p.epoch && p.state == pairUp { // the peer connected first
 			d.eng.Disconnected(now, engine.QPN(p.num))
 			return
 		}
@@ -235,10 +235,10 @@ func (p *pair) connect(peerQPN, peerPSN uint32) error {
 	return p.q.Modify(verbs.QPAttr{State: verbs.QPRTS, SQPSN: p.psn, Timeout: p.d.cfg.Timeout, RetryCnt: retryCount, RNRRetry: 7}, rts)
 }
 
-// retryCount is how often the NIC tries again by RC before a backup queue pair is used (Flor 6).
+// retryCount is the RC retry count of the NIC before the engine uses a backup queue pair (Flor 6).
 const retryCount = 2
 
-// randomPSN chooses where a queue pair's packet sequence numbers begin.
+// randomPSN returns a random initial PSN.
 func randomPSN() uint32 { return uint32(randomUint64()) & 0xffffff }
 
 func randomUint64() uint64 {

@@ -1,14 +1,14 @@
 package flor
 
-// A message's tag says what it is for: four bits of kind, and a value.
+// tagKind is the kind of a message. A tag consists of a kind of four bits and a value.
 type tagKind uint32
 
 const (
-	tagMessage    tagKind = iota // of Conn.Send
-	tagRequest                   // of Conn.Call: the call's number
-	tagResponse                  // to it: the same number
-	tagUnanswered                // there will be none
-	tagCredit                    // how many messages and requests have been taken out of the inbox
+	tagMessage    tagKind = iota // a message of Conn.Send
+	tagRequest                   // a request of Conn.Call; value: the call's number
+	tagResponse                  // a reply; value: the call's number
+	tagUnanswered                // no reply will follow; value: the call's number
+	tagCredit                    // credit; value: number of messages and requests taken from the inbox
 	tagKinds
 )
 

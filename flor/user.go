@@ -5,7 +5,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// user is whose connections the engine has. All its methods are called with the Device's lock.
+// user implements the engine's User on a Device. The caller of its methods holds the Device's lock.
 type user Device
 
 var _ engine.User = (*user)(nil)
@@ -33,8 +33,8 @@ func (u *user) Delivered(_ mono.Time, k *engine.Conn, m engine.Message) {
 	})
 }
 
-// pooled is a message that lies in the pool. If the application has half of the pool, it is copied: what peers
-// send must have somewhere to go.
+// pooled returns a message that lies in the pool. If the application holds half of the pool, pooled copies the message,
+// so that the pool keeps room for peers.
 func (d *Device) pooled(m engine.Message) *Message {
 	if len(m.Data) == 0 {
 		d.eng.Release(m)
@@ -57,7 +57,7 @@ func (d *Device) pooled(m engine.Message) *Message {
 		}}
 }
 
-// arrived takes a message to where it belongs.
+// arrived dispatches a received message by its tag.
 func (c *Conn) arrived(m *Message, tag uint32) {
 	kind, v := splitTag(tag)
 	switch kind {
@@ -72,7 +72,7 @@ func (c *Conn) arrived(m *Message, tag uint32) {
 		default:
 		}
 		m.request = false
-		c.violation() // it had no room for it, and was told so
+		c.violation() // the inbox had no room, and the peer knew
 	case tagResponse, tagUnanswered:
 		k := c.calls[v]
 		if k == nil {
@@ -101,7 +101,7 @@ func (c *Conn) arrived(m *Message, tag uint32) {
 	c.d.calls = append(c.d.calls, m.Release)
 }
 
-// violation ends a connection whose peer does what it must not.
+// violation ends the connection after the peer has violated the protocol.
 func (c *Conn) violation() {
 	if c.err == nil && c.e.Err() == nil {
 		c.d.ctr.Violations++
@@ -157,7 +157,7 @@ func (u *user) Closed(_ mono.Time, k *engine.Conn, err error) {
 	}
 }
 
-// ended tells everybody that the connection has ended, after all that has come.
+// ended reports the end of the connection to all waiting callers, after all received messages.
 func (c *Conn) ended() {
 	d, err := c.d, c.err
 	for n, call := range c.calls {
@@ -176,7 +176,7 @@ func (c *Conn) ended() {
 	}
 }
 
-// hangUp ends the connection of rdma_cm, whose peer is told.
+// hangUp ends the rdma_cm connection, which notifies the peer.
 func (c *Conn) hangUp() {
 	_ = c.cm.Disconnect() // it may be over
 	c.cm.Close()

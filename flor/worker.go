@@ -2,7 +2,7 @@ package flor
 
 import "sync"
 
-// worker runs verbs that wait for the daemon, one after the other, so that the loop never does.
+// worker runs the verbs that wait for the daemon in order, so that the loop never blocks.
 type worker struct {
 	mu     sync.Mutex
 	cond   *sync.Cond
@@ -18,7 +18,7 @@ func newWorker() *worker {
 	return w
 }
 
-// do has f run.
+// do queues f.
 func (w *worker) do(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,7 +44,7 @@ func (w *worker) run() {
 	}
 }
 
-// close waits until all is done.
+// close waits for all queued functions.
 func (w *worker) close() {
 	w.mu.Lock()
 	w.closed = true
