@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// still is a NIC and a user that do nothing but remember the WQEs that were not passed on and the last acknowledgement.
+// still is a NIC and a user that only record the pending WQEs and the last acknowledgement.
 type still struct {
 	script
 	wqes [64]WQE
@@ -28,7 +28,7 @@ func (s *still) Told(mono.Time, *Conn, uint64, error)      {}
 func (s *still) Delivered(_ mono.Time, _ *Conn, m Message) { s.e.Release(m) }
 func (s *still) Landing(*Conn, int) (Buffer, bool)         { return s.land, true }
 
-// exchange is two engines between which messages go without delay.
+// exchange connects two engines and passes messages without delay.
 type exchange struct {
 	nics [2]still
 	ends [2]*Conn
@@ -55,7 +55,7 @@ func newExchange(t testing.TB) *exchange {
 	return x
 }
 
-// pass takes the WQEs that an end has posted to the other end, and the acknowledgement back.
+// pass delivers the WQEs posted by one end to the other end, and returns the acknowledgement.
 func (x *exchange) pass(from int) {
 	a, b := &x.nics[from], &x.nics[1-from]
 	for ; a.head != a.tail; a.head++ {
@@ -83,7 +83,7 @@ func (x *exchange) deliver(a, b *still, w *WQE) {
 	b.e.Complete(x.now, &cp)
 }
 
-// TestNoAllocation: no message allocates, by SEND or by WRITE.
+// TestNoAllocation: messages by SEND and by WRITE allocate nothing.
 func TestNoAllocation(t *testing.T) {
 	x := newExchange(t)
 	small, large := Buffer{Data: make([]byte, 100)}, Buffer{Data: make([]byte, 40<<10)}
@@ -110,7 +110,8 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// BenchmarkMessage is what both ends compute for a message of 100 bytes, with an acknowledgement each.
+// BenchmarkMessage measures the computation of both ends for a message of 100 bytes, with one acknowledgement per
+// message.
 func BenchmarkMessage(b *testing.B) {
 	x := newExchange(b)
 	small := Buffer{Data: make([]byte, 100)}

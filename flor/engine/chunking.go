@@ -9,19 +9,18 @@ import (
 	"roced.io/roced/plugin/param"
 )
 
-// Chunker is the module that says how large the next chunk is (Flor 4.2). It belongs to one
-// connection.
+// Chunker is the module that chooses the size of the next chunk (Flor 4.2). It belongs to one connection.
 type Chunker interface {
 	// OnRTT reports a measured round trip.
 	OnRTT(rtt time.Duration)
-	// OnLoss tells that a chunk was lost, or in RC mode that a queue pair has failed.
+	// OnLoss reports a lost chunk, or in RC mode a failed queue pair.
 	OnLoss()
-	// Size returns the size of the next chunk in bytes, for so many bytes that the congestion
-	// window has left. It is a multiple of the unit, and not zero.
+	// Size returns the size of the next chunk in bytes. acwnd is the free part of the congestion window in bytes. The
+	// size is a multiple of the unit, and not zero.
 	Size(acwnd uint64) uint32
 }
 
-// Chunkers are the chunking algorithms by name.
+// Chunkers maps names to chunking algorithms.
 var Chunkers = map[string]func(r *param.Reader, unit uint32) Chunker{
 	"rtt-uc": func(r *param.Reader, unit uint32) Chunker { return newRTTChunker(r, unit, false) },
 	"rtt-rc": func(r *param.Reader, unit uint32) Chunker { return newRTTChunker(r, unit, true) },
@@ -38,27 +37,27 @@ func newChunker(name string, p map[string]float64, unit uint32) (Chunker, error)
 	return c, r.Err()
 }
 
-// rttChunker is Algorithm 1 of Flor. A short-term and a long-term round-trip time are smoothed; where the short one
-// lies in the span that the long one gives says how large chunks are: size_max at its lower end, one
-// unit at its upper end.
+// rttChunker is Algorithm 1 of Flor. It smooths a short-term and a long-term round-trip time. The long-term value
+// defines a span, and the position of the short-term value in it defines the chunk size. The size is size_max at the
+// lower end and one unit at the upper end.
 //
-// Under UC a loss makes chunks smaller by way of the congestion window. Under RC they are of one unit
-// at once (Flor 4.2), until the long-term average has taken in as many round trips as it remembers.
+// Under UC a loss shrinks chunks through the congestion window. Under RC a loss reduces them to one unit at once (Flor
+// 4.2). That lasts until the long-term average has absorbed as many round trips as it remembers.
 type rttChunker struct {
 	unit, max           uint32
 	bdp                 uint32
 	alphaShort          float64 // [alpha_s]
 	alphaLong           float64 // [alpha_l]
 	betaMin, betaMax    float64
-	rtt                 time.Duration // [rtt_s], of which rttLong is the long-term form
+	rtt                 time.Duration // [rtt_s]; rttLong is the long-term form
 	rttLong             time.Duration // [rtt_l]
 	size                uint32        // [size_t]
 	restart, restarting int
 	rc                  bool
 }
 
-// newRTTChunker takes the parameters of the paper, which has no numbers for alpha and beta. With
-// beta_min 1 chunks are of the largest size as long as the round trip is what it commonly is.
+// newRTTChunker reads the parameters of the paper. The paper gives no numbers for alpha and beta. With beta_min 1,
+// chunks have the maximum size while the round trip has its usual value.
 func newRTTChunker(r *param.Reader, unit uint32, rc bool) Chunker {
 	c := &rttChunker{unit: unit, rc: rc,
 		max:        uint32(r.Int("max_bytes", 64<<10, 1, 1<<30)),
@@ -103,7 +102,7 @@ func (c *rttChunker) Size(acwnd uint64) uint32 {
 	return max(n-n%c.unit, c.unit)
 }
 
-// whole does not cut messages: with the congestion control of the NIC there are no chunks (Flor table 1).
+// whole does not divide messages: with the NIC's congestion control there are no chunks (Flor table 1).
 type whole uint32
 
 func (whole) OnRTT(time.Duration) {}

@@ -18,8 +18,8 @@ func chunker(t testing.TB, name string, p map[string]float64) Chunker {
 	return c
 }
 
-// TestAlgorithm1 goes through the lines of the paper's Algorithm 1 with numbers that can be followed
-// by hand: the long-term average stands still.
+// TestAlgorithm1 follows the paper's Algorithm 1 line by line, with numbers that are easy to verify by hand. The
+// long-term average is constant.
 func TestAlgorithm1(t *testing.T) {
 	p := map[string]float64{"alpha_short": 1, "alpha_long": 1e-6, "max_bytes": 64 << 10, "bdp_bytes": 20 << 10}
 	c := chunker(t, "rtt-uc", p)
@@ -35,14 +35,14 @@ func TestAlgorithm1(t *testing.T) {
 		acwnd uint64
 		want  uint32
 	}{
-		{100 * us, 1 << 30, 64 << 10}, // beta_min: the largest
+		{100 * us, 1 << 30, 64 << 10}, // beta_min: the maximum
 		{50 * us, 1 << 30, 64 << 10},
 		{150 * us, 1 << 30, 32 << 10}, // half of the span
 		{175 * us, 1 << 30, 16 << 10},
-		{200 * us, 1 << 30, 1 << 10}, // beta_max: a unit
+		{200 * us, 1 << 30, 1 << 10}, // beta_max: one unit
 		{500 * us, 1 << 30, 1 << 10},
 		{100 * us, 10<<10 + 1, 10 << 10}, // the window is smaller
-		{100 * us, 5, 1 << 10},           // no deadlock of the window
+		{100 * us, 5, 1 << 10},           // the window cannot deadlock
 	} {
 		c.OnRTT(s.rtt)
 		if got := c.Size(s.acwnd); got/1024 != s.want/1024 && got != s.want-1024 { // the average is rounded
@@ -51,7 +51,7 @@ func TestAlgorithm1(t *testing.T) {
 	}
 }
 
-// TestChunkingAfterLoss: under RC chunks are of one unit at once, under UC the window alone counts.
+// TestChunkingAfterLoss: under RC chunks shrink to one unit at once; under UC only the window limits them.
 func TestChunkingAfterLoss(t *testing.T) {
 	for name, want := range map[string]uint32{"rtt-rc": 1 << 10, "rtt-uc": 64 << 10} {
 		c := chunker(t, name, map[string]float64{"alpha_long": 0.25})
@@ -77,8 +77,8 @@ func TestChunkingAfterLoss(t *testing.T) {
 	}
 }
 
-// TestChunkSizes: whatever round trips come, chunks are multiples of the unit, at least one, at most the
-// largest, and no more than the window if that holds one.
+// TestChunkSizes: for any round trips, chunks are multiples of the unit, between one unit and the maximum. They fit the
+// window if it holds a unit.
 func TestChunkSizes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, err := newChunker(rapid.SampledFrom([]string{"rtt-uc", "rtt-rc"}).Draw(t, "name"), map[string]float64{
@@ -110,11 +110,11 @@ func TestClock(t *testing.T) {
 		t.Error("it has never been set")
 	}
 	for _, s := range []struct {
-		now, nic, then mono.Time // then is what the NIC shows at now by the clock
+		now, nic, then mono.Time // then is the expected NIC time at now
 		corrected      uint64
 	}{
 		{1000 * us, 5000 * us, 5000 * us, 0},
-		{1100 * us, 5110 * us, 5100 * us, 0}, // wrong by the threshold
+		{1100 * us, 5110 * us, 5100 * us, 0}, // the error equals the threshold
 		{1200 * us, 5211 * us, 5211 * us, 1},
 		{1300 * us, 5300 * us, 5300 * us, 2},
 	} {

@@ -6,15 +6,15 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Clock converts the instants of software to those of the NIC's clock, which completions have. To ask
-// the NIC for the time takes long, so the difference is looked at now and then (Flor A.2.1).
+// Clock converts software time to the time of the NIC's clock, which completions carry. Reading the NIC's clock is
+// slow, so the engine measures the difference periodically (Flor A.2.1).
 type Clock struct {
-	// Every is how long the clock is trusted, Threshold by how much it may be wrong.
+	// Every is the interval between readings. Threshold is the tolerated error.
 	Every, Threshold time.Duration
-	// Corrected is how often it was wrong by more.
+	// Corrected counts the readings with a larger error.
 	Corrected uint64
 
-	offset  time.Duration // NIC less software
+	offset  time.Duration // NIC time minus software time
 	checked mono.Time
 	set     bool
 }

@@ -8,78 +8,79 @@ import (
 	"roced.io/roced/ccalgo"
 )
 
-// Reasons why messages and connections end.
+// Causes of failed messages and ended connections.
 var (
-	// ErrClosed says that the connection was closed by its user.
+	// ErrClosed: the user has closed the connection.
 	ErrClosed = errors.New("flor: connection closed")
 	// ErrSilent: the peer has acknowledged nothing for Config.GiveUp.
 	ErrSilent = errors.New("flor: the peer does not answer")
 	// ErrStalled: the peer holds memory for messages and has sent less than 64 KB of them in Config.GiveUp.
 	ErrStalled = errors.New("flor: the peer holds memory and sends nothing")
-	// ErrFull says that as many messages as Config.Queue are under way: back-pressure.
+	// ErrFull: Config.Queue messages are in flight (backpressure).
 	ErrFull = errors.New("flor: too many messages under way")
-	// ErrTooLong says that a message has more bytes than Config.MaxMessage.
+	// ErrTooLong: the message is longer than Config.MaxMessage.
 	ErrTooLong = errors.New("flor: message too long")
-	// ErrConfig says that a configuration makes no sense.
+	// ErrConfig: the configuration is invalid.
 	ErrConfig = errors.New("flor: configuration")
 )
 
-// Config describes an engine. A zero field has its default. Both ends of a connection have the same
-// Unit, MaxSend, Writes, Partials and Hardware.
+// Config describes an engine. A zero field means its default. Unit, MaxSend, Writes, Partials and Hardware must be
+// equal at both ends.
 type Config struct {
-	// Unit is UNIT_SIZE, the least chunk, in bytes (Flor 4.2; 1 KB in 7.1); a power of two, at least 256.
+	// Unit is UNIT_SIZE, the minimum chunk, in bytes (Flor 4.2; 1 KB in 7.1); a power of two, at least 256.
 	Unit uint32
-	// MaxSend is the longest message that goes by SEND (3.2: 32 KB). Pool buffers have HeaderLen
-	// more. A multiple of Unit.
+	// MaxSend is the length of the longest message sent by SEND (3.2: 32 KB), a multiple of Unit. Pool buffers are
+	// HeaderLen longer.
 	MaxSend uint32
-	// Pool is the buffers for SENDs: all that peers can make this engine hold. They are of
-	// HeaderLen+MaxSend bytes, and at least four.
+	// Pool holds the buffers for SENDs. They bound the memory that peers can occupy. There are at least four, each of
+	// HeaderLen+MaxSend bytes.
 	Pool []Buffer
 
-	// Hardware leaves reliability to the NIC: RC queue pairs, to be connected with retry_cnt 2 (6).
-	// Otherwise they are UC (5).
+	// Hardware leaves reliability to the NIC: RC queue pairs, connected with retry_cnt 2 (6). Otherwise queue pairs are
+	// UC (5).
 	Hardware bool
-	// Chunking is one of Chunkers, by default rtt-uc or rtt-rc.
+	// Chunking is a name in Chunkers; the default is rtt-uc or rtt-rc.
 	Chunking     string
 	ChunkingWith map[string]float64
-	// Congestion is one of package ccalgo, by default swift, whose base target is 50 us (7.1);
-	// "static" with window_bytes is a fixed window (7.5), "none" leaves it to the NIC. Its packets are units.
+	// Congestion is an algorithm of package ccalgo; the default is swift with a base target of 50 us (7.1). "static"
+	// with window_bytes is a fixed window (7.5); "none" leaves congestion control to the NIC. One packet of the
+	// algorithm is one unit.
 	Congestion     string
 	CongestionWith ccalgo.Params
 
-	// A receiver acknowledges at once so many WQEs or bytes, and otherwise after AckDelay (5: 32, 32 KB,
-	// 120 us).
+	// A receiver acknowledges after AckWQEs WQEs, after AckBytes bytes, or after AckDelay (5: 32, 32 KB, 120 us).
 	AckWQEs  int
 	AckBytes uint32
 	AckDelay time.Duration
 
-	// Reorder is how many WQEs later one must be that has been acknowledged for an earlier one to count as lost
-	// (default 1: networks keep the order of a queue pair).
+	// Reorder is the loss threshold: a WQE is lost if the peer acknowledged a WQE that follows it by Reorder or more.
+	// The default is 1: networks keep the order of a queue pair.
 	Reorder int
-	// The retransmission timeout is the smoothed round-trip time and four deviations more (RFC 6298),
-	// beside AckDelay; FirstRTO before any is known. It doubles each time.
+	// The retransmission timeout is AckDelay plus the smoothed round-trip time plus four deviations (RFC 6298). Before
+	// the first round trip it is FirstRTO. It doubles after each timeout.
 	MinRTO, FirstRTO, MaxRTO time.Duration // 500 us, 5 ms, 1 s
-	// Stuck is after how many timeouts in a row a UC queue pair is left, and connected anew: its NIC may take nothing
-	// any more, as Linux's rdma_rxe after the loss of a packet in the middle of a message. Zero is never.
+	// Stuck is the number of consecutive timeouts after which the engine abandons and reconnects a UC queue pair. The
+	// peer's NIC may have stopped receiving on it, as Linux's rdma_rxe does after the loss of a packet inside a
+	// message. Zero means never.
 	Stuck int
-	// GiveUp is after how long without any acknowledgement a connection ends, or with a peer that holds memory
-	// for messages and hardly sends any of them (10 s).
+	// GiveUp ends a connection after this time without any acknowledgement. It also ends a connection whose peer holds
+	// memory for messages and sends almost nothing (10 s).
 	GiveUp time.Duration
 
-	Writes   int // messages of a connection under way by WRITE (16); a power of two
-	Partials int // messages of a connection of which some SENDs have come (8)
-	Window   int // SENDs of a connection from the first that is not acknowledged on (1024); a power of two, at least 64
-	Queue    int // messages of a connection that its user is to be told of (4096)
+	Writes   int // messages of a connection in flight by WRITE (16); a power of two
+	Partials int // messages of a connection of which only some SENDs have arrived (8)
+	Window   int // SENDs of a connection, counted from the first unacknowledged one (1024); a power of two, at least 64
+	Queue    int // messages of a connection without a result (4096)
 
-	// Measured, if not nil, is shown each round trip that congestion control learns of. It must not call the engine.
+	// Measured, if not nil, receives each round trip passed to congestion control. It must not call the engine.
 	Measured func(c *Conn, rtt time.Duration)
 
-	// The NIC is asked for its time each ClockEvery, and believed if it differs by more than
-	// ClockThreshold (A.2.1: 100 us, 10 us).
+	// The engine reads the NIC's clock every ClockEvery, and corrects its offset if the error exceeds ClockThreshold
+	// (A.2.1: 100 us, 10 us).
 	ClockEvery, ClockThreshold time.Duration
 }
 
-// MaxMessage is the length of the longest message: what the immediate's offset can name.
+// MaxMessage returns the length of the longest message; the immediate's offset field limits it.
 func (c *Config) MaxMessage() int { return int(c.Unit) * MaxChunks }
 
 func (c *Config) setDefaults() {

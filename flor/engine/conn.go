@@ -7,17 +7,17 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Conn is a connection: one to its user, several queue pairs to the NIC (Flor 3.2).
+// Conn is one connection to the user and several queue pairs to the NIC (Flor 3.2).
 type Conn struct {
-	Ctx any // the user's
+	Ctx any // for the user
 
 	e       *Engine
 	ackPeer uint64
 	slots   []slot
-	active  int // slot that we send by
-	heard   int // slot that the peer sends by
+	active  int // slot for sending
+	heard   int // slot on which the peer sends
 	err     error
-	closed  bool // the user has been told
+	closed  bool // the user has been notified
 	timer   sched.Timer[*Conn]
 
 	sender
@@ -41,7 +41,7 @@ func newConn(e *Engine, c ConnConfig, cc ccalgo.Controller, chunker Chunker) *Co
 	return k
 }
 
-// slot returns the place of a queue pair that is the connection's.
+// slot returns the index of a queue pair of the connection.
 func (c *Conn) slot(qp QPN) int {
 	for i := range c.slots {
 		if c.slots[i].qp == qp {
@@ -51,24 +51,24 @@ func (c *Conn) slot(qp QPN) int {
 	return 0
 }
 
-// Err is why the connection has ended, nil if it has not.
+// Err returns the cause of the connection's end, nil before.
 func (c *Conn) Err() error { return c.err }
 
-// Peer is the queue pair that the connection sends to.
+// Peer returns the peer's queue pair that receives from this connection.
 func (c *Conn) Peer() QPN { return c.slots[c.active].peer }
 
-// Primary is the queue pair that the connection sends by.
+// Primary returns the queue pair that the connection uses to send.
 func (c *Conn) Primary() QPN { return c.slots[c.active].qp }
 
-// InFlight returns the bytes that are believed to be in the network, and the congestion window. There
-// are never more of them, but one WQE may always be in flight.
+// InFlight returns the bytes in flight and the congestion window. The window limits the bytes, but one WQE may always
+// be in flight.
 func (c *Conn) InFlight() (bytes, window uint64) {
 	window, _ = c.cc.Limits()
 	return c.inFlight, window
 }
 
-// switchFrom takes a queue pair that has failed out of use, moves what was not completed to a backup
-// and has the failed one connected anew behind it (Flor 6).
+// switchFrom abandons a failed queue pair. It moves uncompleted WQEs to a backup and reconnects the failed queue pair
+// in the background (Flor 6).
 func (c *Conn) switchFrom(now mono.Time, failed int) {
 	s := &c.slots[failed]
 	if !s.ready {
@@ -89,9 +89,9 @@ func (c *Conn) switchFrom(now mono.Time, failed int) {
 	c.chunker.OnLoss()
 }
 
-// follow is called when the peer is heard on a queue pair. If it is another one, the peer has left the one
-// before, on which nothing may be received any more: what is late there was sent again (Flor 6).
-// It reports whether what was received counts.
+// follow handles an arrival on a queue pair. If the peer has changed queue pairs, the engine abandons the previous one
+// and refuses later arrivals on it. The peer has retransmitted those (Flor 6). follow reports whether the arrival
+// counts.
 func (c *Conn) follow(now mono.Time, on int) bool {
 	if !c.slots[on].ready {
 		return false
@@ -107,11 +107,11 @@ func (c *Conn) follow(now mono.Time, on int) bool {
 	return true
 }
 
-// Close ends the connection. What has come is acknowledged; messages that have not been are told of with
-// ErrClosed. The peer is not informed: whoever has connected the queue pairs does that.
+// Close ends the connection. It acknowledges all arrivals, and reports unacknowledged messages with ErrClosed. It does
+// not notify the peer; the program that connected the queue pairs must do that.
 func (c *Conn) Close(now mono.Time) { c.Fail(now, ErrClosed) }
 
-// Fail is Close for another reason.
+// Fail is Close with another reason.
 func (c *Conn) Fail(now mono.Time, err error) {
 	if c.err == nil {
 		c.sendAck(now)
@@ -120,7 +120,7 @@ func (c *Conn) Fail(now mono.Time, err error) {
 	c.e.tell(now)
 }
 
-// fail ends the connection. What the NIC still has is told of when it has completed.
+// fail ends the connection. Messages still held by the NIC are reported after their WQEs complete.
 func (c *Conn) fail(now mono.Time, err error) {
 	if c.err != nil {
 		return
@@ -136,7 +136,7 @@ func (c *Conn) fail(now mono.Time, err error) {
 	c.finish()
 }
 
-// finish tells that the connection has ended when there is nothing left to tell before.
+// finish reports the end of the connection when no result is outstanding.
 func (c *Conn) finish() {
 	if c.err == nil || c.closed || c.flights.Len() > 0 || c.outstanding > 0 {
 		return
@@ -149,7 +149,7 @@ func (c *Conn) finish() {
 	c.e.news.add(news{c: c, what: newsClosed, err: c.err})
 }
 
-// rearm takes over the earliest deadline.
+// rearm adopts the earliest deadline.
 func (c *Conn) rearm(now mono.Time) {
 	if c.err != nil {
 		return
@@ -161,7 +161,7 @@ func (c *Conn) rearm(now mono.Time) {
 	c.e.deadlines.Set(&c.timer, at)
 }
 
-// expired deals with the connection's deadlines.
+// expired handles the connection's deadlines.
 func (c *Conn) expired(now mono.Time) {
 	if c.ackAt <= now {
 		c.sendAck(now)
@@ -178,8 +178,8 @@ func (c *Conn) expired(now mono.Time) {
 	c.pump(now)
 }
 
-// Send takes a message, which the user is told of later under id; the peer's user is given the tag with it.
-// Its memory must stay as it is until then. If as many as possible are under way it reports ErrFull.
+// Send accepts a message. The engine reports its result later under id; the peer's user receives the tag. The memory
+// must not change until then. Send returns ErrFull if Config.Queue messages are in flight.
 func (c *Conn) Send(now mono.Time, id uint64, tag uint32, data Buffer) error {
 	switch cfg := &c.e.cfg; {
 	case c.err != nil:
@@ -206,15 +206,15 @@ func (c *Conn) Send(now mono.Time, id uint64, tag uint32, data Buffer) error {
 	return nil
 }
 
-// piece is the contents of a WQE.
+// piece is the content of a WQE.
 type piece struct {
-	m        *outbound // nil if it is part of no message of ours
-	kind     Kind      // kindWrite or that of a SEND
-	numbered bool      // rn has been given
-	rn       uint32    // of a SEND; of a WRITE its Imm without hint
+	m        *outbound // nil if it carries no message data
+	kind     Kind      // kindWrite or the kind of a SEND
+	numbered bool      // rn is valid
+	rn       uint32    // reliable number of a SEND, or Imm without hint of a WRITE
 	mid      uint32
-	offset   uint32 // in the message
-	n        uint32 // bytes
+	offset   uint32 // offset in the message
+	n        uint32 // length in bytes
 	addr     uint64 // KindGrant
 	key      uint32
 }
@@ -222,27 +222,27 @@ type piece struct {
 // kindWrite is the kind of a chunk in a WRITE_WITH_IMM.
 const kindWrite Kind = 0
 
-// outbound is a message whose result the user expects.
+// outbound is a message without a result yet.
 type outbound struct {
 	id   uint64
 	tag  uint32
 	data Buffer
 	mid  uint32
-	sent uint32 // bytes that have been handed out once
-	all  bool   // all of them have
-	open int    // pieces that have been sent and not acknowledged
-	wqes int    // that the NIC has
-	part bool   // goes by several SENDs
+	sent uint32 // bytes posted at least once
+	all  bool   // all bytes have been posted
+	open int    // pieces sent and not acknowledged
+	wqes int    // WQEs held by the NIC
+	part bool   // needs several SENDs
 
-	chunks  []sentChunk // by WRITE, in their order
-	granted bool        // it may go there:
+	chunks  []sentChunk // chunks sent by WRITE, in order
+	granted bool        // the peer has granted the memory at:
 	addr    uint64
 	key     uint32
 
-	next, prev *outbound // of all that the user is to be told of
+	next, prev *outbound // list of all messages without a result
 }
 
-// sentChunk says by which WQE a chunk went.
+// sentChunk maps a chunk to its WQE.
 type sentChunk struct {
 	offset uint32 // in units
 	gn     uint64
@@ -255,7 +255,7 @@ func (b Buffer) part(offset, n uint32) Buffer {
 	return Buffer{Data: b.Data[offset : offset+n : offset+n], Addr: b.Addr + uint64(offset), Key: b.Key}
 }
 
-// queueOf is a queue whose elements are copied.
+// queueOf is a queue of elements that are copied.
 type queueOf[T any] struct{ ring.Ring[T] }
 
 func (q *queueOf[T]) add(v T) { *q.Push() = v }

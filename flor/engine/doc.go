@@ -1,20 +1,20 @@
-// Package engine is the software control plane of Flor (Li et al., "Flor: An Open High Performance RDMA
-// Framework Over Heterogeneous RNICs", OSDI 2023), above the queue pairs of any NIC. docs/design/flor.md says
-// which mechanism of the paper is where.
+// Package engine is the software control plane of Flor (Li et al., "Flor: An Open High Performance RDMA Framework Over
+// Heterogeneous RNICs", OSDI 2023), above the queue pairs of any NIC. docs/design/flor.md maps the paper's mechanisms
+// to the code.
 //
-// Like the core it is sans-I/O: inputs carry the time, and nothing here reads a clock, starts a
-// goroutine or takes a lock. An Engine drives one NIC, whose completions and datagrams it is given:
+// The engine is sans-I/O, like the core: inputs carry the time, and the engine reads no clock, starts no goroutine and
+// takes no lock. An Engine drives one NIC. The caller passes it the NIC's completions and datagrams:
 //
-//	e.OnAck(now, from, at, datagram)    // those of the acknowledgements' completion queue first (4.1)
+//	e.OnAck(now, from, at, datagram)    // first those of the acknowledgements' completion queue (4.1)
 //	e.Complete(now, completion)         // then those of data
-//	e.OnTimeout(now)                    // when e.NextTimeout() has come
+//	e.OnTimeout(now)                    // when e.NextTimeout() is due
 //
-// It posts work requests through the interface NIC and tells its User what came of messages, from
-// within these calls; the user may send, release and close from there. On the way of a message nothing is
-// allocated once the connection has seen as many at a time.
+// The engine posts work requests through the interface NIC. It reports the results of messages to its User within these
+// calls; the user may call Send, Release and Close from there. Sending a message allocates nothing once the connection
+// has had as many in flight.
 //
-// A message of up to Config.MaxSend bytes goes by SEND, a longer one by WRITE_WITH_IMM, into memory that
-// the receiver names after it has been asked (3.2). Messages are delivered when they are complete, in any
-// order. Of each the sender is told once: without an error when all of it has been acknowledged,
-// otherwise with the reason why the connection has ended, and then it may have been delivered or not.
+// A message of up to Config.MaxSend bytes uses SEND. A longer one uses WRITE_WITH_IMM, into memory that the receiver
+// grants on request (3.2). The receiver delivers messages when they are complete, in any order. The sender gets one
+// result per message. Without an error, the peer has acknowledged all of it. Otherwise the error is the cause of the
+// connection's end, and the message may have been delivered or not.
 package engine

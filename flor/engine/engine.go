@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Engine has the connections of a NIC. It belongs to one goroutine.
+// Engine manages the connections of a NIC. It belongs to one goroutine.
 type Engine struct {
 	cfg       Config
 	nic       NIC
@@ -17,8 +17,8 @@ type Engine struct {
 	conns     map[QPN]*Conn
 	deadlines sched.Deadlines[*Conn]
 	clock     Clock
-	held      int // buffers of the pool that have parts of messages
-	open      int // connections
+	held      int // pool buffers that hold partial messages
+	open      int // open connections
 	ctr       Counters
 
 	news    queueOf[news]
@@ -29,7 +29,7 @@ type Engine struct {
 	ackData []byte
 }
 
-// New returns an engine, and posts its pool.
+// New returns an engine and posts its pool.
 func New(c Config, n NIC, u User) (*Engine, error) {
 	c.setDefaults()
 	if err := c.check(); err != nil {
@@ -46,29 +46,29 @@ func New(c Config, n NIC, u User) (*Engine, error) {
 // Counters returns the counters.
 func (e *Engine) Counters() Counters { return e.ctr }
 
-// Connections is how many there are.
+// Connections returns the number of open connections.
 func (e *Engine) Connections() int { return e.open }
 
 // ConnConfig describes a connection whose queue pairs are connected.
 type ConnConfig struct {
-	// QPs are the numbers of the queue pairs, the primary one first, then the backups (6: two), and Peers
-	// those that they are connected to.
+	// QPs are the numbers of the queue pairs: the primary one first, then the backups (6: two). Peers are the numbers
+	// of their remote queue pairs.
 	QPs, Peers []QPN
-	// AckPeer is where acknowledgements come from, as OnAck will be told.
+	// AckPeer is the source of acknowledgements, as passed to OnAck.
 	AckPeer uint64
-	// First are the first numbers of what this end sends, and PeerFirst the peer's.
+	// First are the first numbers of this end's direction, and PeerFirst those of the peer's.
 	First, PeerFirst Numbers
-	Ctx              any // the user's
+	Ctx              any // for the user
 }
 
 // Numbers are the first numbers of a direction.
 type Numbers struct {
-	GN  uint64 // global
-	RN  uint32 // reliable, of SENDs
-	MID uint32 // message id, of WRITEs
+	GN  uint64 // global number
+	RN  uint32 // reliable number of SENDs
+	MID uint32 // message id of WRITEs
 }
 
-// maxQPs is how many queue pairs a connection may have.
+// maxQPs is the maximum number of queue pairs of a connection.
 const maxQPs = 8
 
 // Open adds a connection.
@@ -76,7 +76,7 @@ func (e *Engine) Open(now mono.Time, c ConnConfig) (*Conn, error) {
 	if n := len(c.QPs); n == 0 || n > maxQPs || n != len(c.Peers) {
 		return nil, fmt.Errorf("%w: a connection of %d queue pairs and %d peers", ErrConfig, n, len(c.Peers))
 	}
-	// What RC has delivered cannot be dropped, and each connection may have a message of which parts have come.
+	// The engine cannot drop data delivered by RC, and each connection may hold one partial message.
 	if e.cfg.Hardware && e.open+1 > len(e.cfg.Pool)/2 {
 		return nil, fmt.Errorf("%w: a pool of %d buffers is for %d connections", ErrConfig, len(e.cfg.Pool), len(e.cfg.Pool)/2)
 	}
@@ -102,7 +102,7 @@ func (e *Engine) Open(now mono.Time, c ConnConfig) (*Conn, error) {
 	return k, nil
 }
 
-// Connected tells that a queue pair which was disconnected works again.
+// Connected reports that a disconnected queue pair works again.
 func (e *Engine) Connected(now mono.Time, qp QPN) {
 	if c := e.conns[qp]; c != nil && c.err == nil {
 		c.slots[c.slot(qp)].ready = true
@@ -111,8 +111,8 @@ func (e *Engine) Connected(now mono.Time, qp QPN) {
 	}
 }
 
-// Disconnected tells that a queue pair has failed without a completion that says so, or that the peer has left
-// it. The NIC is asked to connect it anew.
+// Disconnected reports that a queue pair has failed without an error completion, or that the peer has abandoned it. The
+// engine asks the NIC to reconnect it.
 func (e *Engine) Disconnected(now mono.Time, qp QPN) {
 	if c := e.conns[qp]; c != nil && c.err == nil {
 		c.switchFrom(now, c.slot(qp))
@@ -121,7 +121,7 @@ func (e *Engine) Disconnected(now mono.Time, qp QPN) {
 	}
 }
 
-// Complete takes a completion of a data queue pair.
+// Complete processes a completion of a data queue pair.
 func (e *Engine) Complete(now mono.Time, cp *Completion) {
 	e.synchronise(now)
 	c := e.conns[cp.QP]
@@ -143,7 +143,7 @@ func (e *Engine) Complete(now mono.Time, cp *Completion) {
 	e.tell(now)
 }
 
-// OnAck takes a datagram, which has come from from at at on the NIC's clock (T4).
+// OnAck processes a datagram from peer from that arrived at at on the NIC's clock (T4).
 func (e *Engine) OnAck(now mono.Time, from uint64, at mono.Time, b []byte) {
 	e.synchronise(now)
 	a := &e.ack
@@ -162,14 +162,14 @@ func (e *Engine) OnAck(now mono.Time, from uint64, at mono.Time, b []byte) {
 	e.tell(now)
 }
 
-// synchronise compares the clocks now and then (Flor A.2.1).
+// synchronise compares the clocks periodically (Flor A.2.1).
 func (e *Engine) synchronise(now mono.Time) {
 	if e.clock.Due(now) {
 		e.clock.Correct(now, e.nic.Time())
 	}
 }
 
-// Release gives back the memory of a message that was delivered.
+// Release frees the memory of a delivered message.
 func (e *Engine) Release(m Message) {
 	if !m.Landing {
 		e.nic.PostRecv(m.buf)
@@ -187,8 +187,8 @@ func (e *Engine) OnTimeout(now mono.Time) {
 	e.tell(now)
 }
 
-// news is what the user is to be told. That happens at the end of an input, when no state is halfway,
-// because the user may send, release and close.
+// news is a pending notification of the user. The engine delivers it at the end of an input, when all state is
+// consistent, because the user may send, release and close.
 type news struct {
 	c    *Conn
 	what newsKind
@@ -209,7 +209,7 @@ const (
 
 func (e *Engine) tell(now mono.Time) {
 	if e.telling {
-		return // by the user, who is being told
+		return // the user called from a notification
 	}
 	e.telling = true
 	for e.news.Len() > 0 {
@@ -229,10 +229,11 @@ func (e *Engine) tell(now mono.Time) {
 	e.telling = false
 }
 
-// weight is how much of a window a WQE with so many bytes of payload takes: what has none takes a header.
+// weight returns the share of the window that a WQE with n payload bytes uses. A WQE without payload counts as a
+// header.
 func weight(n uint32) uint64 { return uint64(max(n, HeaderLen)) }
 
-// roundTrip smooths round-trip times and gives the timeout (RFC 6298 section 2).
+// roundTrip smooths round-trip times and computes the timeout (RFC 6298 section 2).
 type roundTrip struct{ smooth, deviation time.Duration }
 
 func (r *roundTrip) sample(rtt time.Duration) {
@@ -245,7 +246,7 @@ func (r *roundTrip) sample(rtt time.Duration) {
 	r.smooth += (rtt - r.smooth) / 8
 }
 
-// timeout returns how long to wait for an acknowledgement, for the n-th time in a row.
+// timeout returns the time to wait for an acknowledgement after n consecutive timeouts.
 func (r *roundTrip) timeout(c *Config, n int) time.Duration {
 	rto := c.FirstRTO
 	if r.smooth > 0 {

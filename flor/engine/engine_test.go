@@ -11,8 +11,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// script is a NIC and a user that note what they are asked for. What the engine sends is not sent
-// anywhere.
+// script is a NIC and a user that record their calls. It transmits nothing.
 type script struct {
 	wqes    []WQE
 	qps     []QPN
@@ -90,7 +89,7 @@ func (s *script) header(i int) (h Header) {
 	return h
 }
 
-// send has c send n bytes.
+// send sends n bytes on c.
 func (s *script) send(t testing.TB, c *Conn, now mono.Time, id uint64, n int) {
 	t.Helper()
 	if err := c.Send(now, id, 0, Buffer{Data: make([]byte, n)}); err != nil {
@@ -117,7 +116,7 @@ func (s *script) ack(now, at mono.Time, delay time.Duration, names ...any) {
 	s.e.OnAck(now, testPeer, at, a.Append(nil))
 }
 
-// receive has the peer send h and payload.
+// receive passes h and payload to the engine as a SEND of the peer.
 func (s *script) receive(now mono.Time, h Header, payload string, at mono.Time) {
 	buf := s.recvs[0]
 	s.recvs = s.recvs[1:]
@@ -133,10 +132,9 @@ func (s *script) written(now mono.Time, i Imm, n uint32) {
 	s.e.Complete(now, &Completion{QP: 1, Kind: Written, Buf: buf, Bytes: n, Imm: i})
 }
 
-// TestFigure14 is the example of the paper's figure 14: of a message of 40 KB that went by WRITEs of 8 and 32 KB with a
-// SEND of 1 KB in between, the first WRITE and the SEND are lost. The WRITE goes again as two SENDs of
-// 4 KB with its own reliable number and new ones, the SEND with its reliable number; all have new global
-// numbers.
+// TestFigure14 is the example of the paper's figure 14. A message of 40 KB goes by WRITEs of 8 and 32 KB, with a SEND
+// of 1 KB between them. The first WRITE and the SEND are lost. Two SENDs of 4 KB retransmit the WRITE, with its own
+// reliable number and new ones. The SEND keeps its reliable number; all retransmissions have new global numbers.
 func TestFigure14(t *testing.T) {
 	s, c := newScript(t, Config{Unit: 4 << 10, CongestionWith: map[string]float64{"window_bytes": 48 << 10}, Congestion: "static"})
 	s.send(t, c, 1, 1, 40<<10)
@@ -144,7 +142,7 @@ func TestFigure14(t *testing.T) {
 		t.Fatalf("%d WQEs", len(s.wqes))
 	}
 	c.chunker = fixedChunks(8 << 10)
-	s.room = 2 // the SEND comes between the WRITEs
+	s.room = 2 // room for the first WRITE and the SEND only
 	s.receive(2, Header{Kind: KindGrant, Message: 0, Key: 5, Addr: 0x8000}, "", 0)
 	s.send(t, c, 2, 2, 1<<10)
 	s.room, c.chunker = 4, fixedChunks(32<<10)
@@ -156,7 +154,7 @@ func TestFigure14(t *testing.T) {
 		t.Fatalf("%d bytes to %#x", len(w.Data.Data), w.RemoteAddr)
 	}
 	s.room, c.chunker = 1<<20, fixedChunks(4<<10)
-	s.ack(3, 0, 0, s.wqes[3].Imm) // of the second WRITE
+	s.ack(3, 0, 0, s.wqes[3].Imm) // acknowledges the second WRITE
 	s.left(3, 1, 0)
 	var got []Header
 	for i := 4; i < len(s.wqes); i++ {
@@ -164,7 +162,7 @@ func TestFigure14(t *testing.T) {
 	}
 	hints(got)
 	want := []Header{
-		{Kind: KindRequest, RN: 0, GN: 4, Length: 40 << 10}, // it was not acknowledged either
+		{Kind: KindRequest, RN: 0, GN: 4, Length: 40 << 10}, // was not acknowledged either
 		{Kind: KindMessage, RN: 1, GN: 5, Length: 1 << 10},
 		{Kind: KindRewrite, RN: 2, GN: 6, Message: uint32(MakeImm(false, 0, 0))},
 		{Kind: KindRewrite, RN: 3, GN: 7, Message: uint32(MakeImm(false, 0, 1))},
@@ -180,15 +178,15 @@ func hints(hs []Header) {
 	}
 }
 
-// fixedChunks gives chunks of one size.
+// fixedChunks returns chunks of one size.
 type fixedChunks uint32
 
 func (fixedChunks) OnRTT(time.Duration)  {}
 func (fixedChunks) OnLoss()              {}
 func (f fixedChunks) Size(uint64) uint32 { return uint32(f) }
 
-// TestAckTriggers: an acknowledgement leaves at once after 32 WQEs, 32 KB, a hint, or a number out of order,
-// and otherwise after 120 us (Flor 5).
+// TestAckTriggers: an acknowledgement leaves at once after 32 WQEs, 32 KB, a hint, or a number out of order. Otherwise
+// it leaves after 120 us (Flor 5).
 func TestAckTriggers(t *testing.T) {
 	small := func(rn uint32) Header {
 		return Header{Kind: KindMessage, RN: rn, GN: uint64(rn), Message: rn, Length: 1}
@@ -196,7 +194,7 @@ func TestAckTriggers(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(s *script, i uint32) bool
-		want int // acknowledged together
+		want int // number of WQEs acknowledged together
 	}{
 		{"32 WQEs", func(s *script, i uint32) bool { s.receive(1, small(i), "x", 0); return true }, 32},
 		{"32 KB", func(s *script, i uint32) bool {
@@ -247,8 +245,8 @@ func TestAckTriggers(t *testing.T) {
 	}
 }
 
-// TestRTT: the time that a receiver took to acknowledge is not part of the round trip (Flor 4.1,
-// equation 1), in whatever order the sender sees the completions of its WQE and of the acknowledgement.
+// TestRTT: the round trip excludes the receiver's delay (Flor 4.1, equation 1). The order in which the sender sees the
+// completions of its WQE and of the acknowledgement does not matter.
 func TestRTT(t *testing.T) {
 	for _, ackFirst := range []bool{false, true} {
 		s, c := newScript(t, Config{})
@@ -275,8 +273,8 @@ type rttNote struct {
 
 func (r *rttNote) OnRTT(rtt time.Duration) { r.rtts = append(r.rtts, rtt) }
 
-// TestAckDelay: an acknowledgement says how long ago its last WQE came by the NIC's clock, which differs
-// from that of software.
+// TestAckDelay: an acknowledgement carries the time since its last WQE arrived, by the NIC's clock. That clock differs
+// from the software clock.
 func TestAckDelay(t *testing.T) {
 	s, _ := newScript(t, Config{})
 	s.nic = 7_000_000
@@ -287,8 +285,8 @@ func TestAckDelay(t *testing.T) {
 	}
 }
 
-// TestBackup: what a failed queue pair has not completed goes by the backup, as SENDs and in its order, and
-// the failed one is connected anew (Flor 6).
+// TestBackup: the backup sends the uncompleted WQEs of a failed queue pair as SENDs, in order. The failed queue pair is
+// reconnected (Flor 6).
 func TestBackup(t *testing.T) {
 	for _, hardware := range []bool{true, false} {
 		s, c := newScript(t, Config{Hardware: hardware})
@@ -320,8 +318,7 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestFollow: a receiver leaves a queue pair behind when it hears its peer on another one, and takes nothing
-// from it any more.
+// TestFollow: a receiver abandons a queue pair when its peer uses another one, and accepts nothing from it any more.
 func TestFollow(t *testing.T) {
 	s, c := newScript(t, Config{Hardware: true})
 	buf := s.recvs[0]
@@ -337,7 +334,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestCongestionWindow: never more than the window is in flight, but one WQE may always be.
+// TestCongestionWindow: bytes in flight never exceed the window, but one WQE may always be in flight.
 func TestCongestionWindow(t *testing.T) {
 	s, c := newScript(t, Config{Congestion: "static", CongestionWith: map[string]float64{"window_bytes": 10_000}})
 	c.chunker = fixedChunks(4 << 10)
@@ -353,7 +350,7 @@ func TestCongestionWindow(t *testing.T) {
 	if b, _ := c.InFlight(); b != 1<<10 || !s.header(0).Hint {
 		t.Errorf("%d bytes in flight", b)
 	}
-	// Paced where the window says less than a unit in a round trip.
+	// The engine paces WQEs if the window is less than a unit per round trip.
 	s, c = newScript(t, Config{Congestion: "static", CongestionWith: map[string]float64{"rate_bps": 8e9}})
 	c.chunker = fixedChunks(1 << 10)
 	s.send(t, c, 1_000, 1, 2<<10)
@@ -365,7 +362,7 @@ func TestCongestionWindow(t *testing.T) {
 	}
 }
 
-// TestHostile: whatever a peer says, it is refused or harmless, and counted; another connection goes on.
+// TestHostile: hostile input of a peer is refused or harmless, and counted. Another connection continues.
 func TestHostile(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for round := range 200 {
@@ -405,7 +402,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// hostile has the peer do something foolish.
+// hostile sends a random invalid input as the peer.
 func hostile(rng *rand.Rand, s *script, now mono.Time) {
 	num := func() uint32 {
 		if rng.IntN(2) == 0 {
@@ -438,8 +435,7 @@ func hostile(rng *rand.Rand, s *script, now mono.Time) {
 	}
 }
 
-// TestForgedAck: an acknowledgement that names what was never sent, or comes from elsewhere, acknowledges
-// nothing.
+// TestForgedAck: an acknowledgement of unsent WQEs, or from another source, acknowledges nothing.
 func TestForgedAck(t *testing.T) {
 	s, c := newScript(t, Config{})
 	s.send(t, c, 1, 1, 100)
@@ -460,9 +456,9 @@ func TestForgedAck(t *testing.T) {
 	}
 }
 
-// TestSilence: a peer that does not answer is given up, and each message told of.
+// TestSilence: the engine ends the connection of a silent peer and reports each message.
 func TestSilence(t *testing.T) {
-	for n := range 3 { // one of them alone goes again and again
+	for n := range 3 { // only one of them is retransmitted each time
 		s, c := newScript(t, Config{GiveUp: time.Second})
 		for id := range uint64(n + 1) {
 			s.send(t, c, 1, id, 100+int(id)*100_000)
@@ -518,7 +514,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: taken", name)
 		}
 	}
-	// Each connection of RC may hold a buffer of the pool.
+	// Each RC connection may hold one buffer of the pool.
 	e, err := New(Config{Hardware: true, Pool: pool}, s, s)
 	for i := QPN(1); i <= 3 && err == nil; i++ {
 		_, err = e.Open(1, ConnConfig{QPs: []QPN{i}, Peers: []QPN{i}})
@@ -528,7 +524,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestManyConnections: nothing is left of 10^4 connections.
+// TestManyConnections: 10^4 connections leave no state.
 func TestManyConnections(t *testing.T) {
 	l := newLab(t, 1, false, faults{lose: 0.05}, Config{MaxSend: 4 << 10})
 	for i := range 10_000 {
@@ -539,7 +535,7 @@ func TestManyConnections(t *testing.T) {
 			}
 		}
 		l.run(l.now.Add(50 * time.Microsecond))
-		if i%3 == 0 { // some end with everything under way
+		if i%3 == 0 { // some end with all messages in flight
 			ends[i%2].Close(l.now)
 		}
 		l.run(l.now.Add(100 * time.Millisecond))
@@ -563,10 +559,10 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestPool: peers hold no more of the pool than messages of which parts have come may have, and what they hold
-// is given back when their connection ends.
+// TestPool: peers hold at most Partials buffers of the pool each, and at most half of the pool. Closing a connection
+// frees its buffers.
 func TestPool(t *testing.T) {
-	for _, c := range []struct{ partials, held int }{{2, 2}, {8, 4}} { // of a connection; half of the pool of eight
+	for _, c := range []struct{ partials, held int }{{2, 2}, {8, 4}} { // partials is per connection; held is at most half of the pool of eight
 		s, k := newScript(t, Config{Partials: c.partials})
 		for i := range uint32(6) {
 			s.receive(1, Header{Kind: KindMessage, RN: i, GN: uint64(i), Message: i, Length: 2048}, string(make([]byte, 1024)), 0)
@@ -580,7 +576,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestMemoryOfNIC: a message is told of when the NIC does not read its memory any more, also if the
+// TestMemoryOfNIC: the engine reports a message only when the NIC does not read its memory any more, even if the
 // connection has ended before.
 func TestMemoryOfNIC(t *testing.T) {
 	s, c := newScript(t, Config{})

@@ -34,7 +34,7 @@ var kinds = []struct {
 	{"RC, delay of seconds", true, faults{qpFails: 0.01, stall: 0.01}},
 }
 
-// numbers begins a direction shortly before all of its numbers wrap, now and then.
+// numbers returns first numbers, sometimes shortly before all of them wrap.
 func (l *lab) numbers() Numbers {
 	if l.rng.IntN(2) == 0 {
 		return Numbers{}
@@ -42,7 +42,7 @@ func (l *lab) numbers() Numbers {
 	return Numbers{GN: -uint64(l.rng.IntN(100)), RN: -uint32(l.rng.IntN(100)), MID: MaxMessageID - uint32(l.rng.IntN(20))}
 }
 
-// size is that of a random message.
+// size returns the size of a random message.
 func (l *lab) size() int {
 	switch l.rng.IntN(8) {
 	case 0:
@@ -57,7 +57,7 @@ func (l *lab) size() int {
 	return 32<<10 + 1 + l.rng.IntN(256<<10)
 }
 
-// scenario runs messages in both directions under faults, until both sides close.
+// scenario sends messages in both directions under faults, until both sides close.
 func scenario(t testing.TB, seed uint64, rc bool, f faults) (l *lab, err error) {
 	congestion := []string{"swift", "static", "none"}[seed%3]
 	cfg := Config{Congestion: congestion, Reorder: 1 + int(seed%2)*2, MaxRTO: 50 * time.Millisecond}
@@ -123,8 +123,8 @@ func scenario(t testing.TB, seed uint64, rc bool, f faults) (l *lab, err error) 
 	return l, l.check()
 }
 
-// TestFaults: every message is delivered exactly once, with its bytes, or its sender is told; no byte
-// changes after delivery; never is more than the window in flight; nothing is left in the end.
+// TestFaults: every message is delivered exactly once and intact, or its sender gets an error. No byte changes after
+// delivery. Bytes in flight never exceed the window. No state remains.
 func TestFaults(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {

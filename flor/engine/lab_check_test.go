@@ -2,7 +2,7 @@ package engine
 
 import "fmt"
 
-// check reports what must never be, when nothing is under way any more.
+// check reports violations of invariants after all activity has ended.
 func (l *lab) check() error {
 	for side, n := range l.nodes {
 		peer := l.nodes[1-side]
@@ -36,7 +36,7 @@ func (l *lab) check() error {
 	return nil
 }
 
-// leaks reports what is left of connections that have all been closed.
+// leaks reports the remaining state of closed connections.
 func (n *node) leaks() error {
 	e := n.e
 	done := 0

@@ -10,20 +10,19 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// faults are what a lab's network and NICs do wrong: shares of one, or times.
+// faults are the faults of a lab's network and NICs: probabilities per event, or times.
 type faults struct {
 	lose, duplicate float64
-	disorder        float64 // overtaken by up to a millisecond
-	stall           float64 // held back for up to three seconds
+	disorder        float64 // delayed by up to a millisecond
+	stall           float64 // delayed by up to three seconds
 	ackLose         float64
-	qpFails         float64 // with a WQE: its queue pair ends in the error state
-	deaf            float64 // with a WQE that is lost: nothing arrives any more by its queue pair
+	qpFails         float64 // with a WQE: its queue pair enters the error state
+	deaf            float64 // with a lost WQE: its queue pair delivers nothing any more
 }
 
-// lab is two engines on two NICs with a network that is as bad as it is told, on a virtual clock. Data travel
-// as real bytes. UC accepts any WQE that arrives whole, in whatever order and however late, as
-// the specification has it (IBTA vol.1 9.8.2): it does not drop what is late, as NICs are said to in
-// Flor 5. RC keeps order and repeats nothing, and may fail after a WQE has arrived (Flor 6).
+// lab runs two engines on two NICs over a faulty network, on a virtual clock. Data are real bytes. UC accepts any WQE
+// that arrives whole, in any order and at any time, as specified (IBTA vol.1 9.8.2). It does not drop late WQEs, as
+// Flor 5 says of NICs. RC keeps order and delivers once, and may fail after a WQE has arrived (Flor 6).
 type lab struct {
 	t     testing.TB
 	rng   *rand.Rand
@@ -65,7 +64,7 @@ func (l *lab) chance(p float64) bool { return p > 0 && l.rng.Float64() < p }
 
 func (l *lab) upTo(d time.Duration) time.Duration { return time.Duration(l.rng.Int64N(int64(d))) }
 
-// run lets things happen until nothing does, or until.
+// run executes events until there are none, or until time until.
 func (l *lab) run(until mono.Time) {
 	for len(l.queue) > 0 && l.queue[0].at <= until {
 		e := heap.Pop(&l.queue).(event)
@@ -87,18 +86,18 @@ type node struct {
 	e       *Engine
 	crashed bool
 	qps     map[QPN]*labQP
-	recvs   []int // posted
+	recvs   []int // posted receives
 	exposed map[uint32][]byte
 	key     uint32
 	armed   mono.Time
 
 	sent      map[uint64]*sentMessage
 	got       map[uint64]int
-	empty     int // messages of no bytes that have come
+	empty     int // empty messages received
 	landings  []landed
 	holding   int
 	noLanding bool
-	offset    time.Duration // of the NIC's clock
+	offset    time.Duration // offset of the NIC's clock
 	unused    int
 	closed    map[*Conn]error
 	posted    int
@@ -110,7 +109,7 @@ type sentMessage struct {
 	err  error
 }
 
-// landed is a landing buffer, with what its user has written there since.
+// landed is a landing buffer with the content that its user has written since.
 type landed struct {
 	b    Buffer
 	done bool
@@ -122,12 +121,12 @@ type labQP struct {
 	peer   *labQP
 	c      *Conn
 	up     bool
-	deaf   bool // until it is connected anew
+	deaf   bool // until it is reconnected
 	epoch  int
-	posted []uint64  // WQEs that have not completed
-	last   mono.Time // when the last one arrives: RC keeps order
+	posted []uint64  // uncompleted WQEs
+	last   mono.Time // arrival of the last WQE: RC keeps order
 	inbox  []request
-	again  bool // it will be looked at
+	again  bool // it will be reconnected
 }
 
 func newLab(t testing.TB, seed uint64, rc bool, f faults, cfg Config) *lab {
@@ -223,7 +222,7 @@ func (n *node) Post(qp QPN, w *WQE) {
 	})
 }
 
-// transmit lets a WQE leave, whose memory is read now.
+// transmit sends a WQE; it reads the memory now.
 func (q *labQP) transmit(w WQE) {
 	n, l := q.n, q.n.l
 	for _, s := range n.sent {
@@ -248,7 +247,7 @@ func (q *labQP) transmit(w WQE) {
 	if l.chance(l.f.lose) {
 		copies = 0
 		q.peer.deaf = q.peer.deaf || l.chance(l.f.deaf)
-		if w.Op == OpWriteImm { // some packets of it arrive
+		if w.Op == OpWriteImm { // some of its packets arrive
 			part := l.rng.IntN(len(data))
 			epoch := q.peer.epoch
 			l.after(delay, func() { q.peer.write(epoch, &w, data[:part]) })
@@ -266,7 +265,7 @@ func (q *labQP) transmit(w WQE) {
 	}
 }
 
-// transmitRC delivers in order, or fails, when the WQE may have arrived all the same.
+// transmitRC delivers in order, or fails; after a failure the WQE may have arrived all the same.
 func (q *labQP) transmitRC(w WQE, data []byte, delay time.Duration) {
 	l, mine := q.n.l, q.epoch
 	q.last = max(q.last, l.now.Add(delay))
@@ -294,7 +293,7 @@ func (q *labQP) transmitRC(w WQE, data []byte, delay time.Duration) {
 	}
 }
 
-// request is a WQE that has arrived by RC, and what is done when it has been executed, or not.
+// request is a WQE that has arrived by RC, with the callback after its execution or failure.
 type request struct {
 	epoch int
 	w     WQE
@@ -302,7 +301,7 @@ type request struct {
 	done  func(ok bool)
 }
 
-// drain executes what has arrived by RC, until there is no receive for it (RNR).
+// drain executes the arrived RC requests until no receive is posted (RNR).
 func (q *labQP) drain() {
 	for len(q.inbox) > 0 {
 		in := q.inbox[0]
@@ -322,7 +321,7 @@ func (q *labQP) drain() {
 	}
 }
 
-// write puts data where a WRITE says, if its key is good.
+// write copies the data of a WRITE to its address if the key is valid.
 func (q *labQP) write(epoch int, w *WQE, data []byte) bool {
 	if q.n.crashed || !q.up || q.deaf || q.epoch != epoch {
 		return false
@@ -335,7 +334,7 @@ func (q *labQP) write(epoch int, w *WQE, data []byte) bool {
 	return true
 }
 
-// arrive is a WQE at the receiver.
+// arrive delivers a WQE to the receiver.
 func (q *labQP) arrive(epoch int, w *WQE, data []byte) {
 	n, l := q.n, q.n.l
 	if n.crashed || !q.up || q.deaf || q.epoch != epoch || len(n.recvs) == 0 {
@@ -356,7 +355,7 @@ func (q *labQP) arrive(epoch int, w *WQE, data []byte) {
 	n.e.Complete(l.now, &cp)
 }
 
-// complete tells the engine of a WQE, soon.
+// complete reports a WQE to the engine after a short delay.
 func (q *labQP) complete(id uint64, kind CompletionKind) {
 	at := q.n.Time()
 	for i, p := range q.posted {
@@ -372,7 +371,7 @@ func (q *labQP) complete(id uint64, kind CompletionKind) {
 	})
 }
 
-// down puts a queue pair in the error state.
+// down moves a queue pair to the error state.
 func (q *labQP) down() {
 	if !q.up {
 		return
@@ -381,7 +380,7 @@ func (q *labQP) down() {
 	q.flush()
 }
 
-// flush completes what has been posted in error.
+// flush completes all posted WQEs in error.
 func (q *labQP) flush() {
 	for _, id := range q.posted {
 		q.n.l.after(0, func() {
@@ -454,7 +453,7 @@ func (n *node) Revoke(key uint32) {
 	delete(n.exposed, key)
 }
 
-// content fills b with what is message id's.
+// content fills b with the pattern of message id.
 func content(id uint64, b []byte) {
 	rng := rand.NewPCG(id, 1)
 	for i := 0; i < len(b); i += 8 {
@@ -467,7 +466,7 @@ func content(id uint64, b []byte) {
 	}
 }
 
-// send sends a message of n bytes, which must be none or eight at least.
+// send sends a message of n bytes; n is 0 or at least 8.
 func (n *node) send(c *Conn, id uint64, size int) error {
 	b := Buffer{Data: make([]byte, size)}
 	content(id, b.Data)
@@ -501,7 +500,7 @@ func (n *node) Delivered(_ mono.Time, c *Conn, m Message) {
 		}
 		n.got[id]++
 	}
-	if m.Landing { // it is the application's now, which writes to it
+	if m.Landing { // the application owns it now and writes to it
 		for i := range n.landings {
 			if &n.landings[i].b.Data[0] == &m.Data[0] {
 				n.landings[i].done = true

@@ -8,20 +8,20 @@ type QPN uint32
 // Buffer is registered memory.
 type Buffer struct {
 	Data []byte
-	Addr uint64 // as the NIC knows it
+	Addr uint64 // address for the NIC
 	Key  uint32 // local key
 }
 
 // Op is the operation of a work request.
 type Op uint8
 
-// Operations: the two that all NICs do well, over RC and UC (Flor 3.2).
+// Operations that all NICs perform well, over RC and UC (Flor 3.2).
 const (
 	OpSend Op = iota
 	OpWriteImm
 )
 
-// WQE is a work request. Its completion is always asked for.
+// WQE is a work request. It is always signaled.
 type WQE struct {
 	ID     uint64 // global sequence number; Completion.ID
 	Op     Op
@@ -33,29 +33,27 @@ type WQE struct {
 	RemoteKey  uint32
 }
 
-// NIC is what an engine drives. None of its methods waits, and none calls the engine. Its data queue
-// pairs share a receive queue, of the engine's pool, and have completions for all that they send. It
-// has a datagram queue pair for acknowledgements, of the highest priority, with a completion queue of its
-// own (Flor 4.1).
+// NIC is the interface of an engine to its NIC. Its methods do not block and do not call the engine. Its data queue
+// pairs share a receive queue, which uses the engine's pool. All their sends are signaled. A datagram queue pair of the
+// highest priority carries acknowledgements; it has its own completion queue (Flor 4.1).
 type NIC interface {
-	// Room reports whether a work request could be posted to qp. If not, a completion of qp will
-	// follow.
+	// Room reports whether qp has room for a work request. If not, a completion of qp will follow.
 	Room(qp QPN) bool
-	// Post posts w to qp, where there is room. w is only lent.
+	// Post posts w to qp, which must have room. It must not keep w.
 	Post(qp QPN, w *WQE)
 	// PostRecv posts the i-th buffer of the engine's pool to the shared receive queue.
 	PostRecv(i int)
-	// PostAck sends a datagram to the engine at the other end of c. b is only lent. It may be lost.
+	// PostAck sends a datagram to the engine at the other end of c. It must not keep b. The datagram may be lost.
 	PostAck(c *Conn, b []byte)
-	// Expose lets peers write to b, until Revoke, and returns where they find it. Keys are not used
-	// again soon: a WRITE that comes after Revoke, however late, changes nothing.
+	// Expose lets peers write to b until Revoke, and returns the address and key for them. The NIC does not soon reuse
+	// keys: a WRITE that arrives after Revoke, however late, changes nothing.
 	Expose(b Buffer) (addr uint64, key uint32)
 	Revoke(key uint32)
-	// Disconnect takes a queue pair out of use: nothing more is received by it, and all that has been
-	// posted to it completes. With again it is connected anew, in the background, and Connected is called
-	// then. Otherwise it will not be used again.
+	// Disconnect takes a queue pair out of use: it receives nothing any more, and all its posted work requests
+	// complete. If again is set, the NIC reconnects it in the background and then calls Connected. Otherwise it is not
+	// used again.
 	Disconnect(qp QPN, again bool)
-	// Time is what the NIC's clock shows, the one that Completion.At is of. To ask takes long.
+	// Time returns the time of the NIC's clock, which Completion.At uses. Reading it is slow.
 	Time() mono.Time
 }
 
@@ -64,65 +62,64 @@ type CompletionKind uint8
 
 // Kinds of completions.
 const (
-	Sent     CompletionKind = iota // of a work request
-	Failed                         // of one that ended in an error or was flushed
-	Received                       // a SEND lies in a buffer of the pool
-	Written                        // a WRITE_WITH_IMM has taken a buffer of the pool, and left it as it was
+	Sent     CompletionKind = iota // a work request has completed
+	Failed                         // a work request ended in an error or was flushed
+	Received                       // a SEND is in a buffer of the pool
+	Written                        // a WRITE_WITH_IMM has consumed a buffer of the pool without changing it
 )
 
-// Completion is one of a data queue pair.
+// Completion is a completion of a data queue pair.
 type Completion struct {
 	QP    QPN
 	Kind  CompletionKind
-	ID    uint64    // Sent, Failed: the WQE's
-	Buf   int       // Received, Written: of the pool
+	ID    uint64    // Sent, Failed: id of the WQE
+	Buf   int       // Received, Written: index in the pool
 	Bytes uint32    // Received, Written
 	Imm   Imm       // Written
-	At    mono.Time // NIC's clock: T1 of what was sent (Flor 4.1), T2 of what was received; zero if not known
+	At    mono.Time // time of the NIC's clock: T1 of a sent WQE (Flor 4.1), T2 of a received one; zero if unknown
 }
 
-// Message is one that has arrived.
+// Message is a received message.
 type Message struct {
 	Data []byte // valid until Release
-	Tag  uint32 // of Conn.Send
-	// Landing is set if the message lies in the buffer that User.Landing gave for it, which is Buffer.
+	Tag  uint32 // tag of Conn.Send
+	// Landing is set if the message lies in Buffer, which User.Landing provided.
 	Landing bool
 	Buffer  Buffer
 
 	buf int
 }
 
-// User is whose connections are.
+// User is the owner of the connections.
 type User interface {
-	// Delivered tells of a message. Unless it lies in a landing buffer, it is to be given back by
-	// Engine.Release: what the user keeps, peers cannot send into.
+	// Delivered delivers a message. Unless it lies in a landing buffer, the user must free it with Engine.Release.
+	// Until then peers cannot use its buffer.
 	Delivered(now mono.Time, c *Conn, m Message)
-	// Told tells what came of a message that Send has taken, exactly once. The engine and the NIC do
-	// not need its memory any more.
+	// Told reports the result of a message accepted by Send, exactly once. The engine and the NIC do not use its memory
+	// any more.
 	Told(now mono.Time, c *Conn, id uint64, err error)
-	// Landing returns memory for a message of n bytes. If there is none now, Conn.Resume asks again.
-	// It must not call the engine.
+	// Landing returns memory for a message of n bytes. If none is free now, Conn.Resume asks again. It must not call
+	// the engine.
 	Landing(c *Conn, n int) (b Buffer, ok bool)
-	// Unused takes back the landing buffer of a message that will not come, because the connection
-	// has ended.
+	// Unused returns the landing buffer of a message that cannot complete because the connection has ended.
 	Unused(c *Conn, b Buffer)
-	// Closed tells that a connection has ended, after all that it had to tell.
+	// Closed reports the end of a connection, after all its other notifications.
 	Closed(now mono.Time, c *Conn, err error)
 }
 
 // Counters are the counters of an engine.
 type Counters struct {
-	Messages, Bytes          uint64 // delivered
+	Messages, Bytes          uint64 // delivered messages
 	WQEs, Acks, AcksReceived uint64
-	Lost                     uint64 // WQEs found lost, by acknowledgements of later ones, a timeout or a queue pair's failure
+	Lost                     uint64 // WQEs declared lost, because of acknowledgements of later ones, a timeout or a failed queue pair
 	Timeouts                 uint64
-	Switches                 uint64 // to a backup queue pair
-	Duplicates               uint64 // SENDs that had been taken before, and WRITEs of what was there
-	Late                     uint64 // chunks of messages that had been delivered
-	NoRoom                   uint64 // chunks that were dropped because the pool is in use
-	NoCompletion             uint64 // completions that match no WQE
+	Switches                 uint64 // switches to a backup queue pair
+	Duplicates               uint64 // repeated SENDs, and WRITEs of data that had arrived before
+	Late                     uint64 // chunks of delivered messages
+	NoRoom                   uint64 // chunks dropped because the pool was in use
+	NoCompletion             uint64 // completions without a matching WQE
 
-	// Violations of the protocol by peers, which were refused:
+	// Protocol violations by peers, all refused:
 	BadHeaders, BadImms, BadAcks uint64
-	Stalled                      uint64 // connections whose peer held memory and sent nothing
+	Stalled                      uint64 // connections whose peer held memory and sent almost nothing
 }

@@ -6,24 +6,24 @@ import (
 
 // receiver is the receiving half of a connection.
 type receiver struct {
-	taken    window     // SENDs
-	partials []*inbound // messages of which some SENDs have arrived
-	landings []landing  // messages by WRITE, by message id
-	idle     *inbound   // used again
-	lent     int        // landings that have been granted and are not complete
-	fresh    uint32     // units that have come for them since moved
-	moved    mono.Time  // when as many had come as is enough; zero: that is to be set
-	nextImm  Imm        // the WRITE that is next in order, if not starts:
-	starts   bool       // a message's first one
+	taken    window     // reliable numbers of SENDs
+	partials []*inbound // messages of which only some SENDs have arrived
+	landings []landing  // messages by WRITE, indexed by message id
+	idle     *inbound   // free list
+	lent     int        // landings granted and not complete
+	fresh    uint32     // units that have arrived for landings since moved
+	moved    mono.Time  // time of the last sufficient progress; zero: not set
+	nextImm  Imm        // the next WRITE in order, unless starts:
+	starts   bool       // the next WRITE is a message's first one
 
-	ack       Ack       // contents of the next acknowledgement
-	ackBytes  uint32    // of those
-	arrivedAt mono.Time // T2 of the last of them, by the NIC's clock
+	ack       Ack       // content of the next acknowledgement
+	ackBytes  uint32    // bytes that it acknowledges
+	arrivedAt mono.Time // T2 of its last WQE, by the NIC's clock
 	ackAt     mono.Time
 }
 
-// inbound is a message of which some SENDs have come. It lies in the buffer of the pool in which the
-// first of them was received, where it has room as a whole.
+// inbound is a message of which only some SENDs have arrived. It lies in the pool buffer of the first SEND received,
+// which has room for the whole message.
 type inbound struct {
 	mid, length uint32
 	tag         uint32
@@ -32,7 +32,7 @@ type inbound struct {
 	next        *inbound
 }
 
-// landing is a place for a message by WRITE.
+// landing is the state of a message by WRITE.
 type landing struct {
 	state  landingState
 	mid    uint32
@@ -46,22 +46,22 @@ type landing struct {
 type landingState uint8
 
 const (
-	landingNever   landingState = iota // no message has had this place
-	landingWaits                       // for memory
-	landingGranted                     // and not complete
+	landingNever   landingState = iota // the slot has had no message
+	landingWaits                       // waits for memory
+	landingGranted                     // granted, not complete
 	landingOver                        // delivered
 )
 
-// units are the parts of a message that have arrived.
+// units tracks the parts of a message that have arrived.
 type units struct {
 	bits [MaxChunks / 64]uint64
 	left uint32
 }
 
-// expect begins a message of so many bytes; an empty one has a unit, too.
+// expect begins a message of length bytes; an empty message has one unit.
 func (u *units) expect(length, unit uint32) { *u = units{left: max((length+unit-1)/unit, 1)} }
 
-// add notes n units from first on, and returns how many of them are new.
+// add marks n units beginning with first as received, and returns the number of new ones.
 func (u *units) add(first, n uint32) (fresh uint32) {
 	for i := first; i < first+n; i++ {
 		if w, m := &u.bits[i/64], uint64(1)<<(i%64); *w&m == 0 {
@@ -80,7 +80,7 @@ func (r *receiver) init(c *Config, first Numbers) {
 	r.ackAt = mono.Never
 }
 
-// arrived takes what a peer has sent. It gives the buffer back unless it is needed.
+// arrived processes data of the peer. It returns the buffer to the pool unless the engine needs it.
 func (c *Conn) arrived(now mono.Time, cp *Completion) {
 	kept := false
 	if c.err == nil && c.follow(now, c.slot(cp.QP)) {
@@ -95,7 +95,7 @@ func (c *Conn) arrived(now mono.Time, cp *Completion) {
 	}
 }
 
-// receivedSend takes a SEND, and reports whether its buffer is kept.
+// receivedSend processes a SEND, and reports whether its buffer stays in use.
 func (c *Conn) receivedSend(now mono.Time, cp *Completion) (kept bool) {
 	var h Header
 	b := c.e.cfg.Pool[cp.Buf].Data
@@ -117,8 +117,8 @@ func (c *Conn) receivedSend(now mono.Time, cp *Completion) (kept bool) {
 	return kept
 }
 
-// execute does what a SEND is for, whose payload lies in a buffer of the pool. Unless ok, the SEND is
-// refused and not acknowledged.
+// execute processes a SEND with its payload in a buffer of the pool. If ok is false, the SEND is refused and not
+// acknowledged.
 func (c *Conn) execute(h *Header, buf int, payload []byte) (kept, ok bool) {
 	switch {
 	case h.Kind == KindMessage:
@@ -132,14 +132,14 @@ func (c *Conn) execute(h *Header, buf int, payload []byte) (kept, ok bool) {
 	return false, false
 }
 
-// takeMessage takes a chunk of a message by SEND.
+// takeMessage processes a chunk of a message by SEND.
 func (c *Conn) takeMessage(h *Header, buf int, payload []byte) (kept, ok bool) {
 	n, unit := uint32(len(payload)), c.e.cfg.Unit
 	if h.Length > c.e.cfg.MaxSend || !aligned(h.Offset, n, h.Length, unit) {
 		c.e.ctr.BadHeaders++
 		return false, false
 	}
-	if n == h.Length { // most are whole: where they lie, there they are delivered
+	if n == h.Length { // most messages are whole and delivered in place
 		c.delivered(Message{Data: payload, Tag: h.Tag, buf: buf})
 		return true, true
 	}
@@ -165,7 +165,7 @@ func (c *Conn) takeMessage(h *Header, buf int, payload []byte) (kept, ok bool) {
 	return kept, true
 }
 
-// aligned reports whether n bytes from offset on are a chunk of a message of so many bytes.
+// aligned reports whether n bytes at offset are a valid chunk of a message of length bytes.
 func aligned(offset, n, length, unit uint32) bool {
 	end := uint64(offset) + uint64(n)
 	return offset%unit == 0 && (n > 0 || length == 0) && (end == uint64(length) || end < uint64(length) && n%unit == 0)
@@ -180,7 +180,7 @@ func (c *Conn) partial(mid uint32) (*inbound, int) {
 	return nil, 0
 }
 
-// begin notes the first chunk of a message, whose buffer becomes that of the message.
+// begin records the first chunk of a message. Its buffer becomes the message's buffer.
 func (c *Conn) begin(h *Header, buf int) *inbound {
 	p := c.idle
 	if p == nil {
@@ -195,7 +195,7 @@ func (c *Conn) begin(h *Header, buf int) *inbound {
 	return p
 }
 
-// forget drops a partial message, whose buffer has another owner now.
+// forget drops the record of a partial message; its buffer has another owner now.
 func (c *Conn) forget(i int) {
 	p, last := c.partials[i], len(c.partials)-1
 	c.partials[i] = c.partials[last]
@@ -204,7 +204,7 @@ func (c *Conn) forget(i int) {
 	c.e.held--
 }
 
-// delivered hands a message to the user.
+// delivered passes a message to the user.
 func (c *Conn) delivered(m Message) {
 	c.e.ctr.Messages++
 	c.e.ctr.Bytes += uint64(len(m.Data))
@@ -213,7 +213,7 @@ func (c *Conn) delivered(m Message) {
 
 func (c *Conn) landing(mid uint32) *landing { return &c.landings[mid&uint32(len(c.landings)-1)] }
 
-// takeRequest takes the request for memory for a message.
+// takeRequest processes a request for a message's memory.
 func (c *Conn) takeRequest(h *Header) bool {
 	l := c.landing(h.Message)
 	free := l.state == landingNever || l.state == landingOver && midDiff(h.Message, l.mid) > 0
@@ -226,7 +226,7 @@ func (c *Conn) takeRequest(h *Header) bool {
 	return true
 }
 
-// offer answers a request if the user has memory.
+// offer grants a request if the user has memory.
 func (c *Conn) offer(l *landing) {
 	b, ok := c.e.user.Landing(c, int(l.length))
 	if !ok || len(b.Data) < int(l.length) {
@@ -240,11 +240,11 @@ func (c *Conn) offer(l *landing) {
 	c.lent++
 }
 
-// enough is how many bytes of what it was granted memory for a peer has to send in Config.GiveUp, unless that completes a
+// enough is the number of bytes that a peer with granted memory must send in Config.GiveUp, unless it completes a
 // message.
 const enough = 64 << 10
 
-// stalls is when a peer has held memory for too long.
+// stalls returns the time at which a peer has held memory for too long.
 func (c *Conn) stalls(now mono.Time) mono.Time {
 	switch {
 	case c.lent == 0:
@@ -256,7 +256,7 @@ func (c *Conn) stalls(now mono.Time) mono.Time {
 	return c.moved.Add(c.e.cfg.GiveUp)
 }
 
-// Resume asks the user for the memory of messages for which there was none.
+// Resume retries the requests that found no memory.
 func (c *Conn) Resume(now mono.Time) {
 	if c.err != nil {
 		return
@@ -270,8 +270,8 @@ func (c *Conn) Resume(now mono.Time) {
 	c.e.tell(now)
 }
 
-// whereIs returns the place of a chunk of n bytes that has come by WRITE or again by SEND. over means that
-// its message has been delivered.
+// whereIs returns the landing of a chunk of n bytes that arrived by WRITE or by retransmission. over means that its
+// message has been delivered.
 func (c *Conn) whereIs(i Imm, n uint32) (l *landing, over, ok bool) {
 	l = c.landing(i.MessageID())
 	if d := midDiff(i.MessageID(), l.mid); l.state == landingNever || d > 0 {
@@ -283,7 +283,7 @@ func (c *Conn) whereIs(i Imm, n uint32) (l *landing, over, ok bool) {
 	return l, false, ok
 }
 
-// receivedWrite takes a chunk that the NIC has written.
+// receivedWrite processes a chunk that the NIC has written.
 func (c *Conn) receivedWrite(now mono.Time, cp *Completion) {
 	l, over, ok := c.whereIs(cp.Imm, cp.Bytes)
 	if !ok {
@@ -299,8 +299,8 @@ func (c *Conn) receivedWrite(now mono.Time, cp *Completion) {
 	c.noteWrite(now, cp, ends)
 }
 
-// takeRewrite takes a chunk that went by WRITE before. It is copied only if its message has not been
-// delivered: the user may have changed it since (Flor 5).
+// takeRewrite processes the retransmission of a chunk first sent by WRITE. It copies the chunk only if its message has
+// not been delivered: the user may have changed the memory since (Flor 5).
 func (c *Conn) takeRewrite(i Imm, payload []byte) bool {
 	l, over, ok := c.whereIs(i, uint32(len(payload)))
 	switch {
@@ -315,7 +315,7 @@ func (c *Conn) takeRewrite(i Imm, payload []byte) bool {
 	return true
 }
 
-// place notes a chunk whose bytes are where they belong, and delivers its message if that is whole.
+// place records a chunk whose bytes are in place, and delivers its message if complete.
 func (c *Conn) place(l *landing, i Imm, n uint32) {
 	unit := c.e.cfg.Unit
 	fresh := l.got.add(i.Offset(), (n+unit-1)/unit)
@@ -326,7 +326,7 @@ func (c *Conn) place(l *landing, i Imm, n uint32) {
 	if l.got.left > 0 {
 		return
 	}
-	// A WRITE of this message that is still under way must change nothing any more.
+	// A WRITE of this message that is still in flight must not change the memory any more.
 	c.e.nic.Revoke(l.key)
 	c.delivered(Message{Data: l.b.Data[:l.length:l.length], Tag: l.tag, Landing: true, Buffer: l.b})
 	*l = landing{state: landingOver, mid: l.mid}
@@ -350,19 +350,19 @@ func (r *receiver) end(c *Conn) {
 	}
 }
 
-// noteSend has a SEND acknowledged.
+// noteSend adds a SEND to the next acknowledgement.
 func (c *Conn) noteSend(now mono.Time, h *Header, cp *Completion, inOrder bool) {
 	if c.e.cfg.Hardware {
 		return
 	}
-	if !c.ack.AddSend(h.GN) { // too far from the others (Flor A.1.2)
+	if !c.ack.AddSend(h.GN) { // too far from the other numbers (Flor A.1.2)
 		c.sendAck(now)
 		c.ack.AddSend(h.GN)
 	}
 	c.note(now, cp, h.Hint || !inOrder)
 }
 
-// noteWrite has a WRITE acknowledged, which may be the end of its message.
+// noteWrite adds a WRITE to the next acknowledgement. ends means that it completes its message.
 func (c *Conn) noteWrite(now mono.Time, cp *Completion, ends bool) {
 	if c.e.cfg.Hardware {
 		return
@@ -374,8 +374,8 @@ func (c *Conn) noteWrite(now mono.Time, cp *Completion, ends bool) {
 	c.note(now, cp, cp.Imm.Hint() || !inOrder)
 }
 
-// note follows what has been added to the acknowledgement, which leaves at once if something triggers
-// it: so many WQEs, so many bytes, a hint, disorder; else by a timer (Flor 5).
+// note updates the pending acknowledgement after an addition. The acknowledgement leaves at once after AckWQEs WQEs,
+// AckBytes bytes, a hint or reordering. Otherwise it leaves when the timer expires (Flor 5).
 func (c *Conn) note(now mono.Time, cp *Completion, trigger bool) {
 	r, cfg := &c.receiver, &c.e.cfg
 	r.ackBytes += cp.Bytes
@@ -387,7 +387,7 @@ func (c *Conn) note(now mono.Time, cp *Completion, trigger bool) {
 	}
 }
 
-// sendAck sends the acknowledgement with the age of the last arrival: T3'-T2 (Flor 4.1).
+// sendAck sends the acknowledgement with the time since the last arrival: T3'-T2 (Flor 4.1).
 func (c *Conn) sendAck(now mono.Time) {
 	r := &c.receiver
 	r.ackAt = mono.Never

@@ -17,31 +17,31 @@ type sender struct {
 	rtt     roundTrip
 
 	gn       uint64             // global number of the next WQE
-	flights  ring.Ring[flight]  // WQEs by global number, until the NIC has completed and the peer acknowledged them, or they are lost
-	scanned  uint64             // all before are settled
-	acked    window             // of SENDs
-	rn       uint32             // of the next SEND
-	again    queueOf[piece]     // SENDs that were lost: first of all
-	rewrites queueOf[piece]     // WRITEs that were lost
+	flights  ring.Ring[flight]  // WQEs by global number, until lost, or completed by the NIC and acknowledged by the peer
+	scanned  uint64             // all WQEs before it are settled
+	acked    window             // reliable numbers of SENDs
+	rn       uint32             // reliable number of the next SEND
+	again    queueOf[piece]     // lost SENDs; they go first
+	rewrites queueOf[piece]     // lost WRITEs
 	control  queueOf[piece]     // requests and grants
-	small    queueOf[*outbound] // by SEND, before large ones (Flor 3.2)
-	large    queueOf[*outbound] // waiting for a message id
-	granted  queueOf[*outbound] // by WRITE
-	writes   []*outbound        // by message id, from the request on
-	mid      uint32             // of the next large message
+	small    queueOf[*outbound] // messages by SEND, before large ones (Flor 3.2)
+	large    queueOf[*outbound] // messages waiting for a message id
+	granted  queueOf[*outbound] // messages by WRITE
+	writes   []*outbound        // messages by message id, from the request on
+	mid      uint32             // message id of the next large message
 	message  uint32             // number of the next small one
-	parts    int                // messages of which some SENDs are under way
+	parts    int                // messages of which some SENDs are in flight
 
-	inFlight uint64    // bytes, see weight
-	flying   int       // WQEs
-	unfed    uint32    // bytes acknowledged that congestion control has not been told of
-	timeouts int       // in a row
-	rto      mono.Time // when the oldest WQE counts as lost
-	progress mono.Time // when something was acknowledged, or began
+	inFlight uint64    // bytes, counted by weight
+	flying   int       // WQEs in flight
+	unfed    uint32    // acknowledged bytes not yet passed to congestion control
+	timeouts int       // consecutive timeouts
+	rto      mono.Time // time at which the oldest WQE counts as lost
+	progress mono.Time // time of the last acknowledgement, or of the first WQE since idle
 
-	outstanding int       // messages whose result the user expects
-	first       *outbound // of them
-	spare       *outbound // used again
+	outstanding int       // messages without a result
+	first       *outbound // list of them
+	spare       *outbound // free list
 }
 
 // flight is a WQE.
@@ -51,8 +51,8 @@ type flight struct {
 	settled bool // acknowledged, or lost
 	left    bool // completed by the NIC
 	posted  mono.Time
-	sent    mono.Time // T1, by the NIC's clock; zero if not known
-	// heard is T4-(T3'-T2) of an acknowledgement that has come before T1.
+	sent    mono.Time // T1, by the NIC's clock; zero if unknown
+	// heard is T4-(T3'-T2) of an acknowledgement that arrived before T1 was known.
 	heard mono.Time
 }
 
@@ -66,7 +66,7 @@ func (s *sender) init(c *Config, first Numbers, cc ccalgo.Controller, chunker Ch
 	s.rto = mono.Never
 }
 
-// newOutbound returns a message whose result the user expects.
+// newOutbound returns a new outgoing message.
 func (s *sender) newOutbound(id uint64, tag uint32, data Buffer) *outbound {
 	m := s.spare
 	if m == nil {
@@ -83,7 +83,7 @@ func (s *sender) newOutbound(id uint64, tag uint32, data Buffer) *outbound {
 	return m
 }
 
-// settle tells the user of m if nothing of it is under way any more.
+// settle reports the result of m to the user when no piece of it is in flight.
 func (c *Conn) settle(m *outbound) {
 	if m.wqes > 0 || c.err == nil && (!m.all || m.open > 0) {
 		return
@@ -109,8 +109,8 @@ func (c *Conn) settle(m *outbound) {
 	c.spare = m
 }
 
-// request asks for memory for large messages, as many as may be under way (Flor 3.2). A message id may be
-// given when the one that has its place before has been acknowledged.
+// request requests memory for large messages, as many as may be in flight (Flor 3.2). A message id becomes free when
+// the previous message in its slot has been acknowledged.
 func (c *Conn) request() {
 	for c.err == nil && c.large.Len() > 0 {
 		w := &c.writes[c.mid&uint32(len(c.writes)-1)]
@@ -126,7 +126,7 @@ func (c *Conn) request() {
 	}
 }
 
-// grant takes the answer to a request. It reports whether there was one.
+// grant processes the grant of a request. It reports whether there was such a request.
 func (c *Conn) grant(h *Header) bool {
 	m := c.writes[h.Message&uint32(len(c.writes)-1)]
 	if m == nil || m.mid != h.Message || m.granted {
@@ -145,7 +145,7 @@ func (c *Conn) pump(now mono.Time) {
 	c.finish()
 }
 
-// transmit sends one WQE if it may.
+// transmit sends one WQE if permitted.
 func (c *Conn) transmit(now mono.Time) bool {
 	window, rate := c.cc.Limits()
 	p, from := c.choose(window)
@@ -157,7 +157,7 @@ func (c *Conn) transmit(now mono.Time) bool {
 		return false
 	}
 	if c.flying == 0 && from != fromAgain && from != fromRewrites {
-		c.progress = now // nothing was owed; what is lost is, however often it goes again
+		c.progress = now // the peer owed nothing until now; retransmissions do not restart the time
 	}
 	c.take(&p, from)
 	if p.kind != kindWrite && !p.numbered {
@@ -173,7 +173,7 @@ func (c *Conn) transmit(now mono.Time) bool {
 	return true
 }
 
-// post hands p to the NIC under the next global number.
+// post posts p to the NIC under the next global number.
 func (c *Conn) post(now mono.Time, p *piece, window uint64) {
 	if c.flying == 0 {
 		c.rto = now.Add(c.rtt.timeout(&c.e.cfg, c.timeouts))
@@ -181,7 +181,7 @@ func (c *Conn) post(now mono.Time, p *piece, window uint64) {
 	*c.flights.Push() = flight{piece: *p, slot: uint8(c.active), posted: now}
 	c.inFlight += weight(p.n)
 	c.flying++
-	// The hint is for the last WQE in the window (Flor 5). If there is nothing more to send, and the window not full, the
+	// The hint marks the last WQE in the window (Flor 5). Without more to send and with room in the window, the
 	// receiver's timer is soon enough.
 	next, from := c.choose(window)
 	if from == fromNowhere {
@@ -219,11 +219,10 @@ func (c *Conn) pending() bool {
 	return c.again.Len()+c.rewrites.Len()+c.control.Len()+c.small.Len()+c.granted.Len() > 0
 }
 
-// choose returns what is to be sent next, and where it waits: what was lost, then
-// requests and grants, then SENDs, then WRITEs.
+// choose returns the next piece to send, and its queue. Retransmissions go first, then requests and grants, then SENDs,
+// then WRITEs.
 func (c *Conn) choose(window uint64) (p piece, from source) {
-	// A chunk waits for a quarter of the window to be free: whatever acknowledgements free little by little, chunks do not
-	// become as little.
+	// A chunk waits until a quarter of the window is free. Otherwise small acknowledgements would lead to small chunks.
 	size := c.chunker.Size(max(window-min(c.inFlight, window), window/4))
 	send := min(size, c.e.cfg.MaxSend)
 	number := c.acked.holds(c.rn)
@@ -252,7 +251,7 @@ func (c *Conn) choose(window uint64) (p piece, from source) {
 	return piece{}, fromNowhere
 }
 
-// source is where a piece waits to be sent.
+// source is the queue of a piece.
 type source uint8
 
 const (
@@ -264,13 +263,13 @@ const (
 	fromGranted
 )
 
-// take removes p, which choose has returned, from where it waits.
+// take removes p, as returned by choose, from its queue.
 func (c *Conn) take(p *piece, from source) {
 	switch from {
 	case fromAgain:
 		c.again.drop()
 	case fromRewrites:
-		if a := c.rewrites.Oldest(); a.n > p.n { // figure 14: a chunk goes again in several SENDs
+		if a := c.rewrites.Oldest(); a.n > p.n { // figure 14: several SENDs retransmit a chunk
 			a.offset, a.n = a.offset+p.n, a.n-p.n
 			a.m.open++
 		} else {
@@ -293,7 +292,7 @@ func (c *Conn) take(p *piece, from source) {
 	}
 }
 
-// took hands out n bytes of m, and reports whether it was the last of it.
+// took records that n bytes of m are posted, and reports whether they are its last bytes.
 func (m *outbound) took(n uint32) bool {
 	m.sent += n
 	m.open++
@@ -320,7 +319,7 @@ func (s *sender) end(c *Conn) {
 	}
 }
 
-// deadline is when the sender has something to do.
+// deadline returns the time of the sender's next action.
 func (s *sender) deadline(c *Conn) mono.Time {
 	at := s.pacer.Deadline()
 	if s.flying > 0 && !c.e.cfg.Hardware {
@@ -337,8 +336,8 @@ func (s *sender) waits(c *Conn) bool {
 	return s.flying > 0 || !c.slots[c.active].ready && c.pending()
 }
 
-// expired deals with silence: the oldest WQE counts as lost, and as many others as the window, which has become
-// smaller, needs to let it go again. If silence lasts, the connection ends.
+// expired handles silence: the oldest WQE counts as lost. The window has shrunk, so more WQEs count as lost until the
+// window admits the retransmission. If silence lasts, the connection ends.
 func (s *sender) expired(now mono.Time, c *Conn) {
 	if s.waits(c) && now.Sub(s.progress) >= c.e.cfg.GiveUp {
 		c.fail(now, ErrSilent)
@@ -375,8 +374,7 @@ func (s *sender) oldest() *flight {
 	return f
 }
 
-// feed tells congestion control and chunking what has been acknowledged, and how long a round trip took
-// (zero: not known).
+// feed reports acknowledged bytes and a round trip (zero: unknown) to congestion control and chunking.
 func (c *Conn) feed(now mono.Time, rtt time.Duration) {
 	if rtt > 0 {
 		c.rtt.sample(rtt)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHint: what does not fill the window has no hint, although there is nothing more to send.
+// TestHint: a WQE that does not fill the window has no hint, even as the last one to send.
 func TestHint(t *testing.T) {
 	s, c := newScript(t, Config{Congestion: "static", CongestionWith: map[string]float64{"window_bytes": 4 << 10}})
 	for i := range 4 {
@@ -16,7 +16,7 @@ func TestHint(t *testing.T) {
 	}
 }
 
-// TestQuarter: what acknowledgements free little by little does not make chunks as little.
+// TestQuarter: small acknowledgements do not lead to small chunks.
 func TestQuarter(t *testing.T) {
 	s, c := newScript(t, Config{Congestion: "static", CongestionWith: map[string]float64{"window_bytes": 32 << 10}})
 	c.chunker = fixedChunks(2 << 10)
@@ -37,12 +37,12 @@ func TestQuarter(t *testing.T) {
 	}
 }
 
-// smallest is a chunker that would take what there is room for, but no more than so much.
+// smallest is a chunker that returns the free window, up to a fixed size.
 type smallest struct{ fixedChunks }
 
 func (c smallest) Size(acwnd uint64) uint32 { return uint32(min(acwnd, uint64(c.fixedChunks))) }
 
-// TestDisconnected: a queue pair that the peer has left is left, too, and what was under way goes by a backup.
+// TestDisconnected: the engine abandons a queue pair that the peer has abandoned, and moves its WQEs to a backup.
 func TestDisconnected(t *testing.T) {
 	s, c := newScript(t, Config{})
 	s.send(t, c, 1, 1, 1<<10)
@@ -55,7 +55,7 @@ func TestDisconnected(t *testing.T) {
 	}
 }
 
-// TestLastAck: what has come is acknowledged before a connection ends.
+// TestLastAck: the engine acknowledges all arrivals before a connection ends.
 func TestLastAck(t *testing.T) {
 	s, c := newScript(t, Config{})
 	s.receive(1, Header{Kind: KindMessage, RN: 0, GN: 5, Message: 1, Length: 1, Tag: 7}, "x", 0)
@@ -68,8 +68,8 @@ func TestLastAck(t *testing.T) {
 	}
 }
 
-// TestTimeoutMakesRoom: what a timeout has found lost goes again at once, although the window is smaller than what
-// is in flight.
+// TestTimeoutMakesRoom: the engine retransmits a lost WQE at once after a timeout, although the shrunken window is less
+// than the bytes in flight.
 func TestTimeoutMakesRoom(t *testing.T) {
 	s, c := newScript(t, Config{Congestion: "swift", CongestionWith: map[string]float64{"initial_cwnd_packets": 64, "min_cwnd_packets": 16}})
 	for id := range uint64(64) {
@@ -85,7 +85,7 @@ func TestTimeoutMakesRoom(t *testing.T) {
 	}
 }
 
-// TestStuck: a queue pair by which nothing has arrived for so many timeouts in a row is left for a backup.
+// TestStuck: after Stuck consecutive timeouts on a queue pair the engine switches to a backup.
 func TestStuck(t *testing.T) {
 	for _, heard := range []bool{false, true} {
 		s, c := newScript(t, Config{Stuck: 2})

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// flight returns the WQE of a global number, nil if it is over.
+// flight returns the WQE of a global number, or nil if it is retired.
 func (s *sender) flight(gn uint64) *flight {
 	if n := s.gn - gn; n == 0 || n > uint64(s.flights.Len()) {
 		return nil
@@ -16,7 +16,7 @@ func (s *sender) flight(gn uint64) *flight {
 	return s.flights.At(uint32(gn))
 }
 
-// believes reports whether all that an acknowledgement names may have been sent. Otherwise its sender is
+// believes reports whether the engine may have sent all WQEs named by an acknowledgement. Otherwise its sender is
 // hostile or broken.
 func (c *Conn) believes(a *Ack) bool {
 	for i := range a.Len() {
@@ -37,7 +37,7 @@ func (c *Conn) believes(a *Ack) bool {
 	return true
 }
 
-// believesWrite reports whether a chunk has gone by WRITE, or may have, in a message that is over.
+// believesWrite reports whether the engine has sent a chunk by WRITE, or may have, in a message that is over.
 func (c *Conn) believesWrite(i Imm) bool {
 	m := c.writes[i.MessageID()&uint32(len(c.writes)-1)]
 	if m == nil || m.mid != i.MessageID() {
@@ -47,7 +47,7 @@ func (c *Conn) believesWrite(i Imm) bool {
 	return found
 }
 
-// chunk returns the global number under which the chunk that begins at offset has gone by WRITE.
+// chunk returns the global number of the WRITE of the chunk at offset.
 func (m *outbound) chunk(offset uint32) (gn uint64, found bool) {
 	i, found := slices.BinarySearchFunc(m.chunks, offset, func(s sentChunk, at uint32) int { return cmp.Compare(s.offset, at) })
 	if !found {
@@ -56,7 +56,7 @@ func (m *outbound) chunk(offset uint32) (gn uint64, found bool) {
 	return m.chunks[i].gn, true
 }
 
-// named returns the WQE of the i-th number of a, nil if it has been settled.
+// named returns the WQE of the i-th number of a, or nil if it is settled.
 func (c *Conn) named(a *Ack, i int) (*flight, uint64) {
 	n, send := a.At(i)
 	if !send {
@@ -77,7 +77,7 @@ func (c *Conn) acknowledged(now mono.Time, a *Ack, t4 mono.Time) {
 	for i := range a.Len() {
 		f, gn := c.named(a, i)
 		if f == nil || f.settled {
-			continue // what was sent again is acknowledged by its own number
+			continue // the peer acknowledges a retransmission by its own number
 		}
 		if i == a.Len()-1 && t4 != 0 {
 			if sampled = f.left; sampled && f.sent != 0 {
@@ -103,7 +103,7 @@ func (c *Conn) acknowledged(now mono.Time, a *Ack, t4 mono.Time) {
 	c.retire()
 }
 
-// arrivedThere settles a WQE that has arrived.
+// arrivedThere settles a WQE that has arrived at the peer.
 func (c *Conn) arrivedThere(f *flight) {
 	f.settled = true
 	c.inFlight -= weight(f.n)
@@ -118,8 +118,8 @@ func (c *Conn) arrivedThere(f *flight) {
 	}
 }
 
-// findLost declares lost what went by the same queue pair Reorder WQEs or more before one that has
-// arrived, since queue pairs keep their order (Flor 5).
+// findLost declares WQEs lost that precede an arrived WQE of the same queue pair by Reorder or more. Queue pairs keep
+// their order (Flor 5).
 func (c *Conn) findLost(now mono.Time, latest uint64) {
 	slot, lost := c.flights.At(uint32(latest)).slot, uint32(0)
 	for ; int64(latest-c.scanned) >= int64(c.e.cfg.Reorder); c.scanned++ {
@@ -139,7 +139,7 @@ func (c *Conn) findLost(now mono.Time, latest uint64) {
 	}
 }
 
-// lose settles a lost WQE: SENDs retransmit its contents (Flor 5).
+// lose settles a lost WQE: SENDs retransmit its content (Flor 5).
 func (c *Conn) lose(f *flight) {
 	f.settled = true
 	c.inFlight -= weight(f.n)
@@ -167,7 +167,7 @@ func (c *Conn) loseAll(now mono.Time, slot int) {
 	}
 }
 
-// retire forgets the oldest WQEs that are settled and completed, whatever order these came in.
+// retire drops the oldest WQEs that are settled and completed, in whichever order that happened.
 func (c *Conn) retire() {
 	for f := c.flights.Oldest(); f != nil && f.settled && f.left; f = c.flights.Oldest() {
 		*f = flight{}
@@ -178,7 +178,7 @@ func (c *Conn) retire() {
 	}
 }
 
-// completed takes the completion of a WQE, and reports whether there is one.
+// completed processes the completion of a WQE, and reports whether that WQE exists.
 func (c *Conn) completed(now mono.Time, cp *Completion) bool {
 	f := c.flight(cp.ID)
 	if f == nil || f.left || c.slots[f.slot].qp != cp.QP {
@@ -209,8 +209,8 @@ func (c *Conn) completed(now mono.Time, cp *Completion) bool {
 	return true
 }
 
-// confirmed settles a WQE that the NIC's own reliability has brought to the peer (Flor 6). Its round trip
-// is from posting to completion.
+// confirmed settles a WQE that the NIC's reliability has delivered to the peer (Flor 6). Its round trip lasts from
+// posting to completion.
 func (c *Conn) confirmed(now mono.Time, f *flight, at mono.Time) {
 	if f.settled {
 		return

@@ -8,12 +8,12 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// TestStalled: a peer that was given memory and sends little of its messages loses the memory and the connection,
-// whatever else it sends. One that sends enough does not, and neither does one whose message is complete.
+// TestStalled: a peer with granted memory that sends little of its messages loses the memory and the connection,
+// whatever else it sends. A peer that sends enough keeps both, and so does a peer whose message is complete.
 func TestStalled(t *testing.T) {
 	const second = mono.Time(time.Second)
 	for name, c := range map[string]struct {
-		units, length uint32 // a second; of a message
+		units, length uint32 // units per second; message length
 		stalls        bool
 	}{"nothing": {0, 200_000, true}, "little": {1, 200_000, true}, "enough": {32, 1 << 20, false}, "all": {40, 40_000, false}} {
 		s, _ := newScript(t, Config{GiveUp: 2 * time.Second})
@@ -36,7 +36,7 @@ func TestStalled(t *testing.T) {
 				break
 			}
 		}
-		for i := range s.wqes { // the NIC has no more
+		for i := range s.wqes { // all WQEs have completed
 			s.left(now, i, now)
 		}
 		switch n := s.e.Counters().Stalled; {
@@ -48,7 +48,7 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TestUngranted: a chunk of a message that waits for memory is refused.
+// TestUngranted: the engine refuses a chunk of a message that waits for memory.
 func TestUngranted(t *testing.T) {
 	s, _ := newScript(t, Config{})
 	s.poor = true

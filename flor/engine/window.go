@@ -1,11 +1,10 @@
 package engine
 
-// window knows which reliable numbers of SENDs are done with: all before next, and some of those ahead
-// of it. It is the same at both ends: the receiver notes what it has taken, the sender what was
-// acknowledged. Numbers are circular.
+// window tracks the finished reliable numbers of SENDs: all before next, and some after it. Both ends use it: the
+// receiver records received SENDs, the sender acknowledged ones. Numbers are circular.
 type window struct {
 	next uint32
-	bits []uint64 // of the numbers from next on, by number; their number is a power of two
+	bits []uint64 // state of the numbers from next on, indexed by number; its size is a power of two
 }
 
 func newWindow(first uint32, size int) window {
@@ -18,10 +17,10 @@ func (w *window) bit(rn uint32) (word *uint64, mask uint64) {
 	return &w.bits[rn/64&uint32(len(w.bits)-1)], 1 << (rn % 64)
 }
 
-// holds reports whether rn is not further ahead than the window reaches; what lies behind it is held.
+// holds reports whether rn is within the window or behind it.
 func (w *window) holds(rn uint32) bool { return int32(rn-w.next) < 0 || rn-w.next < w.size() }
 
-// done reports whether rn, which the window holds, is done with.
+// done reports whether rn, which the window holds, is finished.
 func (w *window) done(rn uint32) bool {
 	if int32(rn-w.next) < 0 {
 		return true
@@ -30,7 +29,7 @@ func (w *window) done(rn uint32) bool {
 	return *word&mask != 0
 }
 
-// mark notes that rn, which the window holds, is done with.
+// mark records that rn, which the window holds, is finished.
 func (w *window) mark(rn uint32) {
 	if int32(rn-w.next) < 0 {
 		return

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Errors of parsing. The engine refuses such a header, immediate or acknowledgement as a whole.
+// Parse errors. The engine refuses such a header, immediate or acknowledgement as a whole.
 var (
 	ErrShort     = errors.New("flor: too short")
 	ErrMalformed = errors.New("flor: not of the format")
@@ -17,19 +17,19 @@ const (
 	midBits    = 21
 	offsetBits = 10
 
-	// MaxMessageID is the highest message id; it is followed by 0.
+	// MaxMessageID is the highest message id; 0 follows it.
 	MaxMessageID = 1<<midBits - 1
-	// MaxChunks is how many units the longest message has.
+	// MaxChunks is the number of units of the longest message.
 	MaxChunks = 1 << offsetBits
 )
 
-// Imm is the immediate of a WRITE_WITH_IMM: the reliable sequence number of a WRITE WQE, which
-// consists of a hint, a message id and the chunk's offset in units (Flor A.1.1).
+// Imm is the immediate of a WRITE_WITH_IMM. It is the reliable sequence number of a WRITE WQE: a hint, a message id and
+// the chunk's offset in units (Flor A.1.1).
 type Imm uint32
 
 const immHint Imm = 1 << (midBits + offsetBits)
 
-// MakeImm returns the immediate of a chunk. mid and offset count modulo their widths.
+// MakeImm returns the immediate of a chunk. mid and offset wrap at their widths.
 func MakeImm(hint bool, mid, offset uint32) Imm {
 	i := Imm(mid&MaxMessageID)<<offsetBits | Imm(offset&(MaxChunks-1))
 	if hint {
@@ -38,16 +38,16 @@ func MakeImm(hint bool, mid, offset uint32) Imm {
 	return i
 }
 
-// Hint tells that the WQE is the last one in the congestion window, and to be acknowledged at once.
+// Hint reports whether the WQE is the last one in the congestion window; the receiver acknowledges it at once.
 func (i Imm) Hint() bool { return i&immHint != 0 }
 
-// MessageID is the id of the message that the chunk belongs to.
+// MessageID returns the id of the chunk's message.
 func (i Imm) MessageID() uint32 { return uint32(i>>offsetBits) & MaxMessageID }
 
-// Offset is where the chunk begins, in units.
+// Offset returns the chunk's offset in units.
 func (i Imm) Offset() uint32 { return uint32(i) & (MaxChunks - 1) }
 
-// midDiff is a-b in the circle of message ids, from -2^20 to 2^20-1.
+// midDiff returns a-b in the circle of message ids, from -2^20 to 2^20-1.
 func midDiff(a, b uint32) int { return int(int32((a-b)<<(32-midBits)) >> (32 - midBits)) }
 
 // Kind is the kind of a SEND.
@@ -55,21 +55,21 @@ type Kind uint8
 
 // Kinds of SENDs.
 const (
-	// KindMessage has a chunk of a message of at most Config.MaxSend bytes.
+	// KindMessage carries a chunk of a message of at most Config.MaxSend bytes.
 	KindMessage Kind = 1 + iota
 	// KindRequest requests memory for a message to be sent by WRITE (Flor 3.2).
 	KindRequest
-	// KindGrant answers with the memory's address and key.
+	// KindGrant answers a request with the memory's address and key.
 	KindGrant
-	// KindRewrite has a chunk that went by WRITE before (Flor 5, two-sided retransmission).
+	// KindRewrite carries a chunk first sent by WRITE (Flor 5, two-sided retransmission).
 	KindRewrite
 )
 
 // HeaderLen is the length of Header in bytes.
 const HeaderLen = 32
 
-// Header stands at the beginning of each SEND (Flor 5). The paper leaves its layout open. Ours is, in
-// network byte order,
+// Header is the first part of each SEND (Flor 5). The paper does not define its layout. This engine uses, in network
+// byte order,
 //
 //	 0 kind | flags: bit 0 hint | zero, 2 B
 //	 4 reliable sequence number, 4 B
@@ -79,16 +79,16 @@ const HeaderLen = 32
 //	   grant:   id, key, 4 B each; address, 8 B
 //	   rewrite: immediate of the WRITE, without hint, 4 B; 12 B zero
 //
-// and bytes that are zero must be, so that each header has one form only.
+// Zero bytes must be zero, so that each header has exactly one encoding.
 type Header struct {
 	Kind Kind
 	Hint bool
-	RN   uint32 // the same for each transmission of a chunk
-	GN   uint64 // another one for each
+	RN   uint32 // reliable number: equal for all transmissions of a chunk
+	GN   uint64 // global number: unique per transmission
 
 	Message uint32 // id; of KindRewrite the Imm
-	Tag     uint32 // the user's: KindMessage, KindRequest
-	Length  uint32 // of the whole message: KindMessage, KindRequest
+	Tag     uint32 // user's tag: KindMessage, KindRequest
+	Length  uint32 // length of the whole message: KindMessage, KindRequest
 	Offset  uint32 // KindMessage, in bytes
 	Key     uint32 // KindGrant
 	Addr    uint64 // KindGrant
@@ -150,30 +150,29 @@ func (h *Header) Parse(b []byte) error {
 // Lengths of acknowledgements (Flor A.1.2).
 const (
 	ackHeader = 24
-	// MaxAcked is how many WQEs one acknowledgement can name.
+	// MaxAcked is the maximum number of WQEs in one acknowledgement.
 	MaxAcked = 32
 	// MaxAckLen is the length of the longest acknowledgement.
 	MaxAckLen = ackHeader + 4*MaxAcked
 )
 
-// Ack is a software acknowledgement (Flor A.1.2, figure 15): in network byte order the number of the
-// queue pair whose WQEs are acknowledged (4 B), a bitmap (4 B), the least acknowledged global number
-// (8 B), T3'-T2 in nanoseconds (8 B), and a number of 4 B for each WQE. A bit of the bitmap, of which
-// the first number has the most significant one, is set if its number is a global number, of a SEND, less the
-// least one; otherwise it is the reliable number of a WRITE.
+// Ack is a software acknowledgement (Flor A.1.2, figure 15). It contains, in network byte order: the number of the
+// queue pair of the acknowledged WQEs (4 B), a bitmap (4 B), the least acknowledged global number (8 B), T3'-T2 in
+// nanoseconds (8 B), and 4 B per WQE. The most significant bit of the bitmap belongs to the first number. If the bit is
+// set, the number is a SEND's global number minus the least one. Otherwise it is the reliable number of a WRITE.
 //
-// The zero value names nothing.
+// The zero value acknowledges nothing.
 type Ack struct {
 	QPN   uint32
-	Delay time.Duration // T3'-T2: from the arrival of the WQE that is named last to the posting of this
+	Delay time.Duration // T3'-T2: from the arrival of the last WQE named to the posting of this acknowledgement
 
 	n       int
 	sends   uint32
-	least   uint64 // if sends is not zero
+	least   uint64 // valid if sends is not zero
 	numbers [MaxAcked]uint64
 }
 
-// Len is how many WQEs are named.
+// Len returns the number of WQEs named.
 func (a *Ack) Len() int { return a.n }
 
 // At returns the i-th number, and whether it is the global number of a SEND.
@@ -182,14 +181,14 @@ func (a *Ack) At(i int) (number uint64, send bool) { return a.numbers[i], a.send
 // Least is the least acknowledged global number, if there is one.
 func (a *Ack) Least() (gn uint64, ok bool) { return a.least, a.sends != 0 }
 
-// AddWrite names a WRITE. There must be room.
+// AddWrite adds a WRITE. There must be room.
 func (a *Ack) AddWrite(i Imm) {
 	a.numbers[a.n] = uint64(i)
 	a.n++
 }
 
-// AddSend names a SEND, for which there must be room. It reports whether that was possible: global
-// numbers that are 2^32 or more apart are not acknowledged together (Flor A.1.2).
+// AddSend adds a SEND. There must be room. It reports success: one acknowledgement cannot name global numbers that are
+// 2^32 or more apart (Flor A.1.2).
 func (a *Ack) AddSend(gn uint64) bool {
 	least := a.least
 	if a.sends == 0 || int64(gn-least) < 0 {
@@ -210,10 +209,10 @@ func (a *Ack) AddSend(gn uint64) bool {
 	return true
 }
 
-// Reset makes a name nothing.
+// Reset removes all numbers.
 func (a *Ack) Reset() { a.n, a.sends, a.least, a.Delay = 0, 0, 0, 0 }
 
-// Append appends a to b as it is on the wire. It must name something.
+// Append appends the wire format of a to b. It must name at least one WQE.
 func (a *Ack) Append(b []byte) []byte {
 	be := binary.BigEndian
 	b = be.AppendUint32(b, a.QPN)
@@ -230,8 +229,7 @@ func (a *Ack) Append(b []byte) []byte {
 	return b
 }
 
-// Parse reads an acknowledgement. The least global number must be that of a SEND that is named, and 0
-// if none is.
+// Parse reads an acknowledgement. The least global number must be that of a named SEND, and 0 if there is none.
 func (a *Ack) Parse(b []byte) error {
 	if len(b) < ackHeader+4 {
 		return ErrShort

@@ -76,14 +76,14 @@ func TestHeaderGolden(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"0000000000000007 00000000000000ff 00000003 00002000 00001000 00000000", // no kind
+		"0000000000000007 00000000000000ff 00000003 00002000 00001000 00000000", // kind 0
 		"0500000000000007 00000000000000ff 00000003 00002000 00001000 00000000", // unknown kind
 		"0102000000000007 00000000000000ff 00000003 00002000 00001000 00000000", // unknown flag
 		"0100000100000007 00000000000000ff 00000003 00002000 00001000 00000000", // reserved
 		"0200000000000007 00000000000000ff 00000003 00002000 00000001 00000000",
 		"0200000000000007 00000000000000ff 00200000 00002000 00000000 00000000", // more than 21 bits
 		"0300000000000007 00000000000000ff 00200000 00002000 00000000 00000000",
-		"0400000000000007 00000000000000ff 80000402 00000000 00000000 00000000", // a hint
+		"0400000000000007 00000000000000ff 80000402 00000000 00000000 00000000", // the hint must be zero
 		"0400000000000007 00000000000000ff 00000402 00000001 00000000 00000000",
 	} {
 		var h Header
@@ -94,7 +94,7 @@ func TestHeaderGolden(t *testing.T) {
 }
 
 func TestAckGolden(t *testing.T) {
-	// A WRITE, a SEND with a later and one with an earlier global number: the earlier one is the least.
+	// A WRITE, a SEND with a later and a SEND with an earlier global number: the earlier one is the least.
 	a := Ack{QPN: 0x123456, Delay: 1500 * time.Nanosecond}
 	a.AddWrite(MakeImm(true, 1, 2))
 	if !a.AddSend(1<<40+5) || !a.AddSend(1<<40+3) {
@@ -132,7 +132,7 @@ func TestAckGolden(t *testing.T) {
 	}
 }
 
-// TestAckSpan: global numbers are compressed relative to the least one, wherever their 64 bits wrap.
+// TestAckSpan: global numbers are relative to the least one, wherever their 64 bits wrap.
 func TestAckSpan(t *testing.T) {
 	var a Ack
 	if !a.AddSend(1<<64-2) || !a.AddSend(3) || !a.AddSend(1<<32-3) {
