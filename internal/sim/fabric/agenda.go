@@ -7,9 +7,8 @@ import (
 )
 
 // agenda holds the pending events of a switch: at most one event per number. Like the engine it is a calendar queue
-// (Brown, CACM 1988), so setting and finding an event takes constant time. Each day has an ordered list of its
-// events. Of two events at the same instant, the one with the lower number is first, so that all machines behave
-// the same.
+// (Brown, CACM 1988), so setting and finding an event takes constant time. Each day has an ordered list of its events.
+// Events at the same instant are in the order of their numbers, so that all machines behave the same.
 type agenda struct {
 	at     []engine.Time    // by event; Never: not pending
 	behind []uint16         // by event: the next event in its day's list, plus one

@@ -8,7 +8,8 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Whatever is set, stopped and taken, an agenda knows what is due first, in this year and in later ones.
+// TestAgenda: after any sequence of set, cancel and take, the agenda returns the first event, in this year and in later
+// ones.
 func TestAgenda(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const things = 20

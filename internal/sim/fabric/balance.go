@@ -7,23 +7,23 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// BalanceConfig says how a switch selects among the shortest paths to a destination.
+// BalanceConfig defines how a switch selects among the shortest paths to a destination.
 type BalanceConfig struct {
 	// Name is one of Balancers; empty: ecmp.
 	Name string
 	// Samples is the number of random ports that "drill" compares, besides the best of the previous packet; default
 	// 2.
 	Samples int
-	// Gap is how long a flow must have been idle before "letflow" may move it; default 100 us.
+	// Gap is the idle time after which "letflow" may move a flow; default 100 us.
 	Gap engine.Time
 	// Paths is the number of paths: the shortest ones under "ksp", default 8; under "conweave" those that a flow's
 	// first switch selects from, default its ports to the destination.
 	Paths int
-	// For "conweave"; the defaults are those of its authors for two tiers. Reply is the time limit for a reply, 12
-	// us: 4 us more than a round trip over two tiers of 1 us links. A path that was seen congested is not selected
-	// for Busy, 16 us. Out-of-order packets wait for the TAIL for Extra longer than estimated, 16 us, or for Wait
-	// without an estimate, 200 us. Inactive is how long a flow must have been idle, or its TAIL unanswered, to
-	// begin a new epoch, 300 us.
+	// For "conweave"; the defaults are those of its authors for two tiers. Reply is the time limit for a reply, 12 us:
+	// 4 us more than a round trip over two tiers of 1 us links. A path seen congested is not selected for Busy, 16 us.
+	// Out-of-order packets wait for the TAIL for Extra longer than estimated, 16 us, or for Wait without an estimate,
+	// 200 us. A flow begins a new epoch after an idle time, or a time without an answer to its TAIL, of Inactive, 300
+	// us.
 	Reply, Busy, Extra, Wait, Inactive engine.Time
 }
 
@@ -43,7 +43,7 @@ func Balancers() []string {
 // balancer selects a port.
 type balancer interface {
 	choose(now engine.Time, s *Switch, group uint16, p *Packet) uint16
-	// reset drops all state about groups, which have changed.
+	// reset drops all state about groups, because groups have changed.
 	reset()
 }
 

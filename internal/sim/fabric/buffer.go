@@ -55,7 +55,7 @@ func (b *buffer) init(c BufferConfig, ports int) {
 
 func (b *buffer) lossless(class uint8) bool { return b.cfg.Lossless>>class&1 != 0 }
 
-// threshold returns how many bytes beyond its reserve a class of a port may have before it is paused.
+// threshold returns the number of bytes beyond its reserve at which a class of a port is paused.
 func (b *buffer) threshold() int64 { return (b.cfg.Shared - b.shared) * b.pauseAlpha >> 10 }
 
 // beyond returns the shared bytes of s.

@@ -20,7 +20,7 @@ type marker struct {
 
 func (m *marker) init(c ECNConfig) { *m = marker{c, uint64(c.P * (1 << 32))} }
 
-// mark decides whether to mark p, which meets a queue of so many bytes, and marks it.
+// mark marks p at random, depending on the length of its queue in bytes, and reports whether it did.
 func (m *marker) mark(p *Packet, queued int64, rng *rand.PCG) bool {
 	c := &m.cfg
 	if p.ECN != ECT || c.Max == 0 || queued <= c.Min {

@@ -12,14 +12,14 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// What packets touch is in as few lines of a cache as it can be.
+// TestLines: the fields that each packet touches occupy as few cache lines as possible.
 func TestLines(t *testing.T) {
 	if n := unsafe.Sizeof(Packet{}); n != 64 {
 		t.Errorf("a packet's descriptor has %d bytes", n)
 	}
 }
 
-// A packet takes on each link what its bytes and the distance take: store and forward.
+// TestStoreAndForward: each link delays a packet by its transmission time and the propagation delay.
 func TestStoreAndForward(t *testing.T) {
 	for name, c := range map[string]struct {
 		graph *Graph
@@ -43,7 +43,7 @@ func TestStoreAndForward(t *testing.T) {
 	}
 }
 
-// Whatever a link's rate is, in the long run it is exact.
+// TestRateIsExact: any link rate is exact in the long run.
 func TestRateIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Uint64Range(1e6, 800e9).Draw(t, "rate")
@@ -63,7 +63,7 @@ func TestRateIsExact(t *testing.T) {
 	})
 }
 
-// poisson sends packets to host 1 as they come at random.
+// poisson sends packets to host 1 as a Poisson process.
 type poisson struct {
 	f    *field
 	t    engine.Timer
@@ -79,8 +79,8 @@ func (p *poisson) Handle(now engine.Time, _ int32) {
 	}
 }
 
-// TestMD1: random arrivals at a port wait as queueing theory says: rho/(2(1-rho)) of the time
-// that a packet takes (Pollaczek-Khinchine).
+// TestMD1: random arrivals at a port wait as queueing theory predicts: rho/(2(1-rho)) of a packet's transmission time
+// (Pollaczek-Khinchine).
 func TestMD1(t *testing.T) {
 	for _, rho := range []float64{0.5, 0.8, 0.9} {
 		f := newField(t, Star(Wires{HostRate: 100 * gig}, 2), SwitchConfig{})
@@ -101,13 +101,13 @@ func TestMD1(t *testing.T) {
 	}
 }
 
-// pfc has the buffer of a small switch.
+// pfc returns a configuration with the buffer of a small switch.
 func pfc(lossless uint8) SwitchConfig {
 	return SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20, Lossless: lossless, Headroom: 30_000, Reserve: 2096}}
 }
 
-// Lossless means lossless: eight senders at line rate into one receiver, over two switches; and
-// without flow control packets are lost.
+// TestPFC: eight senders at line rate send to one receiver over two switches. With flow control no packet is lost;
+// without it packets are lost.
 func TestPFC(t *testing.T) {
 	for _, lossless := range []uint8{0, 1} {
 		f := newField(t, Dumbbell(w100, 8, 1), pfc(lossless))
@@ -132,7 +132,7 @@ func TestPFC(t *testing.T) {
 	}
 }
 
-// TestInput: a port where packets come in has no more than its part of the buffer, whatever is free.
+// TestInput: an ingress port uses at most its part of the buffer, however much is free.
 func TestInput(t *testing.T) {
 	for _, senders := range []int{1, 2, 4} {
 		f := newField(t, Dumbbell(Wires{HostRate: 100 * gig, CoreRate: gig, Delay: mus}, senders, 1), SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20, EgressAlpha: 64, Input: 50 * size}})
@@ -142,7 +142,7 @@ func TestInput(t *testing.T) {
 		for h := range senders {
 			f.guns[h].out.Wake(0)
 		}
-		f.eng.Run(30 * mus) // the bottleneck has sent two
+		f.eng.Run(30 * mus) // the bottleneck has sent two packets
 		f.eng.Sync()
 		if got := f.net.switches[0].Queued(); got < int64(senders*50-3)*size || got > int64(senders*50)*size {
 			t.Errorf("%d senders: %d packets are queued", senders, got/size)
@@ -154,7 +154,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// A pause ends by itself, and one that is told again lasts.
+// TestPauseEnds: a pause expires, and a renewed pause lasts.
 func TestPauseEnds(t *testing.T) {
 	f := newField(t, Pair(w100, false), SwitchConfig{})
 	f.guns[0].load(1, Packet{Dst: 1, Bytes: size, Class: 3})
@@ -172,7 +172,7 @@ func TestPauseEnds(t *testing.T) {
 	}
 }
 
-// TestMark: one port of a switch can mark in another way than the others.
+// TestMark: a port of a switch can have its own ECN configuration.
 func TestMark(t *testing.T) {
 	f := newField(t, Star(w100, 4), SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20}, ECN: ECNConfig{Min: 1, Max: 1, P: 1}})
 	l, err := f.net.Link("s0-h3", 0)
@@ -194,7 +194,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// Marks: none below Min, all above Max, as often as the line says in between.
+// TestECN: no packet is marked below Min, all are above Max, and the probability is linear in between.
 func TestECN(t *testing.T) {
 	var m marker
 	m.init(ECNConfig{Min: 100, Max: 400, P: 0.2})
@@ -223,7 +223,7 @@ func TestECN(t *testing.T) {
 	}
 }
 
-// Ports where packets came in take turns, whoever came first; packets of one port stay in order.
+// TestTurns: ingress ports take turns, regardless of arrival order; packets of one port stay in order.
 func TestTurns(t *testing.T) {
 	f := newField(t, Star(Wires{HostRate: 100 * gig, Delay: mus}, 4), SwitchConfig{Port: PortConfig{Turns: true}})
 	for i, in := range []int32{0, 0, 0, 0, 1, 1, 2} {
@@ -241,7 +241,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A strict class leaves first, the others share; with SRPT the shortest message leaves first.
+// TestClasses: a strict class leaves first and the others share the rest; with SRPT the shortest message leaves first.
 func TestClasses(t *testing.T) {
 	order := func(c PortConfig, ps ...Packet) string {
 		f := newField(t, Star(Wires{HostRate: 100 * gig, Delay: mus}, 2), SwitchConfig{Port: c})
@@ -269,8 +269,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// Classes share by deficit round robin, as their weights say, from when they are there: what one
-// has sent alone it does not owe.
+// TestShares: classes share by deficit round robin in proportion to their weights. A class has no debt for packets that
+// it sent alone.
 func TestShares(t *testing.T) {
 	for _, weights := range [][Classes]uint8{{}, {3, 1}} {
 		f := newField(t, Star(w100, 2), SwitchConfig{Port: PortConfig{Weights: weights}})
@@ -297,7 +297,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Links corrupt and take longer, as told, and keep the order.
+// TestLinkFaults: links corrupt and delay packets as configured, and keep the order.
 func TestLinkFaults(t *testing.T) {
 	f := newField(t, Pair(w100, false), SwitchConfig{})
 	l := f.guns[0].out
@@ -323,7 +323,7 @@ func TestLinkFaults(t *testing.T) {
 	}
 }
 
-// Packets for which there is no room go to other switches and come back (DIBS).
+// TestDetour: packets without room go to other switches and return (DIBS).
 func TestDetour(t *testing.T) {
 	lost := [2]int{}
 	for i, detour := range []bool{false, true} {
@@ -345,7 +345,7 @@ func TestDetour(t *testing.T) {
 	}
 }
 
-// Nothing is allocated for packets once queues have grown.
+// TestNoAllocations: packets allocate nothing once queues have grown.
 func TestNoAllocations(t *testing.T) {
 	f := newField(t, Dumbbell(w100, 4, 4), pfc(1))
 	for h := range f.guns {
@@ -372,7 +372,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// A queue of a class that may be lost has at most EgressAlpha times what is free in the buffer.
+// TestThreshold: a queue of a lossy class has at most EgressAlpha times the free bytes of the buffer.
 func TestThreshold(t *testing.T) {
 	const bytes = 200_000
 	for _, alpha := range []float64{1, 0.25} {
@@ -388,8 +388,7 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
-// What comes when nothing is left of what is shared is in the headroom, as far as that goes, and
-// leaves it first.
+// TestHeadroom: packets that find no shared bytes use the headroom while it lasts. The headroom is released first.
 func TestHeadroom(t *testing.T) {
 	var b buffer
 	b.init(BufferConfig{Bytes: 100_000, Lossless: 1, Headroom: 3000, Reserve: 1000, Shared: 2000}, 2)

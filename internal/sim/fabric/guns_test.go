@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// gun is a host that sends what lies in its magazine at line rate, and notes what comes.
+// gun is a host that sends the packets of its magazine at line rate, and records arrivals.
 type gun struct {
 	out      *Link
 	magazine []Packet
@@ -38,7 +38,7 @@ func (g *gun) Arrive(now engine.Time, _ int32, p *Packet) {
 
 func (g *gun) Soon(*Packet) {}
 
-// load puts n packets like p into the magazine, with references from 0 on.
+// load puts n copies of p into the magazine, with references from 0 on.
 func (g *gun) load(n int, p Packet) {
 	for i := range n {
 		p.Ref = uint32(i)
@@ -74,7 +74,7 @@ func newField(t testing.TB, g *Graph, c SwitchConfig) *field {
 	return f
 }
 
-// put has p come to the first switch.
+// put makes p arrive at the first switch.
 func (f *field) put(p Packet) {
 	f.eng.Sync()
 	d := f.net.NewPacket()
@@ -82,7 +82,7 @@ func (f *field) put(p Packet) {
 	f.net.switches[0].Arrive(f.eng.Now(), 0, d)
 }
 
-// run fires all guns until nothing moves, and checks that nothing is missing.
+// run fires all guns until no packet moves, and checks that none is missing.
 func (f *field) run(t testing.TB) {
 	t.Helper()
 	got := 0

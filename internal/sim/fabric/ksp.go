@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// ways holds the k shortest loop-free paths between switches; of equally long paths, those found first. Each flow
+// ways holds the k shortest loop-free paths between switches; of equally long paths, the first ones found. Each flow
 // uses one of them, selected by its hash, as in Jellyfish (Singla et al., NSDI 2012, 5.1; Eunomia's baseline FKSP).
 // Paths are computed on first use.
 type ways struct {
@@ -21,7 +21,7 @@ type trail struct {
 
 func (w *ways) reset(n *Network) { w.net, w.known = n, map[[2]int32][]trail{} }
 
-// choose returns the port by which p leaves s on its path. It is not ok if the path does not pass s or ends there.
+// choose returns the port by which p leaves s on its path. ok is false if the path does not pass s or ends there.
 func (w *ways) choose(s *Switch, p *Packet) (port uint16, ok bool) {
 	from, to := w.net.homes[p.Src], w.net.homes[p.Dst]
 	if from == to || from < 0 || to < 0 {
@@ -44,7 +44,7 @@ func (w *ways) choose(s *Switch, p *Packet) (port uint16, ok bool) {
 	return t.ports[at], true
 }
 
-// find is Yen's algorithm (Management Science 1971): the next path is the shortest of those that branch off an
+// find is Yen's algorithm (Management Science 1971): the next path is the shortest of the paths that branch off an
 // earlier one.
 func (w *ways) find(from, to int32) (found []trail) {
 	first := w.shortest(from, to, nil, nil)

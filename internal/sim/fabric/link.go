@@ -9,16 +9,16 @@ import (
 
 // Source supplies the packets of a link's sending end.
 type Source interface {
-	// Next returns the next packet whose class is not paused, nil if there is none. more says that the source may
-	// have another packet when this one has left. Otherwise the source wakes the link when it has one.
+	// Next returns the next packet of an unpaused class, or nil. more reports whether the source may have another
+	// packet when this one has left. Otherwise the source wakes the link when it has one.
 	Next(now engine.Time, paused uint8) (p *Packet, more bool)
 }
 
 // Sink is a link's receiving end.
 type Sink interface {
-	// Arrive takes a packet whose last bit has arrived at a port. The sink then owns the packet.
+	// Arrive takes a packet after its last bit has arrived at a port. The sink then owns the packet.
 	Arrive(now engine.Time, port int32, p *Packet)
-	// Soon announces that p is the next to arrive.
+	// Soon announces that p is the next packet to arrive.
 	Soon(p *Packet)
 }
 
@@ -40,7 +40,7 @@ type Link struct {
 	paused  uint8
 	down    bool
 	faulty  bool        // there have been faults: check each packet
-	freeAt  engine.Time // when the last bit of the last packet leaves
+	freeAt  engine.Time // time at which the last bit of the last packet leaves
 	perByte engine.Time // if a byte takes whole picoseconds
 	delay   engine.Time
 	urgent  queue // waiting PFC frames
@@ -79,7 +79,7 @@ type faults struct {
 type LinkStats struct {
 	Packets, Bytes uint64      // that entered the link, including PFC frames
 	Pauses         uint64      // received PFC frames that paused it
-	Paused         engine.Time // how long at least one class was paused
+	Paused         engine.Time // time during which at least one class was paused
 	Delivered      uint64      // packets that left the link
 	Lost           uint64
 }
@@ -116,8 +116,7 @@ func (l *Link) Delay() engine.Time { return l.delay }
 // Down reports whether the link has failed.
 func (l *Link) Down() bool { return l.down }
 
-// takes returns how long n bytes take to enter the link. It keeps the remainder of the division, so that the rate
-// is exact.
+// takes returns the transmission time of n bytes. It keeps the remainder of the division, so that the rate is exact.
 func (l *Link) takes(n uint32) engine.Time {
 	if l.perByte != 0 {
 		return engine.Time(n) * l.perByte
@@ -150,7 +149,7 @@ func (l *Link) Handle(now engine.Time, what int32) {
 	}
 }
 
-// Wake tells the link that its source may have a packet.
+// Wake notifies the link that its source may have a packet.
 func (l *Link) Wake(now engine.Time) {
 	switch {
 	case l.waits:
@@ -161,7 +160,7 @@ func (l *Link) Wake(now engine.Time) {
 	}
 }
 
-// wait schedules an event for when the link is free.
+// wait schedules an event for the time at which the link is free.
 func (l *Link) wait() {
 	l.waits = true
 	if l.sends != nil {
@@ -229,7 +228,7 @@ func (l *Link) late(p *Packet) {
 	}
 }
 
-// deliver hands over the packet whose last bit has arrived.
+// deliver passes the arrived packet to the sink.
 func (l *Link) deliver(now engine.Time) {
 	p := l.flight.pop()
 	if l.flight.head != nil {
@@ -255,7 +254,7 @@ func (l *Link) deliver(now engine.Time) {
 	l.dst.Arrive(now, l.dstPort, p)
 }
 
-// fate returns why p is lost, Reasons if it is not.
+// fate returns the reason for the loss of p, or Reasons if p is not lost.
 func (l *Link) fate(p *Packet) Reason {
 	f := &l.faults
 	switch {

@@ -12,7 +12,7 @@ type Endpoint interface {
 	Sink
 }
 
-// Owner is told of dropped packets.
+// Owner is notified of dropped packets.
 type Owner interface {
 	Dropped(now engine.Time, p *Packet, why Reason)
 }
@@ -20,7 +20,7 @@ type Owner interface {
 // Config describes a network.
 type Config struct {
 	Graph *Graph
-	// Switch returns the configuration of the i-th switch, which has so many ports.
+	// Switch returns the configuration of the i-th switch, which has ports ports.
 	Switch func(i int, ports int) SwitchConfig
 	Seed   uint64
 	Owner  Owner
@@ -42,7 +42,7 @@ type Network struct {
 	homes    []int32 // by host: its switch, -1: none
 }
 
-// New makes a network on an engine. Attach the hosts before it runs.
+// New creates a network on an engine. Attach the hosts before it runs.
 func New(e *engine.Engine, c Config) (*Network, error) {
 	if err := c.Graph.check(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func New(e *engine.Engine, c Config) (*Network, error) {
 	return n, nil
 }
 
-// wire makes the links and connects them to ports, in the order of the cables.
+// wire creates the links and connects them to ports, in the order of the cables.
 func (n *Network) wire() {
 	g := n.graph
 	used := make([]int32, len(n.switches))
@@ -134,8 +134,8 @@ func (n *Network) Next() engine.Time {
 	return first
 }
 
-// Advance implements engine.Partner. Each switch processes all its events before until. What it sends arrives
-// later, so the switches do not need to take turns.
+// Advance implements engine.Partner. Each switch processes all its events before until. Its packets arrive later, so
+// the switches do not need to take turns.
 func (n *Network) Advance(until engine.Time) {
 	for i, at := range n.soonest {
 		if at < until {
@@ -235,7 +235,7 @@ func (l *Link) Corrupt(p float64) {
 	l.faulty = true
 }
 
-// Jitter adds a random delay of at most most to each packet of one direction. Packets are not reordered.
+// Jitter adds a random delay, up to most, to each packet of one direction. Packets are not reordered.
 func (l *Link) Jitter(most engine.Time) {
 	l.faults.jitter = max(most, 0)
 	l.faulty = true

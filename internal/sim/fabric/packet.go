@@ -16,7 +16,7 @@ import (
 	"roced.io/roced/internal/sim/prefetch"
 )
 
-// Kind says what a descriptor stands for.
+// Kind is the kind of a packet.
 type Kind uint8
 
 // Kinds of packets.
@@ -26,7 +26,7 @@ const (
 	Weave             // messages between switches that balance by ConWeave
 )
 
-// ECN codepoints (RFC 3168), as they stand in the IP header.
+// ECN codepoints (RFC 3168), with their values in the IP header.
 const (
 	NotECT uint8 = 0
 	ECT    uint8 = 2
@@ -40,7 +40,7 @@ const Classes = 8
 // queues and links are lists of packets.
 type Packet struct {
 	next *Packet     // the next packet in the queue or on the link
-	at   engine.Time // on a link: when its last bit arrives
+	at   engine.Time // on a link: arrival time of its last bit
 	then engine.Time // on a link: arrival time of the next packet; in a ranked queue: sequence number
 
 	Ref   uint32 // the endpoints' reference; of a Pause its duration in nanoseconds
@@ -50,7 +50,7 @@ type Packet struct {
 	Hash  uint32 // of the flow
 	QP    uint32 // at the destination
 	Rank  uint32 // remaining bytes of its message, for SRPT: low ranks leave first
-	sent  uint32 // ConWeave: when it left its first switch, or the preceding TAIL did, in ns
+	sent  uint32 // ConWeave: time in ns at which it, or the preceding TAIL, left its first switch
 	in    uint16 // ingress port of the current switch
 	Class uint8
 	Kind  Kind
@@ -158,7 +158,7 @@ func (s *pool) give(p *Packet) {
 	s.used--
 }
 
-// Reason says why a packet was lost.
+// Reason is the reason for the loss of a packet.
 type Reason uint8
 
 // Reasons.
@@ -168,7 +168,7 @@ const (
 	LinkLoss                 // a link's losses
 	Corrupted                // wrong FCS at the end of a link
 	FaultRule                // a Judge
-	LinkDown                 // it was on a failed link, or entered one
+	LinkDown                 // on a failed link
 	NoRoute                  // no path leads to its destination
 	TooManyHops
 	Reasons

@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// PortConfig says in which order packets leave a port of a switch.
+// PortConfig defines the order in which packets leave a port of a switch.
 type PortConfig struct {
 	// Strict is a bit mask of classes that leave before all others, the highest first. The rest share the remaining
 	// bandwidth by deficit round robin.
@@ -37,7 +37,7 @@ func (c *PortConfig) discipline(ports int) discipline {
 	return nil
 }
 
-// quantum is how many bytes a class of weight 1 may send per round.
+// quantum is the number of bytes that a class of weight 1 may send per round.
 const quantum = 1600
 
 // port is the egress side of a switch's port, and the accounting of its ingress side. The fields that each packet
@@ -47,15 +47,15 @@ type port struct {
 	out    *Link
 	queued int64 // bytes of all classes
 	busy   uint8 // bit mask of classes with packets
-	turn   uint8 // the class that is served by the round robin
+	turn   uint8 // the class served by the round robin
 	toHost bool
 	peer   Node                 // at the other end
 	order  *[Classes]discipline // replaces the queues of lanes
-	marker *marker              // the switch's, or that of Link.Mark
+	marker *marker              // the marker of the switch or of Link.Mark
 	stats  PortStats
 
 	lanes  [Classes]lane
-	stocks [Classes]stock // of packets that came in by this port
+	stocks [Classes]stock // counts packets that came in by this port
 	number int32
 }
 
@@ -75,7 +75,7 @@ type PortStats struct {
 	Pauses  uint64 // PFC frames sent to pause the other end
 }
 
-// add queues p, which has been admitted.
+// add queues p after its admission.
 func (o *port) add(p *Packet) {
 	c := &o.lanes[p.Class]
 	if o.order != nil {

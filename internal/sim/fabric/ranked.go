@@ -2,7 +2,7 @@ package fabric
 
 import "roced.io/roced/internal/sim/engine"
 
-// ranked is a heap of packets: the lowest rank leaves first, of equal ranks the oldest (SRPT).
+// ranked is a heap of packets: the lowest rank leaves first; among equal ranks, the oldest packet (SRPT).
 type ranked struct {
 	heap []*Packet
 	seq  engine.Time

@@ -61,7 +61,7 @@ func (s *Switch) first(way uint16) uint16 {
 	return way - 1
 }
 
-// toward returns the route by ports that lead nearer to where dist is zero, 0 if there is none.
+// toward returns the route by ports that lead nearer to the node with distance zero, or 0 if there is none.
 func (s *Switch) toward(n *Network, dist []int32, known map[string]uint16) uint16 {
 	here := dist[n.graph.Hosts+s.id]
 	if here < 0 {

@@ -16,8 +16,8 @@ type SwitchConfig struct {
 	// Detour sends packets that find no buffer to another switch by a random port (DIBS: Zarifis et al., EuroSys
 	// 2014).
 	Detour bool
-	// Trim cuts packets that find no buffer to so many bytes, which continue in a class of their own (NDP: Handley
-	// et al., SIGCOMM 2017, 3.1). Zero bytes: they are dropped.
+	// Trim cuts packets that find no buffer to Bytes bytes. Trimmed packets continue in their own class (NDP: Handley
+	// et al., SIGCOMM 2017, 3.1). Zero bytes: the switch drops them.
 	Trim struct {
 		Bytes uint32
 		Class uint8
@@ -156,7 +156,7 @@ func (s *Switch) port(now engine.Time, way uint16, p *Packet) *port {
 	}
 }
 
-// enqueue queues p, which has been admitted.
+// enqueue queues p after its admission.
 func (s *Switch) enqueue(now engine.Time, o *port, p *Packet) {
 	if m := o.marker; !m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
@@ -211,7 +211,7 @@ func (s *Switch) detour(p *Packet) *port {
 	return nil
 }
 
-// left releases the buffer of p, which leaves by o.
+// left releases the buffer of p when p leaves by o.
 func (s *Switch) left(now engine.Time, o *port, p *Packet) {
 	if m := o.marker; m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++

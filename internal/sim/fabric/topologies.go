@@ -40,7 +40,7 @@ func Star(w Wires, hosts int) *Graph {
 	return g
 }
 
-// Dumbbell has hosts on two switches that one cable joins.
+// Dumbbell has hosts on two switches; one cable joins the switches.
 func Dumbbell(w Wires, left, right int) *Graph {
 	g := &Graph{Hosts: left + right}
 	a, b := g.addSwitch("left"), g.addSwitch("right")
@@ -55,7 +55,7 @@ func Dumbbell(w Wires, left, right int) *Graph {
 	return g
 }
 
-// ParallelPaths has hosts on two switches, joined by one intermediate switch per path.
+// ParallelPaths has hosts on two switches, with one intermediate switch per path.
 func ParallelPaths(w Wires, hosts, paths int) *Graph {
 	g := &Graph{Hosts: 2 * hosts}
 	a, b := g.addSwitch("left"), g.addSwitch("right")

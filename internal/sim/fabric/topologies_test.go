@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// graphs are one of each topology.
+// graphs returns one graph of each topology.
 func graphs(t testing.TB) map[string]*Graph {
 	must := func(g *Graph, err error) *Graph {
 		if err != nil {
@@ -23,7 +23,8 @@ func graphs(t testing.TB) map[string]*Graph {
 	}
 }
 
-// Every host reaches every other one, whatever balances the load, and each packet arrives once.
+// TestEveryoneReachesEveryone: every host reaches every other one with any load balancing, and each packet arrives
+// once.
 func TestEveryoneReachesEveryone(t *testing.T) {
 	for name, g := range graphs(t) {
 		for _, lb := range Balancers() {
@@ -70,7 +71,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// spines returns by how many packets each spine was passed.
+// spines returns the number of packets through each spine.
 func spines(f *field) (counts []uint64) {
 	for i := range f.net.links {
 		if l := &f.net.links[i]; l.Name[:5] == "leaf0" && l.Name[6:] != "" && l.Name[6] == 's' {
@@ -81,7 +82,7 @@ func spines(f *field) (counts []uint64) {
 	return counts
 }
 
-// How 4000 packets of one flow spread over four spines.
+// TestBalance checks how 4000 packets of one flow spread over four spines.
 func TestBalance(t *testing.T) {
 	for lb, check := range map[string]func(n []uint64) bool{
 		"ecmp":        func(n []uint64) bool { return n[3] == 4000 },
@@ -101,7 +102,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// LetFlow goes another way after a silence.
+// TestLetFlow: LetFlow moves a flow after an idle time.
 func TestLetFlow(t *testing.T) {
 	f := newField(t, LeafSpine(w100, 2, 4, 1, 1), SwitchConfig{Balance: BalanceConfig{Name: "letflow", Gap: 50 * mus}})
 	for range 40 {
@@ -116,7 +117,7 @@ func TestLetFlow(t *testing.T) {
 	}
 }
 
-// DRILL keeps queues shorter than chance does.
+// TestDRILL: DRILL keeps queues shorter than random choice does.
 func TestDRILL(t *testing.T) {
 	peak := map[string]int64{}
 	for _, lb := range []string{"spray", "drill"} {
@@ -134,7 +135,7 @@ func TestDRILL(t *testing.T) {
 	}
 }
 
-// What is on a cable that fails is lost; routes avoid it then, until it is restored.
+// TestFailure: packets on a failing cable are lost. Routes avoid the cable until it is restored.
 func TestFailure(t *testing.T) {
 	f := newField(t, LeafSpine(w100, 2, 2, 1, 1), SwitchConfig{Balance: BalanceConfig{Name: "round-robin"}})
 	l, err := f.net.Link("leaf0-spine0", 0)

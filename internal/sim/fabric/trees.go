@@ -1,9 +1,8 @@
 package fabric
 
-// PauseTrees returns the number of paused links, and how they depend on each other. The switch that a link leads to
-// pauses it, because its packets wait for ports that may be paused, too. Such a link is a branch of the paused
-// ports' links. Roots depend on no other paused link; depth is the longest chain. A cycle, that is a deadlock, has
-// no root.
+// PauseTrees returns the number of paused links and their dependencies. A switch pauses a link because its packets wait
+// for ports that may be paused, too. Such a link is a branch of the paused ports' links. Roots depend on no other
+// paused link; depth is the longest chain. A cycle is a deadlock and has no root.
 func (n *Network) PauseTrees() (paused, roots, depth int) {
 	t := trees{}
 	for i := range n.links {

@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Links that are paused hang together as trees; a circle has no root.
+// TestPauseTrees: paused links form trees; a cycle has no root.
 func TestPauseTrees(t *testing.T) {
 	g := LeafSpine(Wires{HostRate: 100e9, Delay: engine.Microsecond}, 3, 1, 2, 1)
 	n, err := New(new(engine.Engine), Config{Graph: g, Seed: 1, Switch: func(int, int) SwitchConfig { return SwitchConfig{} }})
@@ -22,7 +22,7 @@ func TestPauseTrees(t *testing.T) {
 		{"h0-leaf0", 3, 1, 3},
 		{"h1-leaf0", 4, 1, 3},
 		{"leaf1-spine0", 5, 1, 3},
-		{"spine0-leaf1", 6, 2, 3}, // what waits in leaf1 does not go back where it came from
+		{"spine0-leaf1", 6, 2, 3}, // packets waiting in leaf1 do not return to their ingress link
 	} {
 		l, err := n.Link(step.link, 0)
 		if err != nil {

@@ -2,11 +2,11 @@ package fabric
 
 import "roced.io/roced/internal/sim/engine"
 
-// weave is ConWeave (Song et al., "Network Load Balancing with In-network Reordering Support for RDMA", SIGCOMM
-// 2023) in a switch with hosts. As the first switch of a flow it regularly requests a reply from the last one. If a
-// reply is late, it moves the flow to another path, and not again until all packets on the old path are known to
-// have arrived (3.2). As the last switch of a flow it holds packets of the new path until the TAIL of the old path
-// has arrived (3.3).
+// weave is ConWeave (Song et al., "Network Load Balancing with In-network Reordering Support for RDMA", SIGCOMM 2023)
+// in a switch with hosts. As the first switch of a flow it regularly requests a reply from the last one. If a reply is
+// late, it moves the flow to another path. It moves the flow again only after all packets on the old path are known to
+// have arrived (3.2). As the last switch of a flow it holds packets of the new path until the TAIL of the old path has
+// arrived (3.3).
 //
 // Flows are identified by their destination. Switches exchange separate packets.
 type weave struct {
@@ -14,11 +14,11 @@ type weave struct {
 	cfg   BalanceConfig
 	first map[uint64]*sending
 	last  map[uint64]*receiving
-	busy  map[uint64]engine.Time // by destination switch and path: not selected until then
+	busy  map[uint64]engine.Time // by destination switch and path: not selected until this time
 	held  []*receiving           // flows with held packets
 	bytes int64                  // held
 	class uint8
-	sweep int // number of flows from which on idle ones are removed
+	sweep int // number of flows above which idle ones are removed
 }
 
 // sending is the state of a flow at its first switch.
@@ -29,7 +29,7 @@ type sending struct {
 	moved    bool  // rerouted, CLEAR is outstanding
 	deadline engine.Time
 	last     engine.Time
-	tail     engine.Time // when the TAIL left
+	tail     engine.Time // time at which the TAIL left
 }
 
 // receiving is the state of a flow at its last switch.
@@ -39,8 +39,8 @@ type receiving struct {
 	tail     bool        // has arrived
 	delay    engine.Time // of the old path
 	kept     queue
-	left     engine.Time // when the TAIL before the held packets left
-	resume   engine.Time // when the held packets are released without the TAIL
+	left     engine.Time // time at which the TAIL before the held packets left
+	resume   engine.Time // time at which the held packets are released without the TAIL
 	last     engine.Time
 	notified engine.Time
 	src, dst uint32
@@ -124,7 +124,7 @@ func (w *weave) renew(f *sending) {
 	f.asked, f.moved = false, false
 }
 
-// other returns a random path that was not congested recently; it tries two (3.2.2).
+// other returns a random path without recent congestion; it tries two (3.2.2).
 func (w *weave) other(now engine.Time, dst uint32, not uint8, n int) (uint8, bool) {
 	for range 2 {
 		path := uint8(w.sw.rng.Uint64() >> 32 * uint64(n) >> 32)
@@ -160,8 +160,8 @@ func (w *weave) tell(now engine.Time, f *receiving, what flags, path uint8) {
 	w.sw.Arrive(now, f.out.number, p)
 }
 
-// keeps processes p at its last switch, where it was admitted for egress port o. It reports whether p is held or
-// already queued.
+// keeps processes p at its last switch, after admission for egress port o. It reports whether p is held or already
+// queued.
 func (w *weave) keeps(now engine.Time, o *port, p *Packet) bool {
 	if p.Kind != Data || p.Class == w.class || w.sw.ports[p.in].toHost {
 		return false
@@ -225,7 +225,7 @@ func (w *weave) keep(now engine.Time, f *receiving, p *Packet, left engine.Time)
 	}
 }
 
-// await updates how long f waits for the TAIL. Each packet of the old path updates it, because the queue there may
+// await updates the time that f waits for the TAIL. Each packet of the old path updates it, because the queue there may
 // have grown.
 func (w *weave) await(now engine.Time, f *receiving) {
 	if f.kept.head == nil {
@@ -256,7 +256,7 @@ func (w *weave) release(now engine.Time, f *receiving) {
 	w.arm()
 }
 
-// expire releases packets that have waited too long for a TAIL, which is lost.
+// expire releases packets whose TAIL is overdue; the TAIL counts as lost.
 func (w *weave) expire(now engine.Time) {
 	for i := 0; i < len(w.held); {
 		if f := w.held[i]; f.resume <= now {

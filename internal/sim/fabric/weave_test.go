@@ -7,8 +7,7 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// woven is two leaves with two spines, of which the one that a flow takes first is congested by
-// others, all of it or for a time.
+// woven builds a network of two leaves and two spines, with load balancing lb and the lossless classes of a bit mask.
 func woven(t *testing.T, lb string, lossless uint8) *field {
 	f := newField(t, LeafSpine(w100, 2, 2, 4, 1), SwitchConfig{Balance: BalanceConfig{Name: lb},
 		ECN: ECNConfig{Min: 20_000, Max: 40_000, P: 1}, Port: PortConfig{Strict: 1 << 7},
@@ -16,7 +15,7 @@ func woven(t *testing.T, lb string, lossless uint8) *field {
 	return f
 }
 
-// bad returns which of the packets of a queue pair came to a host after one with a higher reference.
+// overtaken returns the number of packets of a queue pair that arrived after one with a higher reference.
 func overtaken(g *gun, qp uint32) (n int) {
 	next := uint32(0)
 	for i := range g.arrived {
@@ -32,8 +31,8 @@ func overtaken(g *gun, qp uint32) (n int) {
 	return n
 }
 
-// TestConWeave: flows that meet on one path go another way, in order; without flow control and
-// with it. Spraying, which reroutes as much, does not keep the order.
+// TestConWeave: flows on the same path separate and stay in order, with and without flow control. Spraying, which
+// reroutes as much, does not keep the order.
 func TestConWeave(t *testing.T) {
 	for _, lossless := range []uint8{0, 1} {
 		took := map[string]engine.Time{}
@@ -55,14 +54,14 @@ func TestConWeave(t *testing.T) {
 				t.Errorf("%d bytes are kept back in the end", w.bytes)
 			}
 		}
-		// Two spines carry twice what one does.
+		// Two spines carry twice as much as one.
 		if took["conweave"]*10 > took["ecmp"]*8 {
 			t.Errorf("rerouted flows took %d us, the others %d us", took["conweave"]/mus, took["ecmp"]/mus)
 		}
 	}
 }
 
-// atLast has a packet of a flow arrive at its last switch from a spine.
+// atLast makes a packet of a flow arrive at its last switch from a spine.
 func (f *field) atLast(ref uint32, what flags, left engine.Time) {
 	p := f.net.NewPacket()
 	*p = Packet{Dst: 4, Src: 0, QP: 9, Bytes: size, Ref: ref, in: 4, flags: what, sent: uint32(left / engine.Nanosecond)}
@@ -70,7 +69,7 @@ func (f *field) atLast(ref uint32, what flags, left engine.Time) {
 	f.net.switches[1].Arrive(f.eng.Now(), 4, p)
 }
 
-// order is what has arrived at a host.
+// order returns the references in order of arrival at a host.
 func (g *gun) order() (refs string) {
 	for _, p := range g.arrived {
 		refs += fmt.Sprint(p.Ref)
@@ -78,7 +77,8 @@ func (g *gun) order() (refs string) {
 	return refs
 }
 
-// What has overtaken waits for the TAIL, and no longer than it should take if the TAIL is lost.
+// TestConWeaveWithoutTail: overtaking packets wait for the TAIL. If the TAIL is lost, they wait no longer than its
+// expected delay.
 func TestConWeaveWithoutTail(t *testing.T) {
 	for _, loses := range []bool{false, true} {
 		f := woven(t, "conweave", 0)
@@ -107,19 +107,19 @@ func TestConWeaveWithoutTail(t *testing.T) {
 	}
 }
 
-// While packets come by the old path, each later than the one before since a queue grows there, what
-// has overtaken waits longer than was estimated at first.
+// TestConWeaveSlowTail: a queue grows on the old path, so each of its packets is later than the one before. Overtaking
+// packets wait longer than first estimated.
 func TestConWeaveSlowTail(t *testing.T) {
 	f := woven(t, "conweave", 0)
 	f.eng.Run(2 * mus)
 	f.atLast(1, request, 0)
 	f.eng.Run(5 * mus)
-	f.atLast(9, rerouted, 4*mus) // should be waited for until 4 + 2 + 16 us
+	f.atLast(9, rerouted, 4*mus) // the wait ends at 4 + 2 + 16 us
 	for i := range uint32(4) {
 		f.eng.Run(engine.Time(12*(i+1)) * mus)
 		f.atLast(2+i, 0, 3*mus)
 	}
-	f.eng.Run(60 * mus) // the last one took 45 us
+	f.eng.Run(60 * mus) // the last packet took 45 us
 	f.atLast(6, tail, 4*mus)
 	f.eng.Drain()
 	if got := f.guns[4].order(); got != "1234569" {
@@ -127,8 +127,8 @@ func TestConWeaveSlowTail(t *testing.T) {
 	}
 }
 
-// Flows take different ones of the k shortest paths and keep to them, in order, also such as are not
-// the shortest.
+// TestKShortestPaths: flows use different paths of the k shortest, also longer ones. Each flow keeps its path and stays
+// in order.
 func TestKShortestPaths(t *testing.T) {
 	g, err := Jellyfish(w100, 20, 4, 20, 1)
 	if err != nil {
@@ -176,7 +176,7 @@ func TestKShortestPaths(t *testing.T) {
 	}
 }
 
-// Without room only the payload is lost: what is left arrives ahead of others.
+// TestTrimming: without room a packet loses only its payload; its header overtakes others.
 func TestTrimming(t *testing.T) {
 	for _, trims := range []bool{false, true} {
 		c := SwitchConfig{Buffer: BufferConfig{Bytes: 100_000}, Port: PortConfig{Strict: 1 << 7}}
