@@ -18,7 +18,7 @@ type AHAttr struct {
 type AH struct {
 	ctx    *Context
 	handle uint32
-	num    uint32 // the name in work requests
+	num    uint32 // number in work requests
 }
 
 // defaultHopLimit replaces a hop limit of zero.
@@ -31,7 +31,7 @@ func (a *AHAttr) hopLimit() uint8 {
 	return a.HopLimit
 }
 
-// CreateAH makes an address handle.
+// CreateAH creates an address handle.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
 	const verb = "create_ah"
 	r, a, err := roundTrip[uverbs.CreateAHResp](p.ctx, verb, uverbs.CmdCreateAH, uverbs.Size[uverbs.RxeCreateAHResp](), nil,
@@ -49,7 +49,7 @@ func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
 	return &AH{ctx: p.ctx, handle: r.AHHandle, num: n.AHNum}, nil
 }
 
-// Destroy ends the address handle.
+// Destroy destroys the address handle.
 func (a *AH) Destroy() error {
 	return a.ctx.run("destroy_ah", uverbs.CmdDestroyAH, uverbs.DestroyAH{AHHandle: a.handle})
 }

@@ -12,8 +12,8 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// BenchmarkDial makes and ends connections by rdma_cm, eight at a time, each with queue pairs of its own,
-// between two daemons in this process. The processors' time is that of both daemons and both programs.
+// BenchmarkDial sets up and closes connections by rdma_cm, eight at a time, each with its own queue pairs. Two daemons
+// run in this process. The processor time is that of both daemons and both programs.
 func BenchmarkDial(b *testing.B) {
 	h := lab(b)
 	x, y := h[0].open(b), h[1].open(b)
@@ -69,7 +69,7 @@ func BenchmarkDial(b *testing.B) {
 	serving.Wait()
 }
 
-// processorTime is what this process has used of processors.
+// processorTime returns the processor time used by this process.
 func processorTime(b *testing.B) time.Duration {
 	var r unix.Rusage
 	must(b, unix.Getrusage(unix.RUSAGE_SELF, &r))

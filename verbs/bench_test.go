@@ -7,8 +7,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// BenchmarkPingPong measures a SEND there and back between two daemons in this
-// process.
+// BenchmarkPingPong measures the round trip of a SEND between two daemons in this process.
 func BenchmarkPingPong(b *testing.B) {
 	for name, wait := range map[string]func(*verbs.CQ, context.Context, []verbs.WC) (int, error){
 		"Wait": (*verbs.CQ).Wait, "PollWait": (*verbs.CQ).PollWait,
@@ -37,7 +36,7 @@ func BenchmarkPingPong(b *testing.B) {
 	}
 }
 
-// answer sends every message back until the context is closed.
+// answer returns every message until the context is closed.
 func answer(b *testing.B, n *node, wait func(*verbs.CQ, context.Context, []verbs.WC) (int, error)) {
 	wcs, sge := make([]verbs.WC, 1), []verbs.SGE{n.mr.SGE(0, 8)}
 	for {

@@ -9,12 +9,10 @@ import (
 	"time"
 )
 
-// Bootstrap exchanges the parameters of queue pairs between two programs over a
-// stream connection, for instance of TCP, before they can use RDMA. Programs that
-// have a connection manager at both ends use CM instead.
+// Bootstrap exchanges the parameters of queue pairs between two programs over a stream connection, for instance of TCP,
+// before they can use RDMA. Programs that have a connection manager at both ends use CM instead.
 //
-// A message is a JSON value. Bootstrap reads ahead: all that the peer sends on the
-// connection must be read by Receive.
+// A message is a JSON value. Bootstrap reads ahead: the program must read all data of the connection with Receive.
 type Bootstrap struct {
 	conn net.Conn
 	enc  *json.Encoder
@@ -41,14 +39,12 @@ type bootstrapMessage struct {
 	Error string    `json:"error,omitempty"`
 }
 
-// Connect connects q, in the RESET state, to the queue pair that the peer passes to
-// Connect, and returns the address of that. Receives that must precede the peer's
-// first message are posted by prepare, which Connect calls in the INIT state; it may
-// be nil. When Connect returns, both queue pairs are in the RTS state.
+// Connect connects q, in the RESET state, to the queue pair that the peer passes to Connect, and returns its address.
+// Connect calls prepare in the INIT state, to post the receives for the peer's first messages; prepare may be nil. When
+// Connect returns, both queue pairs are in the RTS state.
 //
-// Each side sends its ConnInfo, and {"ready":true} when its queue pair is in the RTS
-// state, or {"error":"..."}. The connection must buffer a message, as TCP does. If
-// ctx ends, the connection is of no further use.
+// Each side sends its ConnInfo, then {"ready":true} when its queue pair is in the RTS state, or {"error":"..."}. The
+// connection must buffer a message, as TCP does. If ctx ends, the connection is of no further use.
 func (b *Bootstrap) Connect(ctx context.Context, q *QP, p ConnParams, prepare func() error) (remote ConnInfo, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = b.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -96,7 +92,7 @@ func (b *Bootstrap) swap(m bootstrapMessage) (theirs bootstrapMessage, err error
 	return theirs, err
 }
 
-// report tells the peer about an error and returns it.
+// report sends an error to the peer and returns it.
 func (b *Bootstrap) report(err error) error {
 	_ = b.Send(bootstrapMessage{Error: err.Error()}) // err matters more
 	return err

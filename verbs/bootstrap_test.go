@@ -25,8 +25,8 @@ func streams(t *testing.T) (ends [2]net.Conn) {
 	return ends
 }
 
-// TestBootstrap connects two queue pairs, of which one has a receive for the first
-// message, and sends over the connection afterwards.
+// TestBootstrap connects two queue pairs and then sends over the connection. One queue pair has a receive for the first
+// message.
 func TestBootstrap(t *testing.T) {
 	hosts, s := lab(t), streams(t)
 	a, b := hosts[0].open(t), hosts[1].open(t)

@@ -14,17 +14,17 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// bridge stands for a file of the kernel's: what is written to it is carried out by a daemon, whose answers are put where
-// the kernel would put them. So the kernel's ABI is tested where there is no kernel with RDMA.
+// bridge replaces a device file of the kernel. A daemon executes the written commands, and the bridge places the
+// responses where the kernel would. So tests cover the kernel's ABI without a kernel with RDMA.
 type bridge struct {
 	conn *uverbs.Conn
 	file int      // the memfd of rings
-	mem  *os.File // of this process
-	// channels has the daemon's numbers of completion channels, which the kernel knows by descriptor.
+	mem  *os.File // memory of this process
+	// channels maps completion channels to the daemon's numbers; the kernel identifies channels by descriptor.
 	channels map[int32]uint32
 }
 
-// OpenBridged opens the daemon's device as if it were one of the kernel, with its files in sysfs.
+// OpenBridged opens the daemon's device as if it were a kernel device, with its files in sysfs.
 func OpenBridged(socket, sysfs string) (*Context, error) {
 	conn, err := uverbs.Dial(socket)
 	if err != nil {
@@ -41,7 +41,7 @@ func OpenBridged(socket, sysfs string) (*Context, error) {
 	return newContext(newKernel(d, b))
 }
 
-// begin gets the memory of rings, and passes the memory of this process, which the kernel would reach by itself.
+// begin maps the memory of rings. It also shares the memory of this process, which the kernel would access directly.
 func (b *bridge) begin() error {
 	_, fds, err := b.conn.Call(uverbs.Command(uverbs.ExtHello, uverbs.Size[uverbs.HelloResp](), uverbs.Hello{Version: uverbs.ExtVersion}), nil)
 	if err != nil {
@@ -61,7 +61,7 @@ func (b *bridge) begin() error {
 	return err
 }
 
-// Write carries out a command.
+// Write executes a command.
 func (b *bridge) Write(cmd []byte) (int, error) {
 	r, err := uverbs.ParseRequest(cmd)
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *bridge) Write(cmd []byte) (int, error) {
 	return len(cmd), b.answer(cmd, at)
 }
 
-// answer puts the answer to a command where it belongs.
+// answer stores the response to a command at its address.
 func (b *bridge) answer(cmd []byte, at uint64) error {
 	resp, fds, err := b.conn.Call(cmd, nil)
 	if err != nil {
@@ -125,7 +125,7 @@ type cmBridge struct {
 	bell *os.File
 }
 
-// OpenCMBridged opens the connection manager of a daemon as if it were the kernel's.
+// OpenCMBridged opens the connection manager of a daemon as if it were that of the kernel.
 func OpenCMBridged(socket string) (*CM, error) {
 	conn, err := uverbs.Dial(socket)
 	if err != nil {
@@ -170,7 +170,7 @@ func (b *cmBridge) Close() error {
 	return b.bridge.Close()
 }
 
-// TestRxeCompletions: of what rxe says of completions, flags become those of libibverbs, and keys are read as such.
+// TestRxeCompletions: amend converts rxe's flags to those of libibverbs, and reads invalidated keys as such.
 func TestRxeCompletions(t *testing.T) {
 	k := &kernel{}
 	swapped := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, 0x01020304))

@@ -8,8 +8,7 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// attached holds the descriptors of a response, and the provider's part behind the
-// structure.
+// attached holds the descriptors of a response, and the provider's part after the structure.
 type attached struct {
 	fds  []uverbs.FD
 	rest []byte

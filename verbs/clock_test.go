@@ -7,8 +7,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// TestCompletionTime: a completion has the time at which its frame came, or had left, and not that
-// at which it is polled.
+// TestCompletionTime: a completion carries the time at which its frame arrived or left, not the time of polling.
 func TestCompletionTime(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC} {
 		a, b := connected(t, verbs.QPInitAttr{Type: typ})

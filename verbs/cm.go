@@ -43,7 +43,7 @@ type CM struct {
 
 	mu     sync.Mutex
 	serial uint64
-	ids    map[uint64]*cmID // by uid
+	ids    map[uint64]*cmID // identifiers by uid
 }
 
 // cmID is a communication identifier.
@@ -52,7 +52,7 @@ type cmID struct {
 	num    uint32
 	uid    uint64
 	space  rdmacm.PortSpace
-	param  *rdmacm.ConnParam // of an active side, else nil
+	param  *rdmacm.ConnParam // parameters of an active side, else nil
 	events chan *cmEvent
 	once   sync.Once
 }
@@ -60,16 +60,15 @@ type cmID struct {
 // cmEvent is an event.
 type cmEvent struct {
 	rdmacm.EventResp
-	attr *rdmacm.ConnAttr // of a request or response of a connection, else nil
+	attr *rdmacm.ConnAttr // attributes of a connection request or response, else nil
 }
 
 // cmEvents is the number of queued events of an identifier, without the requests of a
 // listener. It exceeds the possible maximum.
 const cmEvents = 16
 
-// OpenCM opens the connection manager of a daemon for one NIC or, if nic is empty,
-// for all its NICs. That of the kernel ignores nic: the kernel's routes choose the
-// device.
+// OpenCM opens the connection manager of a daemon for one NIC or, if nic is empty, for all its NICs. The kernel's
+// connection manager ignores nic: the kernel's routes choose the device.
 func OpenCM(nic string, opts ...Option) (*CM, error) {
 	runDir := apply(opts).runDir
 	path := filepath.Join(runDir, "rdma_cm")

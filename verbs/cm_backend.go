@@ -86,7 +86,7 @@ func (d *cmDaemon) next() (*cmEvent, error) {
 	return e, err
 }
 
-// ask needs one command.
+// ask runs one command.
 func (d *cmDaemon) ask(id *cmID, to netip.AddrPort) (uint32, error) {
 	s, n := putSockaddr(to)
 	resp, err := d.call(cmCommand(rdmacm.ExtConnect, uverbs.Size[rdmacm.CreateIDResp](), rdmacm.ConnectTo{UID: id.uid, PS: id.space,

@@ -205,8 +205,7 @@ func (i *cmID) connect(ctx context.Context, q *QP, choices *CMParams) (*CMConn, 
 	return c, i.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: i.uid, ID: i.num})
 }
 
-// ready brings the queue pair of a connection to RTS. INIT comes again, for the access that the
-// connection permits.
+// ready moves the queue pair of a connection to RTS. It repeats INIT for the access that the connection permits.
 func (q *QP) ready(a *rdmacm.ConnAttr) error {
 	var steps []step
 	for _, r := range []*rdmacm.QPAttr{&a.Init, &a.RTR, &a.RTS} {
@@ -219,16 +218,16 @@ func (q *QP) ready(a *rdmacm.ConnAttr) error {
 	return q.take(steps)
 }
 
-// Disconnect begins the end of the connection, or confirms it when the peer has begun.
+// Disconnect starts the teardown of the connection, or confirms it after the peer has started it.
 func (c *CMConn) Disconnect() error {
 	return c.id.run("disconnect", rdmacm.CmdDisconnect, rdmacm.Disconnect{ID: c.id.num})
 }
 
-// Wait waits until the connection has ended; nil says that it has.
+// Wait waits until the connection has ended. It returns nil then, or the error of ctx.
 func (c *CMConn) Wait(ctx context.Context) error {
 	_, err := c.id.next(ctx, "wait", rdmacm.EventDisconnected)
 	return err
 }
 
-// Close gives the connection up; the peer is told. The queue pair stays the caller's.
+// Close closes the connection and notifies the peer. The queue pair remains the caller's.
 func (c *CMConn) Close() { c.id.close() }

@@ -26,7 +26,7 @@ func (h *host) openCM(t *testing.T) *verbs.CM {
 	return m
 }
 
-// TestCM makes a connection by address, sends over it and ends it.
+// TestCM connects by address, sends over the connection and closes it.
 func TestCM(t *testing.T) {
 	hosts := lab(t)
 	ctx := timeout(t)

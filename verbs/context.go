@@ -11,8 +11,8 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// Context is an open device (ibv_context): a connection to the daemon or to the kernel, with all
-// objects made through it. It is safe for concurrent use, and so are they.
+// Context is an open device (ibv_context): a connection to the daemon or to the kernel, with all objects created
+// through it. The context and its objects are safe for concurrent use.
 type Context struct {
 	dev      backend
 	name     string
@@ -24,15 +24,14 @@ type Context struct {
 	dropped atomic.Uint64
 	reader  sync.WaitGroup
 
-	// over is nil while the device can be used; then it says why it cannot, and
-	// done is closed.
+	// over is nil while the device is usable. Then it holds the reason why the device is unusable, and done is closed.
 	over     atomic.Pointer[error]
 	done     chan struct{}
 	closing  sync.Once
 	closeErr error
 
 	mu     sync.Mutex
-	serial uint64                // of user handles, which are never used twice
+	serial uint64                // last user handle; handles are never reused
 	users  map[uint64]any        // *CQ, *QP or *SRQ by user handle
 	held   map[releaser]struct{} // objects with memory or descriptors in this process
 }
@@ -72,7 +71,7 @@ func (c *Context) getContext() error {
 // Name returns the name of the device.
 func (c *Context) Name() string { return c.name }
 
-// Profiles returns the names of the transport profiles that the device has.
+// Profiles returns the names of the device's transport profiles.
 func (c *Context) Profiles() []string { return append([]string(nil), c.profiles...) }
 
 // Err returns nil while the device is usable, then ErrDeviceFatal or ErrClosed.
@@ -116,12 +115,12 @@ func (c *Context) close() error {
 	}
 	c.dev.release()
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) {
-		return nil // it was closed when the device was lost
+		return nil // it is closed since the loss of the device
 	}
 	return err
 }
 
-// newUser returns the number of o in events of the daemon.
+// newUser returns the user handle of o, its number in events of the daemon.
 func (c *Context) newUser(o any) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

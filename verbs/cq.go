@@ -20,9 +20,9 @@ type CQ struct {
 	handle  uint32
 	user    uint64
 	channel *CompChannel
-	failed  atomic.Bool   // it has overflowed
+	failed  atomic.Bool   // the queue has overflowed
 	armed   atomic.Uint32 // the armed events; raised with mu held
-	event   chan struct{} // an event that another goroutine has read
+	event   chan struct{} // an event for this queue, read by another goroutine
 	waiting chan struct{} // held by the goroutine in Wait
 
 	mu    sync.Mutex
@@ -144,9 +144,8 @@ func (q *CQ) gone() error {
 	return ErrClosed
 }
 
-// ReqNotify requests an event at the next completion, or the next solicited or failed
-// one (ibv_req_notify_cq). Completions in the queue cause no event: poll once more
-// before waiting.
+// ReqNotify requests an event at the next completion, or at the next solicited or failed one (ibv_req_notify_cq).
+// Completions in the queue cause no event: poll once more before waiting.
 func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	const verb = "req_notify_cq"
 	if q.channel == nil {

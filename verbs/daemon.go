@@ -17,7 +17,7 @@ type daemon struct {
 	rings sharedFile
 }
 
-// newDaemon makes the backend of a connection, which it owns.
+// newDaemon creates the backend of a connection, which it owns.
 func newDaemon(conn *uverbs.Conn) *daemon { return &daemon{conn: conn, rings: newSharedFile()} }
 
 func (d *daemon) open(c *Context) error {
@@ -31,7 +31,7 @@ func (d *daemon) open(c *Context) error {
 	return d.getDoorbell()
 }
 
-// hello checks that there is a daemon at the other end that speaks our language.
+// hello verifies that the other end is a daemon with a compatible protocol version.
 func (d *daemon) hello() error {
 	const verb = "open_device"
 	r, a, err := roundTrip[uverbs.HelloResp](d.ctx, verb, uverbs.ExtHello, 0, nil, uverbs.Hello{Version: uverbs.ExtVersion})
@@ -52,7 +52,7 @@ func (d *daemon) hello() error {
 	return nil
 }
 
-// getDoorbell asks for the doorbells of the context.
+// getDoorbell requests the doorbells of the context.
 func (d *daemon) getDoorbell() error {
 	const verb = "doorbell"
 	r, a, err := roundTrip[uverbs.DoorbellResp](d.ctx, verb, uverbs.ExtDoorbell, 0, nil)
@@ -90,13 +90,13 @@ func (d *daemon) unmap(mem []byte)                                { d.rings.unma
 func (d *daemon) maxQP() uint32                                   { return uverbs.MaxQPHandle }
 func (d *daemon) ringBell(handle uint32) error                    { return d.bell.ring(handle) }
 
-// arm is a store in the ring's memory.
+// arm stores to the ring's memory.
 func (d *daemon) arm(q *CQ, bits uint32) error {
 	q.ring.RequestEvent(bits)
 	return nil
 }
 
-// amend has nothing to do: the NIC says all.
+// amend does nothing: the NIC fills in all fields.
 func (d *daemon) amend([]WC) {}
 
 func (d *daemon) clock() (ClockAttr, error) {
@@ -123,7 +123,7 @@ func (d *daemon) unshare(handle uint32) error {
 	return d.ctx.run("free_buffer", uverbs.ExtUnmapMemory, uverbs.UnmapMemory{Handle: handle})
 }
 
-// modify needs one command for all.
+// modify runs one command for all.
 func (d *daemon) modify(cmds []uverbs.ModifyQP) error {
 	if len(cmds) == 1 {
 		return d.ctx.run("modify_qp", uverbs.CmdModifyQP, cmds[0])
@@ -165,7 +165,7 @@ func (d *daemon) setProfile(name string) error {
 
 func (d *daemon) stats() ([]Stat, error) {
 	const verb = "query_stats"
-	const room = 128 // counters in an answer
+	const room = 128 // counters per response
 	size := uverbs.Size[uverbs.Stat]()
 	var out []Stat
 	for {

@@ -23,7 +23,7 @@ func DefaultRunDir() string { return rundir.Default() }
 
 // Device is a NIC that can be opened.
 type Device struct {
-	Path     string // of the socket, or of the file of a kernel device; for Open
+	Path     string // path for Open: of the socket, or of the file of a kernel device
 	Name     string
 	Profiles []string // transport profiles; none for a kernel device
 	Kernel   bool     // a device of rdma_rxe, in KernelDir

@@ -17,8 +17,8 @@ type doorbell struct {
 	fd  int
 }
 
-// ring makes the daemon read the send queue of a queue pair, which must not be released
-// meanwhile: Close releases all queue pairs before the doorbells.
+// ring makes the daemon read the send queue of a queue pair. The doorbells must not be released meanwhile: Close
+// releases all queue pairs before the doorbells.
 func (d *doorbell) ring(handle uint32) error {
 	base := unsafe.Pointer(unsafe.SliceData(d.mem))
 	word := handle / 64

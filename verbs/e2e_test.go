@@ -118,7 +118,7 @@ func TestSendRecv(t *testing.T) {
 	}
 }
 
-// TestServiceLevel: it reaches the NIC, which gives it back.
+// TestServiceLevel: the service level reaches the NIC, and a query returns it.
 func TestServiceLevel(t *testing.T) {
 	hosts := lab(t)
 	a, b := hosts[0].open(t), hosts[1].open(t)
@@ -181,8 +181,8 @@ func TestMemoryOperations(t *testing.T) {
 	}
 }
 
-// TestFlush: a FLUSH, of a range or a region, completes; without the right to it, or outside
-// of the region, it breaks the connection.
+// TestFlush: a FLUSH of a range or a region completes. Without the right, or outside of the region, it breaks the
+// connection.
 func TestFlush(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -312,10 +312,10 @@ func TestResizeSharedReceiveQueue(t *testing.T) {
 	}
 	fill()
 	take(2)
-	fill() // around the end of the ring
+	fill() // across the end of the ring
 	must(t, s.Resize(20))
 	fill()
-	want(t, s.Resize(10), unix.EINVAL) // more is posted
+	want(t, s.Resize(10), unix.EINVAL) // more requests are posted
 	take(posted - 2)
 	must(t, s.Resize(2))
 	fill()
@@ -431,7 +431,7 @@ func TestPostErrors(t *testing.T) {
 	want(t, n.qp.PostRecv(&verbs.RecvWR{}), verbs.ErrQueueFull)
 	info, err := n.qp.Info(verbs.DefaultConnParams())
 	must(t, err)
-	info.GID = verbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: 99} // nobody
+	info.GID = verbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: 99} // an address without a host
 	must(t, n.qp.ToRTR(info, verbs.DefaultConnParams()))
 	must(t, n.qp.ToRTS(verbs.DefaultConnParams()))
 	for _, c := range []struct {
@@ -455,7 +455,7 @@ func TestPostErrors(t *testing.T) {
 	want(t, n.qp.PostRecv(&verbs.RecvWR{}), verbs.ErrClosed)
 }
 
-// TestReset uses a queue pair again that had work requests which went nowhere.
+// TestReset reuses a queue pair whose work requests got no response.
 func TestReset(t *testing.T) {
 	a, b := connected(t, verbs.QPInitAttr{Type: verbs.RC})
 	must(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.AttrState))
@@ -517,7 +517,7 @@ func TestResizeAndDestroyCQ(t *testing.T) {
 		t.Errorf("completion %+v", w)
 	}
 	must(t, a.cq.Resize(300))
-	if a.cq.Depth() != 511 { // what the ring holds
+	if a.cq.Depth() != 511 { // capacity of the ring
 		t.Errorf("depth %d", a.cq.Depth())
 	}
 	for i := 1; i < 10; i++ {

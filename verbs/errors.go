@@ -34,7 +34,7 @@ var (
 
 // Error is the error of a verb.
 type Error struct {
-	Verb   string // such as create_qp
+	Verb   string // for example create_qp
 	Detail string // the subject; may be empty
 	Err    error
 }

@@ -17,22 +17,22 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// fake is a daemon that answers as it is told.
+// fake is a daemon with scripted responses.
 type fake struct {
 	t    *testing.T
 	conn *uverbs.Conn
-	// spoil changes the answer to a command before it is sent; nil leaves it.
+	// spoil modifies the response to a command before it is sent; nil means no change.
 	spoil  map[uint32]func(*uverbs.Answer)
 	file   int // the memfd of rings
 	used   uint64
 	async  atomic.Int32 // the daemon's end of the async channel, -1 for none
-	events atomic.Int32 // and of the last completion channel
+	events atomic.Int32 // the daemon's end of the last completion channel
 	ended  chan struct{}
 }
 
 const fileSize = 1 << 20
 
-// newFake makes a daemon and a connection to it.
+// newFake creates a daemon and a connection to it.
 func newFake(t *testing.T, spoil map[uint32]func(*uverbs.Answer)) (*fake, *uverbs.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -55,7 +55,7 @@ func newFake(t *testing.T, spoil map[uint32]func(*uverbs.Answer)) (*fake, *uverb
 	return f, client
 }
 
-// stop ends the daemon and waits for that.
+// stop stops the daemon and waits for its end.
 func (f *fake) stop() {
 	f.conn.Close()
 	<-f.ended
@@ -87,7 +87,7 @@ func (f *fake) serve() {
 	}
 }
 
-// answer makes a good answer.
+// answer returns a valid response.
 func (f *fake) answer(r uverbs.Request) uverbs.Answer {
 	switch r.Command {
 	case uverbs.ExtHello:
@@ -133,7 +133,7 @@ func (f *fake) answer(r uverbs.Request) uverbs.Answer {
 	return f.rings(r)
 }
 
-// rings makes a good answer to the commands that make rings.
+// rings returns a valid response to a command that creates rings.
 func (f *fake) rings(r uverbs.Request) uverbs.Answer {
 	switch r.Command {
 	case uverbs.CmdCreateCQ, uverbs.CmdResizeCQ:
@@ -161,7 +161,7 @@ func (f *fake) memory(size int64) int {
 	return fd
 }
 
-// channel makes a socket pair, of which one end stays in *mine.
+// channel creates a socket pair and keeps one end in *mine.
 func (f *fake) channel(mine *atomic.Int32, resp any) uverbs.Answer {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -173,14 +173,14 @@ func (f *fake) channel(mine *atomic.Int32, resp any) uverbs.Answer {
 	return a
 }
 
-// place is a free place in the memfd of rings.
+// place returns a free offset in the memfd of rings.
 func (f *fake) place(size int) uint64 {
 	at := f.used
 	f.used += (uint64(size) + shm.PageSize - 1) &^ (shm.PageSize - 1)
 	return at
 }
 
-// ring makes a ring.
+// ring creates a ring.
 func (f *fake) ring(s rxe.Shape, err error) uverbs.MMInfo {
 	if err != nil {
 		f.t.Error(err)
@@ -219,7 +219,7 @@ func resources(t *testing.T) [2]int {
 	return [2]int{len(list), strings.Count(string(maps), "memfd:")}
 }
 
-// use makes an object of every kind.
+// use creates an object of every kind.
 func use(c *Context) error {
 	pd, err := c.AllocPD()
 	if err != nil {
@@ -267,8 +267,8 @@ func use(c *Context) error {
 	return errors.Join(ah.Destroy(), q.Destroy(), srq.Destroy(), cq.Destroy(), ch.Close(), mr.Dereg(), pd.Dealloc())
 }
 
-// TestSpoiltAnswers spoils each answer in every way that there is: the verb must
-// fail, nothing may leak, and what was made before must go with Close.
+// TestSpoiltAnswers corrupts each response in every way. The verb must fail, nothing may leak, and Close must release
+// all earlier objects.
 func TestSpoiltAnswers(t *testing.T) {
 	ways := map[string]func(*uverbs.Answer){
 		"refused":       func(a *uverbs.Answer) { a.Err = unix.ENOMEM },
@@ -279,12 +279,12 @@ func TestSpoiltAnswers(t *testing.T) {
 		"other fds":     func(a *uverbs.Answer) { eachFD(a, func(d *uverbs.FD) { d.Arg += 1 << 20; d.Kind = uverbs.FDMemory }) },
 		"unknown kinds": func(a *uverbs.Answer) { eachFD(a, func(d *uverbs.FD) { d.Kind = 9 }) },
 	}
-	inFile := map[string]func(*uverbs.Answer){ // spoil the memfd of rings
+	inFile := map[string]func(*uverbs.Answer){ // changes to the memfd of rings
 		"unmappable":   func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "/dev/null", 0)) },
 		"small file":   func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "", 4096)) },
 		"without ring": func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "", fileSize)) },
 	}
-	ofRing := map[string]func(*uverbs.MMInfo){ // spoil where a ring is
+	ofRing := map[string]func(*uverbs.MMInfo){ // changes to the location of a ring
 		"behind the file":     func(mi *uverbs.MMInfo) { mi.Offset = fileSize },
 		"far away":            func(mi *uverbs.MMInfo) { mi.Offset = 1<<64 - 4096 },
 		"half in the file":    func(mi *uverbs.MMInfo) { mi.Offset, mi.Size = fileSize-4096, 8192 },
@@ -333,7 +333,7 @@ func TestSpoiltAnswers(t *testing.T) {
 	}
 }
 
-// spoilRing changes what an answer says of a ring, behind core bytes.
+// spoilRing changes the ring location in a response, core bytes after its start.
 func spoilRing(a *uverbs.Answer, core int, change func(*uverbs.MMInfo)) {
 	size := uverbs.Size[uverbs.MMInfo]()
 	mi, err := uverbs.Decode[uverbs.MMInfo](a.Body[core:])
@@ -389,7 +389,7 @@ func replaceFD(t *testing.T, path string, size int64) func(*uverbs.FD) {
 	}
 }
 
-// TestDoorbell checks what PostSend does to the doorbells.
+// TestDoorbell checks the effect of PostSend on the doorbells.
 func TestDoorbell(t *testing.T) {
 	f, conn := newFake(t, nil)
 	defer f.stop()
@@ -461,7 +461,7 @@ func (f *fake) send(mine *atomic.Int32, v any) {
 	}
 }
 
-// TestCompEvents checks completion events, also of what does not exist.
+// TestCompEvents checks completion events, including events for unknown queues.
 func TestCompEvents(t *testing.T) {
 	f, cq := eventLab(t)
 	ch := cq.channel
@@ -484,8 +484,7 @@ func TestCompEvents(t *testing.T) {
 	}
 }
 
-// TestAsyncEvents checks events that name what does not exist, and more than
-// there is room for.
+// TestAsyncEvents checks events for unknown objects, and more events than the channel holds.
 func TestAsyncEvents(t *testing.T) {
 	f, cq := eventLab(t)
 	c := cq.ctx

@@ -28,7 +28,7 @@ type kernel struct {
 	ctx   *Context
 	dev   charDevice
 	bells sync.Pool // of *bellCommand
-	void  []byte    // receives responses that are not read
+	void  []byte    // receives unused responses
 }
 
 // charDevice is the file of a device.
@@ -196,7 +196,7 @@ func (k *kernel) clock() (ClockAttr, error) {
 	return ClockAttr{Mask: 1<<64 - 1, KHz: 1e6, Polled: true}, nil
 }
 
-// share has nothing to do: registration gives the kernel access to any memory of the process.
+// share does nothing: registration gives the kernel access to any memory of the process.
 func (k *kernel) share(int, uint64, uint64) (uint32, error) { return 0, nil }
 
 func (k *kernel) unshare(uint32) error { return nil }

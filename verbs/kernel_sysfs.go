@@ -18,8 +18,8 @@ const kernelSysfs = "/sys"
 
 // kernelDevice is a device in sysfs.
 type kernelDevice struct {
-	name string // such as rxe0
-	dir  string // of the device in sysfs
+	name string // for example rxe0
+	dir  string // path of the device in sysfs
 }
 
 // rxeABI is RXE_UVERBS_ABI_VERSION.

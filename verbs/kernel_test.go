@@ -12,8 +12,8 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// TestKernelABI runs the tests of roced's devices again, with the commands that the kernel takes: a write for each, rings that
-// are mapped one by one, sysfs, events of CREATE_ID and the others one after the other.
+// TestKernelABI repeats the device tests with the kernel's commands: one write per command, rings mapped one by one,
+// sysfs, and the steps of rdma_cm from CREATE_ID on, one event after the other.
 func TestKernelABI(t *testing.T) {
 	direct, directCM := openDevice, openManager
 	t.Cleanup(func() { openDevice, openManager = direct, directCM })
@@ -35,7 +35,7 @@ func TestKernelABI(t *testing.T) {
 	}
 }
 
-// shown makes the files that sysfs has of a host's device, with holes in its table of GIDs.
+// shown creates the sysfs files of a host's device, with holes in its GID table.
 func shown(t testing.TB, h *host) string {
 	t.Helper()
 	tree, err := sysfs.New(filepath.Join(t.TempDir(), "sys"))
@@ -48,13 +48,13 @@ func shown(t testing.TB, h *host) string {
 	return tree.Root()
 }
 
-// testKernelDevice looks at what a device of the kernel has of its own.
+// testKernelDevice covers the features specific to kernel devices.
 func testKernelDevice(t *testing.T) {
 	h := lab(t)[0]
 	root := shown(t, h)
 	must(t, os.Remove(filepath.Join(root, "class/infiniband/rxe_a/parent")))
 	_, err := verbs.OpenBridged(h.path, root)
-	want(t, err, unix.EOPNOTSUPP) // it is another driver's, with other rings
+	want(t, err, unix.EOPNOTSUPP) // a device of another driver, with other rings
 
 	c := h.open(t).ctx
 	if c.Name() != "rxe_a" || len(c.Profiles()) != 0 {

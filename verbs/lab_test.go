@@ -34,8 +34,7 @@ type host struct {
 	stop func()
 }
 
-// lab makes two daemons whose NICs are connected, with sockets in a run directory
-// each.
+// lab starts two daemons with connected NICs. Each has its sockets in its own run directory.
 func lab(t testing.TB) [2]*host {
 	t.Helper()
 	dir := t.TempDir()
@@ -93,7 +92,7 @@ func want(t testing.TB, err, kind error) {
 	}
 }
 
-// timeout bounds what a test waits for.
+// timeout returns a context that bounds a test.
 func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
@@ -113,13 +112,13 @@ type node struct {
 
 const all = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 
-// openDevice opens a host's device, openManager its connection manager: TestKernelABI has other ones.
+// openDevice opens a host's device and openManager its connection manager. TestKernelABI replaces both.
 var (
 	openDevice  = func(_ testing.TB, h *host) (*verbs.Context, error) { return verbs.Open(h.path) }
 	openManager = func(h *host) (*verbs.CM, error) { return verbs.OpenCM("", verbs.WithRunDir(h.dir)) }
 )
 
-// open makes the usual objects, without a queue pair.
+// open creates the usual objects, without a queue pair.
 func (h *host) open(t testing.TB) *node {
 	t.Helper()
 	n := &node{t: t}
@@ -158,7 +157,7 @@ func (n *node) newQP(attr verbs.QPInitAttr) *verbs.QP {
 	return q
 }
 
-// connected makes two nodes with connected queue pairs.
+// connected creates two nodes with connected queue pairs.
 func connected(t testing.TB, attr verbs.QPInitAttr) (a, b *node) {
 	t.Helper()
 	hosts := lab(t)
@@ -181,7 +180,7 @@ func join(t testing.TB, a, b *node) {
 	must(t, b.qp.Connect(ia, p))
 }
 
-// completion waits for one completion, which must be good.
+// completion waits for one completion, which must be successful.
 func (n *node) completion() verbs.WC {
 	n.t.Helper()
 	w := n.anyCompletion()

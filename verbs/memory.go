@@ -39,7 +39,7 @@ func (p *PD) Dealloc() error {
 type Buffer struct {
 	ctx    *Context
 	handle uint32
-	mu     sync.Mutex // for mem
+	mu     sync.Mutex // guards mem
 	mem    []byte
 }
 

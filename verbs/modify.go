@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// AttrMask names attributes of QP.Modify (ibv_qp_attr_mask).
+// AttrMask selects attributes of QP.Modify (ibv_qp_attr_mask).
 type AttrMask uint32
 
 // Attribute bits.

@@ -39,7 +39,7 @@ type QP struct {
 	hasRQ  bool
 
 	mu    sync.Mutex
-	state QPState           // as set by this process; the daemon's may be later
+	state QPState           // state set by this process; the daemon's state may be later
 	sq    *rxe.SendProducer // nil when destroyed
 	mem   []byte
 }

@@ -10,8 +10,8 @@ import (
 	"roced.io/roced/internal/base/abi/shm"
 )
 
-// TestRingsShareMappings: rings are mapped by windows, which stay; one that lies across two has a mapping of its
-// own, which goes with it.
+// TestRingsShareMappings: rings share windows, which stay mapped. A ring across two windows has its own mapping,
+// unmapped with the ring.
 func TestRingsShareMappings(t *testing.T) {
 	const size = 2*window + 3*shm.PageSize
 	fd, err := shm.Create("rings-test", size, shm.SealSize)

@@ -100,7 +100,7 @@ func TestSendRoundTrip(t *testing.T) {
 	}
 }
 
-// TestSendElement pins the bytes of an element as a stock provider writes it.
+// TestSendElement checks the bytes of an element against those of a stock provider.
 func TestSendElement(t *testing.T) {
 	q, r := sendPair(t)
 	if err := q.stage(&SendWR{WRID: 0x1122334455667788, Opcode: OpWriteImm, Flags: SendSignaled | SendSolicited, AH: &AH{},

@@ -93,11 +93,11 @@ const (
 	SendInline    SendFlags = 1 << 3 // the payload is SendWR.Inline
 )
 
-// SGE is one element of a scatter/gather list (ibv_sge). MR.SGE makes them.
+// SGE is one element of a scatter/gather list (ibv_sge). MR.SGE creates it.
 type SGE struct {
-	Addr   uint64 // of the first byte
-	Length uint32 // in bytes
-	LKey   uint32 // of the memory region
+	Addr   uint64 // address of the first byte
+	Length uint32 // length in bytes
+	LKey   uint32 // key of the memory region
 }
 
 // Status is a completion status (ibv_wc_status).
@@ -151,8 +151,8 @@ const (
 	WCLocalInv    WCOpcode = 6
 	WCFlush       WCOpcode = 8
 	WCAtomicWrite WCOpcode = 9
-	WCRecv        WCOpcode = 128 // of a SEND, with or without immediate data
-	WCRecvWithImm WCOpcode = 129 // of a WRITE with immediate data
+	WCRecv        WCOpcode = 128 // a received SEND, with or without immediate data
+	WCRecvWithImm WCOpcode = 129 // a received WRITE with immediate data
 )
 
 // WCFlags are completion flags (ibv_wc_flags).
@@ -168,20 +168,19 @@ const (
 // WC is a completion (ibv_wc). If Status reports an error, only WRID, Status,
 // VendorErr and QPN are valid.
 type WC struct {
-	WRID      uint64 // of the work request
+	WRID      uint64 // identifier of the work request
 	Status    Status
 	Opcode    WCOpcode
 	Flags     WCFlags
 	VendorErr uint32
 	ByteLen   uint32 // bytes received, read, or returned by an atomic operation
-	Imm       uint32 // as Flags say
-	QPN       uint32 // of the local queue pair
-	SrcQP     uint32 // UD: of the sender
+	Imm       uint32 // meaning defined by Flags
+	QPN       uint32 // local queue pair
+	SrcQP     uint32 // UD: queue pair of the sender
 	PKeyIndex uint16
 	SL        uint8
-	// Time is when the device completed the work request: the arrival of the frame
-	// that completed it or, if none was needed, its departure. Zero if the device
-	// has no time stamps.
+	// Time is the time at which the device completed the work request. It is the arrival of the completing frame or, if
+	// none was needed, the departure. Zero if the device has no time stamps.
 	Time Timestamp
 }
 
@@ -262,7 +261,7 @@ func (g GID) String() string { return g.Addr().String() }
 // MarshalText returns the IP address as text.
 func (g GID) MarshalText() ([]byte, error) { return g.Addr().MarshalText() }
 
-// UnmarshalText parses an IP address, which must not have a zone.
+// UnmarshalText parses an IP address without a zone.
 func (g *GID) UnmarshalText(b []byte) error {
 	a, err := netip.ParseAddr(string(b))
 	if err != nil {

@@ -44,7 +44,7 @@ func TestOverrun(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	a, b := connected(t, verbs.QPInitAttr{Type: verbs.RC})
 	wcs := make([]verbs.WC, 4)
-	// The events of completion channels by hand: solicited only.
+	// Completion channel events without Wait: solicited only.
 	must(t, b.cq.ReqNotify(true))
 	for i := range 2 {
 		must(t, b.qp.PostRecv(&verbs.RecvWR{WRID: uint64(i)}))
@@ -78,8 +78,7 @@ func TestWaiting(t *testing.T) {
 	want(t, quiet.ReqNotify(false), verbs.ErrNoChannel)
 }
 
-// TestManyWaiters has goroutines wait for several queues on one channel while
-// others post to one queue pair.
+// TestManyWaiters: goroutines wait for several queues on one channel while others post to one queue pair.
 func TestManyWaiters(t *testing.T) {
 	const queues, senders, each = 3, 4, 50
 	hosts := lab(t)
