@@ -1,10 +1,10 @@
-// Package rdmacm mirrors the Linux rdma_cm write() ABI (rdma/rdma_user_cm.h): command
-// numbers, the structures of commands, responses and events, and our extension
-// commands. docs/reference/control-protocol.md describes how they travel.
+// Package rdmacm mirrors the Linux rdma_cm write() ABI (rdma/rdma_user_cm.h): command numbers, the structures of
+// commands, responses and events, and the extension commands of roced. docs/reference/control-protocol.md describes
+// their transport.
 //
-// The structures have the fields of their C counterparts in the same order and with
-// explicit padding, so that encoding/binary's packed little-endian form is their
-// layout. Fields that the ABI reserves, and the `response` pointers, are blank.
+// The structures have the fields of their C counterparts in the same order and with explicit padding. So
+// encoding/binary's packed little-endian form is their layout. Fields that the ABI reserves, and the `response`
+// pointers, are blank.
 package rdmacm
 
 import (
@@ -53,12 +53,11 @@ const (
 	ExtConnect = 0xc2
 )
 
-// HelloEvents, a flag of Hello, asks for the events themselves in the event socket: each is an EventResp;
-// in CONNECT_REQUEST and CONNECT_RESPONSE of a connection a ConnAttr follows.
+// HelloEvents is a flag of Hello. With it, the event socket carries the events themselves: each is an EventResp. A
+// ConnAttr follows in CONNECT_REQUEST and CONNECT_RESPONSE of a connection.
 const HelloEvents = 1
 
-// EventPlaces is how many events may be in such a socket, or taken from it, until the client
-// has given their places back.
+// EventPlaces is the maximum number of events in such a socket or taken from it, until the client frees their places.
 const EventPlaces = 64
 
 // ExtVersion is the version of the extension commands.
@@ -140,7 +139,7 @@ const HdrLen = 8
 type Hello struct {
 	Version uint32
 	Flags   uint32
-	NIC     [64]byte // the only NIC to be used; empty: all that the user may use
+	NIC     [64]byte // the only NIC to use; empty: all that the user may use
 }
 
 // HelloResp answers Hello; EventFD is a descriptor of kind 1.
@@ -149,23 +148,23 @@ type HelloResp struct {
 	EventFD uint32
 }
 
-// Bell is the command ExtBell of a client that has asked for the events themselves.
+// Bell is the command ExtBell of a client with HelloEvents.
 type Bell struct {
-	Taken uint32 // events whose places are free again
+	Taken uint32 // number of events whose places are free again
 	_     uint32
 }
 
 // ConnAttr is the result of INIT_QP_ATTR and QUERY for a connection.
 type ConnAttr struct {
-	Init, RTR, RTS   QPAttr // for MODIFY_QP, one after the other
+	Init, RTR, RTS   QPAttr // for MODIFY_QP, in this order
 	SrcAddr, DstAddr SockaddrStorage
 }
 
-// ConnectTo is the command ExtConnect, which a CreateIDResp answers. What has become of it is told by
-// the event that ends the last step or the one that has failed.
+// ConnectTo is the command ExtConnect; the response is a CreateIDResp. An event reports the result: that of the last
+// step, or of the failed one.
 type ConnectTo struct {
 	UID       uint64
-	TimeoutMS uint32 // of the address
+	TimeoutMS uint32 // for address resolution
 	DstSize   uint16
 	PS        PortSpace
 	DstAddr   SockaddrStorage
@@ -363,7 +362,7 @@ type UDParam struct {
 	_              [7]uint8
 }
 
-// ECE is rdma_ucm_ece: enhanced connection establishment, which rxe has not.
+// ECE is rdma_ucm_ece: enhanced connection establishment, which rxe does not support.
 type ECE struct {
 	VendorID uint32
 	AttrMod  uint32
@@ -466,11 +465,11 @@ type EventResp struct {
 	ECE    ECE
 }
 
-// EventRespMin is the size of the response for programs from before ECE.
+// EventRespMin is the size of the response for programs older than ECE.
 const EventRespMin = 20 + 304 + 4
 
-// SetOption is rdma_ucm_set_option; OptVal points into the program's memory, so
-// that the value follows the structure in the message.
+// SetOption is rdma_ucm_set_option. OptVal points into the program's memory, so the value follows the structure in the
+// message.
 type SetOption struct {
 	_       uint64
 	ID      uint32
@@ -479,8 +478,8 @@ type SetOption struct {
 	OptLen  uint32
 }
 
-// MigrateID is rdma_ucm_migrate_id; instead of FD, a descriptor of the connection
-// of the old context comes with the message.
+// MigrateID is rdma_ucm_migrate_id. Instead of FD, the message carries a descriptor of the connection of the old
+// context.
 type MigrateID struct {
 	_  uint64
 	ID uint32

@@ -110,8 +110,7 @@ func describe(t *testing.T, v any, c, fields string) string {
 	return out
 }
 
-// TestABI compares sizes, offsets and numbers with what a C compiler makes of the
-// kernel's header.
+// TestABI compares sizes, offsets and numbers with those that a C compiler finds in the kernel's header.
 func TestABI(t *testing.T) {
 	var src, want strings.Builder
 	src.WriteString("#include <stdio.h>\n#include <stddef.h>\n#include <rdma/rdma_user_cm.h>\nint main(void)\n{\n")

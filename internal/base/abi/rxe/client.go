@@ -28,7 +28,7 @@ func newProducer(mem []byte, elem uint64, sge uint32) (producer, error) {
 	return producer{Ring: r, maxSGE: sge, tail: atomic.LoadUint32(r.Producer) & r.Mask}, nil
 }
 
-// Free returns the number of work requests for which there is room.
+// Free returns the number of free elements.
 func (p *producer) Free() int {
 	return int(p.Mask - (p.tail-atomic.LoadUint32(p.Consumer))&p.Mask)
 }
@@ -86,8 +86,7 @@ func NewSendProducer(mem []byte, sge, inline uint32) (*SendProducer, error) {
 	return &SendProducer{producer: p, maxInline: inline}, nil
 }
 
-// Next returns the next element, cleared for the caller to fill in all but DMA. If
-// there is no room it returns ErrFull.
+// Next returns the next element, cleared. The caller fills in all fields but DMA. A full ring returns ErrFull.
 func (p *SendProducer) Next() (*SendWQE, error) {
 	if p.Free() == 0 {
 		return nil, ErrFull
@@ -97,7 +96,7 @@ func (p *SendProducer) Next() (*SendWQE, error) {
 	return e, nil
 }
 
-// StageInline completes the element that Next has returned with inline data.
+// StageInline completes the element of the last Next with inline data.
 func (p *SendProducer) StageInline(data []byte) error {
 	if uint64(len(data)) > uint64(p.maxInline) {
 		return ErrInline
@@ -110,7 +109,7 @@ func (p *SendProducer) StageInline(data []byte) error {
 	return nil
 }
 
-// StageSGEs completes the element that Next has returned with SGEs.
+// StageSGEs completes the element of the last Next with SGEs.
 func StageSGEs[S anySGE](p *SendProducer, list []S) error {
 	e := p.Elem(p.tail)
 	err := putSGEs(&p.producer, &At[SendWQE](e).DMA, SendData(e), list)
@@ -133,7 +132,7 @@ func NewRecvProducer(mem []byte, sge uint32) (*RecvProducer, error) {
 	return &RecvProducer{p}, nil
 }
 
-// PostRecv writes a work request, which the daemon sees at once.
+// PostRecv writes a work request and makes it visible to the daemon at once.
 func PostRecv[S anySGE](p *RecvProducer, wrid uint64, list []S) error {
 	if p.Free() == 0 {
 		return ErrFull
@@ -189,6 +188,6 @@ const (
 	ArmSolicited             // a solicited completion or one with an error
 )
 
-// RequestEvent asks for an event at the next completion that bits describe (ArmAny,
-// ArmSolicited). Completions that are in the ring cause none: poll again afterwards.
+// RequestEvent requests an event at the next completion that matches bits (ArmAny, ArmSolicited). Completions in the
+// ring cause no event: poll again afterwards.
 func (c *CQConsumer) RequestEvent(bits uint32) { atomic.OrUint32(c.Arm, bits) }

@@ -1,10 +1,8 @@
-// Package rxe holds the layout of the work and completion rings that Linux' rxe
-// driver shares with its user-space provider (rdma/rdma_user_rxe.h), and the
-// client's ends of them: SendProducer, RecvProducer and CQConsumer. The daemon's
-// ends are in internal/daemon/rxering.
+// Package rxe holds the layout of the work and completion rings that Linux' rxe driver shares with its user-space
+// provider (rdma/rdma_user_rxe.h). It also holds the client's ends of them: SendProducer, RecvProducer and CQConsumer.
+// The daemon's ends are in internal/daemon/rxering.
 //
-// All structures are in the byte order of the machine unless a field says
-// otherwise, and may be laid over shared memory with At.
+// All structures are in the byte order of the machine unless a field says otherwise. At maps them onto shared memory.
 package rxe
 
 import "unsafe"
@@ -19,15 +17,14 @@ const (
 	offData     = 384
 )
 
-// SendWR is the beginning of struct rxe_send_wr: all that the driver reads of a
-// work request, apart from the address vector of UD.
+// SendWR is the first part of struct rxe_send_wr: all fields that the driver reads of a work request, apart from the
+// address vector of UD.
 type SendWR struct {
 	WRID   uint64
-	_      uint32 // num_sge, which the driver takes from DMA
+	_      uint32 // num_sge; the driver reads it from DMA
 	Opcode uint32 // enum ib_wr_opcode
 	Flags  uint32 // enum ib_send_flags
-	// Ex is immediate data, in network byte order, or the rkey to invalidate, in
-	// that of the machine.
+	// Ex is immediate data in network byte order, or the rkey to invalidate in the byte order of the machine.
 	Ex [4]byte
 	// op is a union: see RDMA, Atomic, Flush, UD and BindMW.
 	op [32]byte
@@ -92,11 +89,11 @@ func (w *SendWR) UD() *UD { return At[UD](w.op[:]) }
 // BindMW returns the union as that of a memory window bind.
 func (w *SendWR) BindMW() *BindMW { return At[BindMW](w.op[:]) }
 
-// AddressVector is the part of struct rxe_av, in the union of UD, by which the
-// providers of rdma-core before 35 name the destination.
+// AddressVector is the part of struct rxe_av, in the union of UD, with the destination for providers of rdma-core
+// before 35.
 type AddressVector struct {
 	_            [2]byte
-	MAC          [6]byte // by preload/address.c, the LID is in the last two bytes, in network byte order
+	MAC          [6]byte // set by preload/address.c; the LID is in the last two bytes, in network byte order
 	DGID         [16]byte
 	FlowLabel    uint32
 	SGIDIndex    uint8
@@ -139,8 +136,7 @@ type SGE struct {
 	LKey   uint32
 }
 
-// WC is struct ib_uverbs_wc, and behind it, in the slot of 64 bytes, an extension
-// of roced.
+// WC is struct ib_uverbs_wc, followed by an extension of roced in the slot of 64 bytes.
 type WC struct {
 	WRID      uint64
 	Status    uint32
@@ -157,7 +153,7 @@ type WC struct {
 	DLIDPath  uint8
 	Port      uint8
 	_         uint8
-	Time      uint64 // of the completion, in nanoseconds of CLOCK_MONOTONIC; an extension of roced
+	Time      uint64 // time of the completion, in nanoseconds of CLOCK_MONOTONIC; an extension of roced
 }
 
 // Sizes of the structures.
@@ -169,8 +165,7 @@ const (
 	wcSlot  = uint64(unsafe.Sizeof(WC{}))
 )
 
-// At lays a structure over the beginning of b, which must be long enough and
-// aligned.
+// At maps a structure onto the beginning of b, which must be long enough and aligned.
 func At[T any](b []byte) *T {
 	var t T
 	_ = b[unsafe.Sizeof(t)-1]

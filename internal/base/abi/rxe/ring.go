@@ -6,20 +6,18 @@ import (
 	"unsafe"
 )
 
-// Ring is a ring in shared memory. The other side may write all of it at any time;
-// only the fields here can be trusted.
+// Ring is a ring in shared memory. The other side may write all of it at any time; trust only the fields here.
 type Ring struct {
 	mem  []byte
 	log2 uint32
-	// Mask is the number of elements less one.
+	// Mask is the number of elements minus one.
 	Mask uint32
-	// Producer and Consumer are the indices of the two sides, and Arm holds the
-	// requests for a completion event. They lie in shared memory: access them
-	// atomically, and mask them.
+	// Producer and Consumer are the indices of the two sides, and Arm holds the requests for a completion event. All
+	// are in shared memory: access them atomically, and mask them.
 	Producer, Consumer, Arm *uint32
 }
 
-// open lays a ring of shape s over mem. Its elements must have at least least bytes.
+// open maps a ring of shape s onto mem. Its elements must have at least least bytes.
 func open(mem []byte, s Shape, least uint64) (Ring, error) {
 	if s.Log2Elem > 30 || s.Mask >= maxRing || s.Mask&(s.Mask+1) != 0 || s.size() > maxRing || len(mem) < s.Size() {
 		return Ring{}, fmt.Errorf("%w: %d bytes for %d elements of %d bytes", ErrMemory, len(mem), s.Mask+1, 1<<(s.Log2Elem&31))
@@ -51,15 +49,15 @@ func create(mem []byte, s Shape, least uint64) (Ring, error) {
 	return r, nil
 }
 
-// CreateSend makes an empty send ring of shape s in mem.
+// CreateSend creates an empty send ring of shape s in mem.
 func CreateSend(mem []byte, s Shape) (Ring, error) {
 	return create(mem, s, sendElem(s.MaxSGE, s.MaxInline))
 }
 
-// CreateRecv makes an empty receive ring of shape s in mem.
+// CreateRecv creates an empty receive ring of shape s in mem.
 func CreateRecv(mem []byte, s Shape) (Ring, error) { return create(mem, s, recvElem(s.MaxSGE)) }
 
-// CreateCQ makes an empty completion ring of shape s in mem.
+// CreateCQ creates an empty completion ring of shape s in mem.
 func CreateCQ(mem []byte, s Shape) (Ring, error) { return create(mem, s, wcSlot) }
 
 // attach opens a ring that the other side has created.

@@ -13,7 +13,7 @@ const (
 	maxRing = 1 << 30
 )
 
-// Errors of making a ring.
+// Errors of creating a ring.
 var (
 	ErrTooLarge = errors.New("rxe: ring too large")
 	ErrMemory   = errors.New("rxe: memory does not hold the ring")
@@ -23,10 +23,10 @@ var (
 type Shape struct {
 	// Log2Elem is the binary logarithm of the size of an element in bytes.
 	Log2Elem uint32
-	// Mask is the number of elements less one: the capacity of the ring.
+	// Mask is the number of elements minus one: the capacity of the ring.
 	Mask uint32
-	// MaxSGE and MaxInline are the capacities of an element: the number of SGEs, and
-	// of bytes of inline data.
+	// MaxSGE and MaxInline are the capacities of an element: the number of SGEs, and the number of bytes of inline
+	// data.
 	MaxSGE    uint32
 	MaxInline uint32
 }

@@ -1,5 +1,5 @@
-// Package shm shares memory between processes: memfds that are sealed against a
-// change of size, so that a mapping of one can never fault, and eventfds.
+// Package shm shares memory between processes. It provides eventfds, and memfds that are sealed against a change of
+// size, so that a mapping can never fault.
 package shm
 
 import (
@@ -12,7 +12,7 @@ import (
 // PageSize is the unit of offsets and lengths of mappings.
 const PageSize = 4096
 
-// Errors of checking memory that another process has sent.
+// Errors of checks of memory received from another process.
 var (
 	ErrNotMemory = errors.New("shm: not memory that can be shared")  // EINVAL
 	ErrSealed    = errors.New("shm: cannot be sealed")               // EPERM
@@ -20,8 +20,8 @@ var (
 	ErrRange     = errors.New("shm: range is not inside the memory") // EINVAL
 )
 
-// Error is what a function of this package returns: what it was about to do, the
-// kind (one of the errors above, or nil) and the error number.
+// Error is the error of this package's functions: the operation, the kind (one of the errors above, or nil) and the
+// error number.
 type Error struct {
 	Op    string
 	Kind  error
@@ -36,7 +36,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("shm: %s: %v", e.Op, e.Errno)
 }
 
-// Unwrap makes both the kind and the number known to errors.Is and As.
+// Unwrap returns the kind and the number, for errors.Is and errors.As.
 func (e *Error) Unwrap() []error {
 	if e.Kind == nil {
 		return []error{e.Errno}
@@ -58,7 +58,7 @@ const (
 	SealSize   = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 )
 
-// Create makes a memfd of size bytes, close-on-exec, and seals it.
+// Create creates a memfd of size bytes, close-on-exec, and seals it.
 func Create(name string, size int64, seals int) (fd int, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -90,10 +90,9 @@ func Seal(fd int, seals int) error {
 	return nil
 }
 
-// Check makes sure that [offset, offset+length) of the file behind fd, which
-// another process has sent, can be mapped for writing and will stay: it must be a
-// memfd, which is sealed here against shrinking, and not of huge pages, of which
-// there may be too few when one is touched.
+// Check verifies that [offset, offset+length) of the file behind fd, received from another process, can be mapped for
+// writing and will persist. The file must be a memfd without huge pages, of which there may be too few at the time of a
+// page fault. Check seals it against shrinking.
 func Check(fd int, offset, length uint64) error {
 	var fs unix.Statfs_t
 	if err := ignoringEINTR(func() error { return unix.Fstatfs(fd, &fs) }); err != nil {
@@ -116,7 +115,7 @@ func Check(fd int, offset, length uint64) error {
 	if err := Seal(fd, SealShrink); err != nil {
 		return err
 	}
-	// The size counts from here on only: it cannot become less any more.
+	// Read the size only now: it cannot shrink any more.
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fail("stat", ErrNotMemory, err)
@@ -151,7 +150,7 @@ func Unmap(mem []byte) error {
 	return nil
 }
 
-// New is Create and Map of it all.
+// New creates a memfd and maps all of it.
 func New(name string, size int64, seals int) (fd int, mem []byte, err error) {
 	if size <= 0 {
 		return -1, nil, fail("create", ErrRange, unix.EINVAL)
@@ -174,7 +173,7 @@ func ignoringEINTR(f func() error) error {
 	}
 }
 
-// Eventfd makes a non-blocking eventfd, close-on-exec.
+// Eventfd creates a non-blocking eventfd, close-on-exec.
 func Eventfd() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -186,7 +185,7 @@ func Eventfd() (int, error) {
 // one is the value that Signal writes.
 var one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
 
-// Signal adds one to an eventfd. One that is full has been signalled.
+// Signal adds one to an eventfd. A full eventfd has been signalled already.
 func Signal(fd int) error {
 	err := ignoringEINTR(func() error { _, err := unix.Write(fd, one); return err })
 	if err != nil && err != unix.EAGAIN {

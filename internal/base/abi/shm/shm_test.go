@@ -190,7 +190,7 @@ func TestEventfd(t *testing.T) {
 	if ok, err := Drain(fd); ok || err != nil {
 		t.Errorf("drained: %v, %v", ok, err)
 	}
-	// A counter that is full does not block.
+	// Signal does not block on a full counter.
 	if _, err := unix.Write(fd, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxMessage is the longest request and the longest answer.
+// MaxMessage is the maximum length of requests and answers.
 const MaxMessage = 16 << 10
 
 // Size returns the encoded size of T.
@@ -16,8 +16,8 @@ func Size[T any]() int {
 	return binary.Size(&v)
 }
 
-// Decode reads a T from the beginning of b. Too few bytes are an error, more are
-// not: a provider's part may follow.
+// Decode reads a T from the beginning of b. Too few bytes are an error. Excess bytes are not: a provider's part may
+// follow.
 func Decode[T any](b []byte) (T, error) {
 	var v T
 	if err := decode(b, &v); err != nil {
@@ -26,9 +26,8 @@ func Decode[T any](b []byte) (T, error) {
 	return v, nil
 }
 
-// DecodeEx reads the structure of an extended command, whose length depends on
-// the age of the caller: it has to have least bytes, what it lacks is zero, and
-// what it has more must be zero.
+// DecodeEx reads the structure of an extended command. Its length depends on the caller's version. It must have at
+// least least bytes; missing bytes are zero, and excess bytes must be zero.
 func DecodeEx[T any](b []byte, least int) (T, error) {
 	size := Size[T]()
 	if len(b) < least {
@@ -58,9 +57,8 @@ func Append(b []byte, vs ...any) []byte {
 	return b
 }
 
-// Command encodes a command of which the response takes out bytes at most. The
-// bodies are its structure and the provider's part; their sizes must make up
-// whole words.
+// Command encodes a command with at most out bytes of response. The bodies are its structure and the provider's part;
+// their total size must be a multiple of a word.
 func Command(number uint32, out int, bodies ...any) []byte {
 	b := Append(make([]byte, HdrLen, 128), bodies...)
 	binary.NativeEndian.PutUint32(b, number)
@@ -69,9 +67,8 @@ func Command(number uint32, out int, bodies ...any) []byte {
 	return b
 }
 
-// ExCommand encodes an extended command of which the response takes out bytes at
-// most; it has no provider's part. The size of core must make up whole words of 8
-// bytes.
+// ExCommand encodes an extended command with at most out bytes of response and no provider's part. The size of core
+// must be a multiple of 8 bytes.
 func ExCommand(number uint32, out int, core any) []byte {
 	b := Append(make([]byte, HdrLen, 256), ExHdr{}, core)
 	binary.NativeEndian.PutUint32(b, number|FlagExtended)
@@ -80,23 +77,21 @@ func ExCommand(number uint32, out int, core any) []byte {
 	return b
 }
 
-// Request is a command as received. Its slices point into the datagram.
+// Request is a received command. Its slices point into the datagram.
 type Request struct {
 	Command  uint32 // the number, without FlagExtended
 	Extended bool
-	// Body is the command structure. Unless Extended, the provider's part follows
-	// in it; then it is in Provider.
+	// Body is the command structure. Unless Extended, Body includes the provider's part; otherwise it is in Provider.
 	Body     []byte
 	Provider []byte
-	// Out is the room for the response. In an extended command ProviderOut bytes
-	// are room for the provider's part, behind it.
+	// Out is the size of the response buffer. In an extended command, ProviderOut bytes for the provider's part follow
+	// it.
 	Out         int
 	ProviderOut int
-	FDs         []int // received; the receiver closes them
+	FDs         []int // received descriptors; the receiver closes them
 }
 
-// ParseRequest takes a datagram apart and checks it as the kernel checks what is
-// written to it.
+// ParseRequest decodes a datagram and checks it as the kernel checks a written command.
 func ParseRequest(b []byte) (Request, error) {
 	h, err := Decode[Hdr](b)
 	if err != nil {
@@ -127,10 +122,9 @@ func ParseRequest(b []byte) (Request, error) {
 	return r, nil
 }
 
-// Reply puts a response together from the command's structure and the provider's
-// part, which may be nil: the latter begins behind the structure or, in an
-// extended command, where the caller's idea of the structure ends. What the caller
-// has no room for is cut off; a plain command must have room for the structure.
+// Reply builds a response from the command's structure and the provider's part, which may be nil. The provider's part
+// follows the structure; in an extended command it follows the structure's size in the caller's version. Reply
+// truncates the response to the caller's buffer; a plain command must have room for the structure.
 func (r *Request) Reply(core, provider any) ([]byte, error) {
 	b := Append(nil, core)
 	if r.Extended {

@@ -1,11 +1,9 @@
-// Package uverbs mirrors the Linux uverbs write() ABI (rdma/ib_user_verbs.h):
-// command numbers, the structures of commands and responses, the provider parts
-// of rxe (rdma/rdma_user_rxe.h), our extension commands, and the framing in
-// which they travel over a socket. docs/reference/control-protocol.md describes it.
+// Package uverbs mirrors the Linux uverbs write() ABI (rdma/ib_user_verbs.h): command numbers and the structures of
+// commands and responses. It also defines the provider parts of rxe (rdma/rdma_user_rxe.h), the extension commands of
+// roced, and the framing over a socket. docs/reference/control-protocol.md describes it.
 //
-// A structure here has the fields of its C counterpart in the same order and with
-// explicit padding, so that encoding/binary's packed little-endian form is its
-// layout. Fields that the ABI reserves are blank.
+// A structure here has the fields of its C counterpart in the same order and with explicit padding. So
+// encoding/binary's packed little-endian form is its layout. Fields that the ABI reserves are blank.
 package uverbs
 
 // ABIVersion is IB_USER_VERBS_ABI_VERSION.
@@ -57,7 +55,7 @@ const (
 	CmdOpenQP            = 40
 )
 
-// Commands that exist as extended ones only.
+// Commands that exist only as extended commands.
 const (
 	CmdExCreateFlow       = 50
 	CmdExDestroyFlow      = 51
@@ -83,22 +81,21 @@ const (
 	ExtModifyQPs    = 0xc9
 )
 
-// FlagExtended in a command number says that a ExHdr follows the Hdr.
+// FlagExtended in a command number means that an ExHdr follows the Hdr.
 const FlagExtended = 0x80000000
 
 // CommandMask covers the number in a command.
 const CommandMask = 0xff
 
-// Hdr begins every command (ib_uverbs_cmd_hdr). The words are of 4 bytes, of 8 in
-// an extended command; InWords counts both headers unless extended.
+// Hdr begins every command (ib_uverbs_cmd_hdr). A word is 4 bytes, in an extended command 8 bytes. InWords counts both
+// headers unless the command is extended.
 type Hdr struct {
 	Command  uint32
 	InWords  uint16
 	OutWords uint16
 }
 
-// ExHdr follows in an extended command (ib_uverbs_ex_cmd_hdr); its words are of 8
-// bytes.
+// ExHdr follows in an extended command (ib_uverbs_ex_cmd_hdr); its words are 8 bytes.
 type ExHdr struct {
 	Response         uint64
 	ProviderInWords  uint16
@@ -119,8 +116,7 @@ type AsyncEvent struct {
 	_         uint32
 }
 
-// CompEvent is what a completion channel carries (ib_uverbs_comp_event_desc): the
-// user_handle of the CQ.
+// CompEvent is a message of a completion channel (ib_uverbs_comp_event_desc): the user_handle of the CQ.
 type CompEvent struct {
 	CQHandle uint64
 }

@@ -16,7 +16,7 @@ import (
 
 // Kinds of descriptors in a response.
 const (
-	FDNumber  = 1 // its number belongs at byte Arg of the response
+	FDNumber  = 1 // its number goes to byte Arg of the response
 	FDMemory  = 2 // memory of an extension
 	FDEventfd = 3 // an eventfd of an extension
 )
@@ -37,8 +37,8 @@ type FD struct {
 
 // Answer is the answer to a request.
 type Answer struct {
-	Err  error  // answered as its Errno
-	Body []byte // if there is an error, a sentence about it, which may be empty
+	Err  error  // sent as its Errno
+	Body []byte // after an error, its description; may be empty
 	FDs  []FD
 }
 
@@ -61,20 +61,19 @@ type Conn struct {
 	uc *net.UnixConn
 
 	mu   sync.Mutex
-	last chan struct{} // closed when the last command that was sent has its answer; nil if there is none
+	last chan struct{} // closed when the last command sent has its answer; nil if there is none
 
-	// Buffers for receiving, of the server or of the caller that waits for the response.
+	// Buffers for receiving, used by the server or by the caller waiting for the response.
 	buf []byte
 	oob []byte
 }
 
-// NewConn makes a Conn of a SOCK_SEQPACKET socket, which it then owns.
+// NewConn creates a Conn of a SOCK_SEQPACKET socket, which it then owns.
 func NewConn(uc *net.UnixConn) *Conn {
 	return &Conn{uc: uc, buf: make([]byte, MaxMessage+1), oob: make([]byte, unix.CmsgSpace(4*MaxFDs))}
 }
 
-// NewConnFD makes a Conn of a connected SOCK_SEQPACKET socket, which it owns
-// then, even if it fails.
+// NewConnFD creates a Conn of a connected SOCK_SEQPACKET socket. It owns the socket, even if it fails.
 func NewConnFD(fd int) (*Conn, error) {
 	f := os.NewFile(uintptr(fd), "uverbs")
 	if f == nil {
@@ -93,7 +92,7 @@ func NewConnFD(fd int) (*Conn, error) {
 	return NewConn(uc), nil
 }
 
-// Dial connects to the socket of a device in a run directory that may be trusted (package rundir).
+// Dial connects to the socket of a device in a trusted run directory (package rundir).
 func Dial(path string) (*Conn, error) {
 	dir := filepath.Dir(path)
 	if err := rundir.Check(dir); err != nil {
@@ -110,14 +109,13 @@ func Dial(path string) (*Conn, error) {
 	return NewConn(uc), nil
 }
 
-// Close ends the connection, also under the feet of Call and ReadRequest.
+// Close closes the connection and aborts Call and ReadRequest.
 func (c *Conn) Close() error { return c.uc.Close() }
 
-// Call sends a command with descriptors, which stay the caller's, and waits for
-// the answer. An answer that reports an error is returned as its unix.Errno, or a Refusal
-// if it says more; every other error means that the connection is of no more use. The descriptors of the
-// answer are the caller's. Commands of several callers are under way at a time: they are
-// answered in the order in which they were sent.
+// Call sends a command with descriptors and waits for the answer. The caller keeps ownership of fds, and owns the
+// descriptors of the answer. An error answer is returned as its unix.Errno, or as a Refusal if it has a description.
+// After any other error the connection is unusable. Several callers may have commands in flight: the answers have the
+// order of the commands.
 func (c *Conn) Call(cmd []byte, fds []int) (resp []byte, got []FD, err error) {
 	before, answered, err := c.ask(cmd, fds)
 	if err != nil {
@@ -139,7 +137,7 @@ func (c *Conn) Call(cmd []byte, fds []int) (resp []byte, got []FD, err error) {
 	return append([]byte(nil), resp...), got, nil
 }
 
-// ask sends a command. Its answer comes when before is closed; answered is to be closed after that.
+// ask sends a command. Its answer arrives after before is closed; the caller then closes answered.
 func (c *Conn) ask(cmd []byte, fds []int) (before, answered chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,9 +149,8 @@ func (c *Conn) ask(cmd []byte, fds []int) (before, answered chan struct{}, err e
 	return before, answered, nil
 }
 
-// ReadRequest waits for a request; its slices are good until the next one. The
-// descriptors in it are the caller's. After an error for which Recoverable holds
-// the connection can go on, with an answer that reports the error.
+// ReadRequest waits for a request; its slices are valid until the next call. The caller owns its descriptors. After an
+// error for which Recoverable is true the server may continue, with an answer that reports the error.
 func (c *Conn) ReadRequest() (Request, error) {
 	msg, fds, err := c.receive()
 	if err != nil {
@@ -168,8 +165,8 @@ func (c *Conn) ReadRequest() (Request, error) {
 	return r, nil
 }
 
-// ReadMessage waits for a request that is not a command of uverbs; its slice is good
-// until the next one. In all else it is like ReadRequest.
+// ReadMessage waits for a request that is not a command of uverbs; its slice is valid until the next call. Otherwise it
+// is like ReadRequest.
 func (c *Conn) ReadMessage() (msg []byte, fds []int, err error) { return c.receive() }
 
 // requestError is the error of a bad request on a good connection.
@@ -177,13 +174,13 @@ type requestError struct{ error }
 
 func (e *requestError) Unwrap() error { return e.error }
 
-// Recoverable reports whether an error of ReadRequest concerns that request only.
+// Recoverable reports whether an error of ReadRequest concerns only that request.
 func Recoverable(err error) bool {
 	var e *requestError
 	return errors.As(err, &e)
 }
 
-// WriteAnswer sends an answer. The descriptors in it stay the caller's.
+// WriteAnswer sends an answer. The caller keeps ownership of its descriptors.
 func (c *Conn) WriteAnswer(a Answer) error {
 	h := answerHdr{Ret: -int32(Errno(a.Err))}
 	if h.Ret != 0 {
@@ -216,8 +213,8 @@ func (c *Conn) send(msg []byte, fds []int) error {
 	return err
 }
 
-// receive receives one datagram. Descriptors that come with it are close-on-exec
-// (package net asks for that) and are closed here on every error.
+// receive receives one datagram. Its descriptors are close-on-exec, as package net requests. receive closes them on
+// every error.
 func (c *Conn) receive() ([]byte, []int, error) {
 	n, oobn, flags, _, err := c.uc.ReadMsgUnix(c.buf, c.oob)
 	fds, rerr := rights(c.oob[:oobn])
@@ -236,8 +233,7 @@ func (c *Conn) receive() ([]byte, []int, error) {
 	return nil, nil, err
 }
 
-// rights returns the descriptors in a control message, also those that precede
-// an error.
+// rights returns the descriptors in a control message, including those before an error.
 func rights(oob []byte) (fds []int, err error) {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	for i := range msgs {
@@ -258,7 +254,7 @@ func CloseFDs(fds []int) {
 	}
 }
 
-// parseAnswer takes an answer apart. On error the descriptors are the caller's.
+// parseAnswer decodes an answer. After an error the caller owns the descriptors.
 func parseAnswer(msg []byte, fds []int) ([]byte, []FD, error) {
 	var h answerHdr
 	if err := DecodeInto(msg, &h); err != nil {

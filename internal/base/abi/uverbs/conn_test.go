@@ -20,7 +20,7 @@ func decodeAny(b []byte, v any) error {
 	return err
 }
 
-// fill gives the fields of a structure values that differ.
+// fill sets the fields of a structure to different values.
 func fill(v reflect.Value, seed uint64) uint64 {
 	for i := range v.NumField() {
 		f := v.Field(i)
@@ -70,8 +70,8 @@ func openFDs(t *testing.T) int {
 	return len(list)
 }
 
-// noLeak runs f and checks that it has closed all that it has opened. The other
-// end of a connection is a goroutine, which may need a moment longer.
+// noLeak runs f and checks that it has closed all descriptors that it opened. The other end of a connection is a
+// goroutine, which may need a moment longer.
 func noLeak(t *testing.T, f func()) {
 	t.Helper()
 	before := openFDs(t)
@@ -149,7 +149,7 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// TestCallsOfMany: commands of many callers are under way at once, and each gets its own answer.
+// TestCallsOfMany: many callers have commands in flight, and each gets its own answer.
 func TestCallsOfMany(t *testing.T) {
 	const callers = 8
 	client, server := pair(t)
@@ -164,7 +164,7 @@ func TestCallsOfMany(t *testing.T) {
 		})
 	}
 	var asked []byte
-	for range callers { // none is answered before all have asked
+	for range callers { // the server answers only after all requests
 		r, err := server.ReadRequest()
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func TestCallErrors(t *testing.T) {
 	}
 }
 
-// TestBadAnswers checks that answers which are none leak nothing.
+// TestBadAnswers checks that malformed answers leak nothing.
 func TestBadAnswers(t *testing.T) {
 	fd := memfd(t)
 	header := func(ret int32, n, nfd, kind uint32, arg uint64) []byte {

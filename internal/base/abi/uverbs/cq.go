@@ -93,7 +93,7 @@ type CreateSRQ struct {
 	SRQLimit   uint32
 }
 
-// SRQTypeBasic is the only type of SRQ that this daemon has (enum ib_srq_type).
+// SRQTypeBasic is the only SRQ type of this daemon (enum ib_srq_type).
 const SRQTypeBasic = 0
 
 // CreateXSRQ is ib_uverbs_create_xsrq.
@@ -132,9 +132,8 @@ type ModifySRQ struct {
 	SRQLimit  uint32
 }
 
-// ModifySRQResp is where the ring of a queue is that has been resized. Linux has no response:
-// rxe writes an MMInfo to the address that the provider's part of the command names
-// (rxe_modify_srq_cmd), which is up to the client here.
+// ModifySRQResp is the location of the ring of a resized queue. Linux has no response: rxe writes an MMInfo to the
+// address in the provider's part of the command (rxe_modify_srq_cmd). Here the client does that.
 type ModifySRQResp struct {
 	MI MMInfo
 }

@@ -135,7 +135,7 @@ const (
 	CapMemWindowType2B = 1 << 24
 )
 
-// Bits of DeviceCapFlagsEx beyond those.
+// Further bits of DeviceCapFlagsEx.
 const (
 	CapFlushGlobal = 1 << 38
 	CapAtomicWrite = 1 << 40

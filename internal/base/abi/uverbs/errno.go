@@ -11,28 +11,27 @@ import (
 var (
 	// ErrProtocol: the received message is not a response.
 	ErrProtocol = errors.New("uverbs: protocol violation")
-	// ErrTooBig says that a request was longer than MaxMessage or carried more
-	// than MaxFDs descriptors. The connection can go on.
+	// ErrTooBig: a request was longer than MaxMessage or carried more than MaxFDs descriptors. The connection remains
+	// usable.
 	ErrTooBig = errors.New("uverbs: message too big")
 )
 
-// maxText bounds the sentence of a Refusal, in bytes.
+// maxText is the maximum length of a Refusal's text in bytes.
 const maxText = 1024
 
-// Refusal is an answer that reports an error and says more about it.
+// Refusal is an error answer with a description.
 type Refusal struct {
 	Errno unix.Errno
 	Text  string
 }
 
-// Error says both.
+// Error returns the error number and the description as text.
 func (r *Refusal) Error() string { return r.Errno.Error() + ": " + r.Text }
 
-// Unwrap returns the number.
+// Unwrap returns the error number.
 func (r *Refusal) Unwrap() error { return r.Errno }
 
-// Errno returns the error number that err stands for: what the answer to a command
-// that failed with it carries. Zero stands for no error.
+// Errno returns the error number of err, as sent in the answer to a failed command. Zero means no error.
 func Errno(err error) unix.Errno {
 	var e unix.Errno
 	switch {

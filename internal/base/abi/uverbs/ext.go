@@ -19,8 +19,8 @@ type HelloResp struct {
 	Profiles [192]byte
 }
 
-// DoorbellResp is the response to EXT_DOORBELL: where the doorbells are in the context's
-// memfd. An eventfd comes with it.
+// DoorbellResp is the response to EXT_DOORBELL: the location of the doorbells in the context's memfd. It carries an
+// eventfd.
 type DoorbellResp struct {
 	Offset uint64
 	Size   uint32
@@ -34,17 +34,16 @@ const (
 	DoorbellCQSummary = 96   // u64[4]
 	DoorbellMap       = 4096 // u64[256]
 	DoorbellCQMap     = 6144 // u64[256]
-	// A command that the client places here instead of sending it, and its response.
-	DirectState   = 8192 // u32, one of those below
+	// A command that the client stores here instead of sending it, and its response.
+	DirectState   = 8192 // u32, one of the values below
 	DirectRet     = 8196 // s32, 0 or -errno
 	DirectLen     = 8200 // u32, bytes of the command
 	DirectAnswer  = 8204 // u32, bytes of the answer
 	DirectCommand = 8256
 	DirectBody    = 8512
-	DirectRoom    = 256 // for either
+	DirectRoom    = 256 // bytes for the command, and for the answer
 	DoorbellSize  = 12288
-	// MaxQPHandle bounds the handles of queue pairs, and those of completion queues that
-	// have doorbells.
+	// MaxQPHandle bounds the handles of queue pairs, and the handles of completion queues with doorbells.
 	MaxQPHandle = 16384
 )
 
@@ -56,8 +55,8 @@ const (
 	DirectAnswered = 3
 )
 
-// MapMemory is the request of EXT_MAP_MEMORY. A memfd comes with it; or, with MapKnown, it
-// is the one that came last, which the answer has given the number Memory.
+// MapMemory is the request of EXT_MAP_MEMORY. It carries a memfd. With MapKnown it refers to the last memfd instead, by
+// the number Memory in the earlier answer.
 type MapMemory struct {
 	Base   uint64
 	Length uint64
@@ -75,24 +74,24 @@ type MapMemoryResp struct {
 	Memory uint32
 }
 
-// MRSource may follow a RegMR or ReregMR as the provider's part: where the memory is. A
-// client that does not say so means whatever mapping has all of it, or else SourceCopied.
+// MRSource may follow a RegMR or ReregMR as the provider's part: the location of the memory. Without it, the memory is
+// in any mapping that contains all of it, or else in SourceCopied.
 type MRSource struct {
 	Kind   uint32
-	Handle uint32 // of a mapping
+	Handle uint32 // handle of a mapping
 }
 
 // Kinds of MRSource.
 const (
 	SourceAny    = 0
-	SourceMapped = 1 // the mapping of that handle
-	SourceCopied = 2 // the process whose memory has been passed
-	// SourceMap, of RegMR only: a MapMemory with MapKnown follows, which is carried out first. Its
-	// response follows RegMRResp. The mapping of Handle is given up, unless it is NoHandle.
+	SourceMapped = 1 // the mapping with that handle
+	SourceCopied = 2 // the process whose memory the client has passed
+	// SourceMap is for RegMR only: a MapMemory with MapKnown follows, and the daemon executes it first. Its response
+	// follows RegMRResp. The daemon drops the mapping of Handle, unless it is NoHandle.
 	SourceMap = 3
 )
 
-// NoHandle is the handle of nothing.
+// NoHandle is an invalid handle.
 const NoHandle = 1<<32 - 1
 
 // UnmapMemory is the request of EXT_UNMAP_MEMORY.
@@ -101,9 +100,8 @@ type UnmapMemory struct {
 	_      uint32
 }
 
-// PassMemory is the request of EXT_PASS_MEMORY. With it come descriptors of the files mem
-// and maps of the process whose memory regions are in from now on; or none do, and Handle
-// names one that has been passed before.
+// PassMemory is the request of EXT_PASS_MEMORY. It carries descriptors of the files mem and maps of the process that
+// holds the memory regions from now on. Without descriptors, Handle selects a process passed before.
 type PassMemory struct {
 	Handle uint32
 	_      uint32
@@ -115,7 +113,7 @@ type PassMemoryResp struct {
 	_      uint32
 }
 
-// MaxModifyQPs is how many structures ModifyQP may make up the request of EXT_MODIFY_QPS.
+// MaxModifyQPs is the maximum number of ModifyQP structures in a request of EXT_MODIFY_QPS.
 const MaxModifyQPs = 8
 
 // SetProfile is the request of EXT_SET_PROFILE.
@@ -129,7 +127,7 @@ type QueryGID struct {
 	Index uint32
 }
 
-// GIDTypeRoCEv2 is the only type of GID that there is.
+// GIDTypeRoCEv2 is the only GID type.
 const GIDTypeRoCEv2 = 2
 
 // QueryGIDResp is the response to EXT_QUERY_GID.
@@ -144,8 +142,8 @@ type QueryStats struct {
 	First uint32
 }
 
-// QueryStatsResp begins the response to EXT_QUERY_STATS; Count structures Stat
-// follow. More says how many there are beyond these.
+// QueryStatsResp begins the response to EXT_QUERY_STATS; Count structures Stat follow. More is the number of further
+// counters.
 type QueryStatsResp struct {
 	Count uint32
 	More  uint32

@@ -12,9 +12,9 @@ import (
 // images caches the results of imageSize.
 var images sync.Map // of int by reflect.Type
 
-// imageSize is the encoded size of a type whose encoding, encoding/binary's in the machine's order of
-// bytes, is the beginning of its memory; of other types it is 0. Structures of this package are
-// so, since their padding is explicit: they are copied, without a look at each field.
+// imageSize returns the encoded size of a type that can be copied, and 0 for other types. A type can be copied if its
+// encoding is the beginning of its memory; the encoding is encoding/binary's in the machine's byte order. That holds
+// for the structures of this package, because their padding is explicit. So a copy replaces the encoding of each field.
 func imageSize(t reflect.Type) int {
 	if n, ok := images.Load(t); ok {
 		return n.(int)
@@ -27,8 +27,7 @@ func imageSize(t reflect.Type) int {
 	return n
 }
 
-// packed returns the encoded size of a type, and whether each of its fields has the place in memory
-// that it has in the encoding.
+// packed returns the encoded size of a type, and whether each field has the same offset in memory and in the encoding.
 func packed(t reflect.Type) (size int, ok bool) {
 	switch t.Kind() {
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -50,7 +49,7 @@ func packed(t reflect.Type) (size int, ok bool) {
 	return 0, false
 }
 
-// decode is DecodeInto of a type that is known, whose v need not be on the heap.
+// decode is DecodeInto for a type known at compile time; v need not be on the heap.
 func decode[T any](b []byte, v *T) error {
 	n := imageSize(reflect.TypeFor[T]())
 	if n == 0 {
@@ -66,8 +65,8 @@ func decode[T any](b []byte, v *T) error {
 	return nil
 }
 
-// DecodeInto fills the structure that v points to from the beginning of b. Too few bytes are an
-// error, more are not.
+// DecodeInto fills the structure that v points to from the beginning of b. Too few bytes are an error, excess bytes are
+// not.
 func DecodeInto(b []byte, v any) error {
 	p := reflect.ValueOf(v)
 	n := imageSize(p.Type().Elem())
@@ -89,7 +88,7 @@ func appendOne(b []byte, v any) ([]byte, error) {
 	if n == 0 {
 		return binary.Append(b, binary.NativeEndian, v)
 	}
-	// An interface is a type and, for what is no pointer, where the value is.
+	// An interface value is a type and, unless it is a pointer, the address of the value.
 	at := (*[2]unsafe.Pointer)(unsafe.Pointer(&v))[1]
 	return append(b, unsafe.Slice((*byte)(at), n)...), nil
 }

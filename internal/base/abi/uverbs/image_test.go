@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestImages: what is copied as it lies in memory is what encoding/binary would make of it, but for
-// reserved fields, which encoding/binary passes over.
+// TestImages: a copied structure equals its form by encoding/binary, except in reserved fields, which encoding/binary
+// skips.
 func TestImages(t *testing.T) {
 	for _, l := range layouts {
 		typ := reflect.TypeOf(l.v)
@@ -39,7 +39,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestNoImage: types that do not lie in memory as they are encoded go by encoding/binary.
+// TestNoImage: encoding/binary encodes the types whose memory layout differs from their encoding.
 func TestNoImage(t *testing.T) {
 	type padded struct {
 		A uint8

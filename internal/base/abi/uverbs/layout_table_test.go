@@ -1,7 +1,7 @@
 package uverbs
 
-// layouts lists the structures with their counterparts in C, the size of these and
-// the fields that are not reserved, in order.
+// layouts lists the structures with their C counterparts, the size of the C structures, and the fields that are not
+// reserved, in order.
 var layouts = []struct {
 	v      any
 	c      string

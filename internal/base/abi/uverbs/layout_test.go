@@ -41,7 +41,7 @@ func describe(t *testing.T, v any, c, fields string) string {
 	return out
 }
 
-// plain reduces names of both languages to what they have in common.
+// plain reduces names of both languages to their common part.
 func plain(name string) string {
 	name = name[strings.LastIndexByte(name, '.')+1:]
 	return strings.TrimSuffix(strings.ToLower(strings.ReplaceAll(name, "_", "")), "mi")
@@ -58,8 +58,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// trailing checks that Go lays a structure out as encoding/binary packs it, so
-// that no padding is implied.
+// trailing checks that Go's memory layout equals encoding/binary's packed form, so that there is no implicit padding.
 func trailing(v any) string {
 	if got, want := int(reflect.TypeOf(v).Size()), binary.Size(v); got != want {
 		return fmt.Sprintf("%d bytes in memory, %d packed", got, want)
@@ -67,8 +66,7 @@ func trailing(v any) string {
 	return ""
 }
 
-// TestLayoutInC compares sizes and offsets with what a C compiler makes of the
-// kernel's headers.
+// TestLayoutInC compares sizes and offsets with those that a C compiler finds in the kernel's headers.
 func TestLayoutInC(t *testing.T) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
@@ -113,7 +111,7 @@ func runC(t *testing.T, cc, src string) string {
 	return string(out)
 }
 
-// TestExtensionSizes pins the structures of docs/reference/control-protocol.md.
+// TestExtensionSizes checks the sizes of the structures in docs/reference/control-protocol.md.
 func TestExtensionSizes(t *testing.T) {
 	for _, c := range []struct {
 		v    any

@@ -35,8 +35,7 @@ type RxeCreateSRQResp struct {
 	_      uint32
 }
 
-// RxeModifySRQ is the provider's part of MODIFY_SRQ: the address to which the
-// MMInfo of a resized ring is to be written, see ModifySRQResp.
+// RxeModifySRQ is the provider's part of MODIFY_SRQ: the address for the MMInfo of a resized ring, see ModifySRQResp.
 type RxeModifySRQ struct {
 	MmapInfoAddr uint64
 }

@@ -41,7 +41,7 @@ type ExCreateQP struct {
 	SourceQPN       uint32
 }
 
-// ExCreateQPMin is the length that every ExCreateQP has: up to create_flags.
+// ExCreateQPMin is the minimum length of an ExCreateQP: up to create_flags.
 const ExCreateQPMin = 56
 
 // CreateQPResp is ib_uverbs_create_qp_resp.
@@ -175,9 +175,8 @@ type DestroyQPResp struct {
 	EventsReported uint32
 }
 
-// PostSend is ib_uverbs_post_send, ib_uverbs_post_recv or, with the handle of an
-// SRQ, ib_uverbs_post_srq_recv. Work requests are in the rings; a WRCount other
-// than zero is not taken.
+// PostSend is ib_uverbs_post_send, ib_uverbs_post_recv or, with the handle of an SRQ, ib_uverbs_post_srq_recv. Work
+// requests are in the rings; the daemon rejects a WRCount other than zero.
 type PostSend struct {
 	Response uint64
 	QPHandle uint32
@@ -186,7 +185,7 @@ type PostSend struct {
 	WQESize  uint32
 }
 
-// PostSendResp is ib_uverbs_post_send_resp, and the like for receives.
+// PostSendResp is ib_uverbs_post_send_resp, and the corresponding structure for receives.
 type PostSendResp struct {
 	BadWR uint32
 }
