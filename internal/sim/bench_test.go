@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/internal/sim/scenario"
 )
 
-// BenchmarkConWeave is configs/sim/ns3-conweave.yaml: millions of link transmissions a second.
+// BenchmarkConWeave runs configs/sim/ns3-conweave.yaml: millions of link transmissions a second.
 func BenchmarkConWeave(b *testing.B) {
 	const file = "../../configs/sim/ns3-conweave.yaml"
 	text, err := os.ReadFile(file)

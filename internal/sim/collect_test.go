@@ -8,9 +8,8 @@ import (
 	"roced.io/roced/internal/sim/workload"
 )
 
-// TestSamples: goodput is the payload that got into memory, packets that were sent again or came
-// twice are not in it; links are stopped as long as ports say; the queue of a link is noted, and
-// progress ends at one.
+// TestSamples: goodput is the payload written to memory, without retransmissions and duplicates. Links are paused as
+// long as ports report. The queue of a link is recorded, and progress ends at one.
 func TestSamples(t *testing.T) {
 	for _, name := range []string{"irn", "rc"} {
 		t.Run(name, func(t *testing.T) { testSamples(t, name) })
@@ -44,7 +43,7 @@ func testSamples(t *testing.T, name string) {
 	if math.Abs(bytes-senders*each) > 1 {
 		t.Errorf("%.0f bytes arrived", bytes)
 	}
-	if paused != r.Paused || name == "rc" && paused == 0 { // irn has less in flight than makes a switch pause
+	if paused != r.Paused || name == "rc" && paused == 0 { // irn has fewer bytes in flight than the pause threshold
 		t.Errorf("links were stopped for %d ps, ports say %d", paused, r.Paused)
 	}
 	if len(r.Queues) != len(r.Samples) || most < 100_000 || most > r.Peak {

@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/internal/sim/workload"
 )
 
-// Four hosts send 100 KB to a fifth one at once, over a switch that drops what it has no room for.
+// Example: four hosts send 100 KB to a fifth one at once, over a switch that drops packets without buffer.
 func Example() {
 	s, err := sim.New(sim.Config{
 		Graph: fabric.Star(fabric.Wires{HostRate: 100e9, Delay: engine.Microsecond}, 5),
@@ -40,7 +40,7 @@ func Example() {
 	// host 4: 39.6 us
 }
 
-// TestDoc: what `go doc roced.io/roced/sim` shows is the example, which is run.
+// TestDoc: the tested example is the one that `go doc roced.io/roced/sim` shows.
 func TestDoc(t *testing.T) {
 	doc, err := os.ReadFile("sim.go")
 	if err != nil {

@@ -31,22 +31,22 @@ func insideOf(t *testing.T, profile, link string, rules ...string) *result.Resul
 	return r
 }
 
-// A lost packet makes those behind it come ahead of a gap; the receiver keeps state for that, and senders measure
-// round trips, of which the simulator knows the truth.
+// TestInside: after a lost packet, later packets arrive ahead of a gap, and the receiver keeps state for them. Senders
+// measure round trips; the simulator knows the true ones.
 func TestInside(t *testing.T) {
 	r := insideOf(t, "irn", "h0-s0", "tx drop psn=+3 n=1")
 	in := r.Inside
 	if in.Packets != 500 || in.Degree.Max < 2 || in.Ahead < 0.05 || in.StateMost == 0 || in.HostStateMost < in.StateMost {
 		t.Errorf("a packet was lost: %+v", in)
 	}
-	// Four links of 1 us, and what a packet and its acknowledgement take to enter them.
+	// Four links of 1 us, plus the transmission times of a packet and its acknowledgement.
 	if in.RTT.Count == 0 || in.RTT.P50 < 4 || in.RTT.P50 > 12 || in.RTTError.P50 > 0.1 {
 		t.Errorf("round trips %+v, wrong by %+v", in.RTT, in.RTTError)
 	}
 	if r.Retransmitted != 1 || r.Duplicates != 0 {
 		t.Errorf("%d sent again, %d in vain", r.Retransmitted, r.Duplicates)
 	}
-	// Its acknowledgements tell of packets ahead of the gap, too.
+	// Its acknowledgements also report packets ahead of the gap.
 	if in := insideOf(t, "eunomia", "h0-s0", "tx drop psn=+3 n=1").Inside; in.RTT.Count == 0 || in.RTTError.Max > 0.1 {
 		t.Errorf("round trips of eunomia %+v, wrong by %+v", in.RTT, in.RTTError)
 	}
@@ -55,7 +55,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// What is sent again although it has arrived is counted by itself, and what was not taken does not count.
+// TestDuplicates: retransmissions of packets that have arrived are counted separately; dropped packets do not count.
 func TestDuplicates(t *testing.T) {
 	if r := insideOf(t, "rc", "h0-s0", "tx drop psn=+3 n=1"); r.Retransmitted == 0 || r.Duplicates != 0 {
 		t.Errorf("a packet was lost: %d sent again, %d in vain", r.Retransmitted, r.Duplicates)

@@ -12,15 +12,15 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// TestServices: each verb by each service that has it takes what links and distances take, under each
-// transport and with connections of both kinds; what a service has not is refused.
+// TestServices: each verb takes its transmission and propagation times with each service that supports it, under each
+// transport and with both kinds of connections. Unsupported combinations are refused.
 func TestServices(t *testing.T) {
 	const apart = 50 * engine.Microsecond
 	for _, c := range []struct {
 		service workload.Service
 		verb    workload.Verb
 		bytes   uint32
-		want    string // of the error
+		want    string // text of the error
 	}{
 		{workload.RC, workload.WriteImm, 30_000, ""},
 		{workload.RC, workload.FetchAdd, 8, ""},
@@ -53,7 +53,7 @@ func TestServices(t *testing.T) {
 						t.Fatalf("%d messages", len(r.Flows))
 					}
 					for _, f := range r.Flows {
-						if f.Slowdown > 1.05 && !(name == "mp-rdma" && f.ID > 0) { // whose window shrinks while a connection idles (MP-RDMA 3.2)
+						if f.Slowdown > 1.05 && !(name == "mp-rdma" && f.ID > 0) { // its window shrinks while a connection idles (MP-RDMA 3.2)
 							t.Errorf("message %d took %v, %v in an empty network", f.ID, f.FCT, f.Ideal)
 						}
 						if c.service != workload.RC && f.FCT > f.Ideal+engine.Microsecond {
@@ -66,7 +66,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestSilentLoss: UC and UD lose the messages of which a packet is lost, and no others. Nobody is told.
+// TestSilentLoss: UC and UD lose exactly the messages with a lost packet, without an error.
 func TestSilentLoss(t *testing.T) {
 	for _, service := range []workload.Service{workload.UC, workload.UD} {
 		for _, persistent := range []bool{false, true} {

@@ -19,15 +19,15 @@ const gig = uint64(1e9)
 
 var w100 = fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}
 
-// ns3 are packets as the ns-3 simulators have them: 48 bytes of headers, ACKs of 60.
+// ns3 is the framing of the ns-3 simulators: 48 bytes of headers, ACKs of 60 bytes.
 var ns3 = nic.Framing{Header: 48, Control: 60}
 
-// everyPacket asks for an acknowledgement of each packet.
+// everyPacket requests an acknowledgement of each packet.
 var everyPacket = qp.Tuning{AcksPerWindow: 1 << 20, LinkOverhead: -1}
 
 func clos(t testing.TB) *fabric.Graph { return fabric.LeafSpine(w100, 2, 1, 3, 1) }
 
-// losslessSwitch has flow control and acknowledgements in a class of their own.
+// losslessSwitch returns a switch with flow control and a separate class for acknowledgements.
 func losslessSwitch(_, ports int) fabric.SwitchConfig {
 	return fabric.SwitchConfig{
 		Buffer: fabric.BufferConfig{Bytes: 9 << 20, Lossless: 1, Headroom: 30_000, Reserve: 2096},
@@ -63,19 +63,18 @@ var wide = map[string]profile.Spec{
 	"melo": {Recovery: profile.Part{Name: "melo", Params: map[string]float64{"bdp_packets": 4096}}},
 }
 
-// TestClosedForm: a single flow takes exactly what links and distances take, and so what ns-3
-// says to within 1.5 %, which cuts times to nanoseconds (times of ns-3 from its HPCC family: 100
-// Gb/s, 1 us, 1000 bytes of payload).
+// TestClosedForm: a single flow takes exactly its transmission and propagation times, and so ns-3's time to within 1.5
+// %. ns-3 truncates times to nanoseconds (times of ns-3 from its HPCC family: 100 Gb/s, 1 us, 1000 bytes of payload).
 func TestClosedForm(t *testing.T) {
 	for _, c := range []struct {
 		bytes      uint32
-		rack, core float64 // ns of ns-3
+		rack, core float64 // ns, by ns-3
 	}{
 		{1, 4014, 8028}, {1000, 4174, 8348}, {10_000, 4921, 9095}, {104_000, 12_723, 16_897}, {1_000_000, 87_091, 91_265}, {2_000_000, 170_091, 174_265},
 	} {
 		for _, name := range profile.Names() {
 			if name == "mp-rdma" && c.bytes > 64_000 {
-				continue // L = 64 packets may be outstanding, the longer way holds 103
+				continue // L = 64 packets may be in flight; the longer path holds 103
 			}
 			for dst, want := range map[int]float64{1: c.rack, 3: c.core} {
 				s, fct := run(t, Config{Graph: clos(t), Switch: losslessSwitch, Framing: ns3, Classes: nic.Classes{Ack: 7, CNP: 7}, Profile: name, Spec: wide[name],
@@ -92,8 +91,8 @@ func TestClosedForm(t *testing.T) {
 	}
 }
 
-// TestPacedAtLineRate: who is paced at the link's rate loses nothing by it, whatever headers its transport adds: packets
-// take what the framing says, and pacing counts the same.
+// TestPacedAtLineRate: pacing at the link's rate costs no throughput, whatever headers the transport adds. Packets and
+// pacing count the same bytes, defined by the framing.
 func TestPacedAtLineRate(t *testing.T) {
 	for _, name := range []string{"rc", "irn", "melo", "eunomia"} {
 		spec := wide[name]
@@ -106,8 +105,8 @@ func TestPacedAtLineRate(t *testing.T) {
 	}
 }
 
-// TestBDP: IRN's cap is what the longest way holds: a round trip of four links of 100 Gb/s,
-// 1 us and a packet each. What is said takes its place.
+// TestBDP: IRN's cap is the capacity of the longest path: a round trip of four links of 100 Gb/s, 1 us and a packet
+// each. An explicit setting overrides it.
 func TestBDP(t *testing.T) {
 	given := profile.Spec{Recovery: profile.Part{Name: "irn", Params: map[string]float64{"bdp_packets": 30}}}
 	for want, spec := range map[uint32]profile.Spec{105: {}, 30: given} {
@@ -122,8 +121,8 @@ func TestBDP(t *testing.T) {
 	}
 }
 
-// The ideal of a flow of one byte within a rack, computed by hand: four times 1 us, twice 49
-// bytes and twice 60.
+// TestOneByte: the ideal time of a flow of one byte within a rack, computed by hand: four times 1 us, twice 49 bytes
+// and twice 60.
 func TestOneByte(t *testing.T) {
 	_, fct := run(t, Config{Graph: clos(t), Switch: losslessSwitch, Framing: ns3, Classes: nic.Classes{Ack: 7, CNP: 7}, Profile: "rc",
 		QP: nic.QPConfig{Tuning: everyPacket}, Apps: planned(workload.Planned{Src: 0, Dst: 1, Bytes: 1})})
@@ -132,8 +131,8 @@ func TestOneByte(t *testing.T) {
 	}
 }
 
-// TestTwoFlows: two flows of 1 MB into one host, without congestion control, take as long as
-// their packets and one acknowledgement on the shared link, and share it.
+// TestTwoFlows: two flows of 1 MB into one host, without congestion control, share a link. They take the time of their
+// packets and one acknowledgement on it.
 func TestTwoFlows(t *testing.T) {
 	for _, name := range []string{"rc", "irn"} {
 		_, fct := run(t, Config{Graph: clos(t), Switch: losslessSwitch, Framing: ns3, Classes: nic.Classes{Ack: 7, CNP: 7}, Profile: name, Spec: wide[name],

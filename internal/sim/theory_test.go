@@ -14,22 +14,21 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// steady is a simulation of flows that do not end, of which what is to be known is known between two
-// instants, after all have settled.
+// steady is a simulation of endless flows. It measures between two instants, after all flows have settled.
 type steady struct {
 	t        *testing.T
 	s        *Simulation
 	from, to engine.Time
-	bytes    map[string]uint64 // that entered links in between
+	bytes    map[string]uint64 // bytes that entered each link between the two instants
 	packets  map[string]uint64
-	flows    []*nic.QP // senders, in the order of their making
-	windows  float64   // mean of the windows of the first, in bytes
-	queues   []int64   // of Config.Queues
+	flows    []*nic.QP // senders, in order of creation
+	windows  float64   // mean window of the first sender, in bytes
+	queues   []int64   // as in Config.Queues
 	marked   uint64
 	markedAt map[string]float64
 }
 
-// run runs c from from to to.
+// run runs c and measures between from and to.
 func (y *steady) run(c Config, queue string) {
 	y.t.Helper()
 	y.bytes, y.packets, y.markedAt = map[string]uint64{}, map[string]uint64{}, map[string]float64{}
@@ -78,12 +77,12 @@ func (y *steady) run(c Config, queue string) {
 	}
 }
 
-// gbps is what a link carried.
+// gbps returns the throughput of a link.
 func (y *steady) gbps(link string) float64 {
 	return float64(y.bytes[link]) * 8 / (y.to - y.from).Seconds() / 1e9
 }
 
-// queue is the mean of what was queued, its standard deviation, and the most.
+// queue returns the mean, the standard deviation and the maximum of the queue.
 func (y *steady) queue() (mean, spread, most float64) {
 	n := float64(len(y.queues))
 	for _, q := range y.queues {
@@ -96,10 +95,10 @@ func (y *steady) queue() (mean, spread, most float64) {
 	return mean, math.Sqrt(spread), most
 }
 
-// marks is the share of packets that were marked, all of which went by one link.
+// marks returns the share of marked packets; all packets used one link.
 func (y *steady) marks(link string) float64 { return float64(y.marked) / float64(y.packets[link]) }
 
-// near reports what is not within a share of what theory says.
+// near reports an error if got differs from want by more than the share within.
 func near(t *testing.T, what string, got, want, within float64) {
 	t.Helper()
 	if t.Logf("%s: %.4g, theory says %.4g", what, got, want); math.Abs(got-want) > within*want {
@@ -107,15 +106,14 @@ func near(t *testing.T, what string, got, want, within float64) {
 	}
 }
 
-// TestMaxMin: four flows in classes of their own, which ports serve by turns and flow control holds
-// back each by itself, get max-min fair shares. Of the two bottlenecks A crosses both: of 60 Gb/s A, C
-// and D get 20 each, and B what A leaves of 100.
+// TestMaxMin: four flows in separate classes get max-min fair shares. Ports serve the classes in turn, and flow control
+// stops each separately. A crosses both bottlenecks: of 60 Gb/s A, C and D get 20 each, and B gets the rest of 100.
 func TestMaxMin(t *testing.T) {
 	g := &fabric.Graph{Hosts: 8, Switches: []string{"s0", "s1", "s2"}}
 	cable := func(a, b fabric.Node, rate uint64) {
 		g.Cables = append(g.Cables, fabric.Cable{A: a, B: b, Rate: rate * gig, Delay: engine.Microsecond})
 	}
-	for h, sw := range []int{0, 0, 1, 1, 2, 1, 2, 2} { // A, B, C, D, and whom they send to
+	for h, sw := range []int{0, 0, 1, 1, 2, 1, 2, 2} { // senders A, B, C, D and their destinations
 		cable(fabric.Node(h), g.Switch(sw), 100)
 	}
 	cable(g.Switch(0), g.Switch(1), 100)
@@ -133,7 +131,7 @@ func TestMaxMin(t *testing.T) {
 	}
 }
 
-// allToLast has n hosts send to another one without end.
+// allToLast makes n hosts send to another one without end.
 func allToLast(n int) (apps []workload.App) {
 	var ps []workload.Planned
 	for h := range n {
@@ -142,9 +140,9 @@ func allToLast(n int) (apps []workload.App) {
 	return planned(ps...)
 }
 
-// TestDCTCPLimit: the windows of n flows rise and fall together, as Alizadeh et al. compute (SIGCOMM 2010,
-// 3.3, equations 4 to 10): at the end of a round trip that is marked there are K + n packets in the
-// queue, and then so many less as it swings; of packets as many are marked as alpha says.
+// TestDCTCPLimit: the windows of n flows rise and fall together, as Alizadeh et al. compute (SIGCOMM 2010, 3.3,
+// equations 4 to 10). At the end of a marked round trip the queue holds K + n packets; then it shrinks by the computed
+// swing. The share of marked packets is the one that alpha predicts.
 func TestDCTCPLimit(t *testing.T) {
 	const size = 1048.0
 	for _, c := range []struct{ n, k, delay int }{{2, 65, 1}, {2, 150, 5}, {4, 150, 5}} {
@@ -156,13 +154,13 @@ func TestDCTCPLimit(t *testing.T) {
 				return fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Min: step, Max: step, P: 1}, Buffer: fabric.BufferConfig{Bytes: 9 << 20}}
 			}}, link)
 		n, k := float64(c.n), float64(c.k)
-		held := 100e9 / 8 / size * (4e-6*float64(c.delay) + 2*size*8e-11) // by an empty network
+		held := 100e9 / 8 / size * (4e-6*float64(c.delay) + 2*size*8e-11) // in an empty network
 		swing := math.Sqrt(2*n*(held+k)) / 2
 		mean, spread, most := y.queue()
 		what := fmt.Sprintf("%d flows, K %d, %d us: ", c.n, c.k, c.delay)
 		near(t, what+"longest queue", most/size, k+n, 0.05)
 		near(t, what+"mean queue", mean/size, k+n-swing/2, 0.05)
-		near(t, what+"swing", spread*math.Sqrt(12)/size, swing, 0.15) // as a saw tooth has it
+		near(t, what+"swing", spread*math.Sqrt(12)/size, swing, 0.15) // of a saw tooth
 		near(t, what+"marks", y.marks(link), math.Sqrt(2*n/(held+k)), 0.15)
 		near(t, what+"rate", y.gbps(link), 100, 0.001)
 	}
@@ -179,11 +177,11 @@ const (
 	recovery   = 5
 )
 
-// excess is the change of a flow's rate at the fair share, when each packet is marked with probability
-// p and the target has come to rest. Its root is the fixed point.
+// excess returns the change of a flow's rate at the fair share, if each packet is marked with probability p and the
+// target is constant. Its root is the fixed point.
 func (m dcqcnModel) excess(p, size float64) float64 {
 	rate, rai, counter := m.c/m.n, 40e6/8/size, 10e6/size
-	quiet := func(packets float64) float64 { return math.Pow(1-p, packets) } // no mark in so many
+	quiet := func(packets float64) float64 { return math.Pow(1-p, packets) } // probability of no mark among so many packets
 	events := func(packets float64) float64 { return p / (math.Pow(1-p, -packets) - 1) }
 	cut := (1 - quiet(cnpEvery*rate)) / cnpEvery
 	alpha := 1 - quiet(alphaEvery*rate)
@@ -192,7 +190,7 @@ func (m dcqcnModel) excess(p, size float64) float64 {
 	return gap/2*rate*(b+t) - rate*alpha/2*cut
 }
 
-// fixedPoint is the probability of marks.
+// fixedPoint returns the marking probability at the fixed point.
 func (m dcqcnModel) fixedPoint(size float64) float64 {
 	low, high := 1e-9, 0.5
 	for range 100 {
@@ -205,8 +203,8 @@ func (m dcqcnModel) fixedPoint(size float64) float64 {
 	return low
 }
 
-// TestDCQCNLimit: so many packets are marked, and so much is queued, as at the fixed point. The model has
-// no bursts and no chance, so it is nearer to few flows.
+// TestDCQCNLimit: the marking rate and the queue match the fixed point. The model has no bursts and no randomness, so
+// it is more accurate for few flows.
 func TestDCQCNLimit(t *testing.T) {
 	const size, kmin, kmax, pmax = 1048.0, 5e3, 200e3, 0.01
 	for _, n := range []int{2, 4} {
@@ -227,9 +225,9 @@ func TestDCQCNLimit(t *testing.T) {
 	}
 }
 
-// TestMPRDMALimit: a path's share of marked acknowledgements is 2/(cwnd + 2) at the fixed point, whichever
-// path it is (MP-RDMA 3.2.1, equation 6), and all paths are filled. The model knows no link of the NIC, so that this one
-// is faster than all paths together: a window that fills the NIC does not grow.
+// TestMPRDMALimit: a path's share of marked acknowledgements is 2/(cwnd + 2) at the fixed point (MP-RDMA 3.2.1,
+// equation 6). That holds for any path, and all paths are full. The model has no NIC link, so here that link is faster
+// than all paths together: a window that fills the NIC does not grow.
 func TestMPRDMALimit(t *testing.T) {
 	y := steady{t: t, from: 2 * engine.Millisecond, to: 20 * engine.Millisecond}
 	g := fabric.ParallelPaths(fabric.Wires{HostRate: 50 * gig, CoreRate: 10 * gig, Delay: engine.Microsecond}, 1, 4)

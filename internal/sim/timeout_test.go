@@ -8,19 +8,19 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// TestTailLoss: when a message's last packet is lost nothing but a timeout tells of it. Simulated
-// NICs are never late: where papers name a timeout it is theirs, 320 us for Eunomia, and the queue
-// pair's, of which programs choose 67 ms, is for rc alone. What is said takes its place.
+// TestTailLoss: after the loss of a message's last packet only a timeout triggers the retransmission. Simulated NICs
+// are never late. Where papers define a timeout, it applies: 320 us for Eunomia. Only rc uses the timeout of the queue
+// pair, usually 67 ms. An explicit setting overrides both.
 func TestTailLoss(t *testing.T) {
 	told := profile.Spec{Recovery: profile.Part{Name: "eunomia", Params: map[string]float64{"rto_us": 1000}}}
 	for _, c := range []struct {
 		name        string
 		spec        profile.Spec
-		least, most engine.Time // what the loss costs, in microseconds
+		least, most engine.Time // delay due to the loss, in microseconds
 	}{
 		{"irn", profile.Spec{}, 100, 400},
 		{"melo", profile.Spec{}, 100, 1500},
-		{"mp-rdma", profile.Spec{}, 0, 20}, // it sends unacknowledged packets again when it has no new ones (FUSO)
+		{"mp-rdma", profile.Spec{}, 0, 20}, // it retransmits unacknowledged packets when it has no new ones (FUSO)
 		{"eunomia", profile.Spec{}, 310, 400},
 		{"eunomia", profile.Spec{Recovery: profile.Part{Name: "selective"}}, 310, 400},
 		{"eunomia", told, 990, 1100},

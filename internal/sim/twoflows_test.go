@@ -13,18 +13,18 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// published are DCQCN's parameters in ConWeave's simulator (configs/sim/ns3-conweave.yaml).
+// published holds DCQCN's parameters in ConWeave's simulator (configs/sim/ns3-conweave.yaml).
 var published = map[string]float64{"g": 1.0 / 256, "k_us": 1, "t_us": 300, "b_bytes": 1e12, "f": 1, "clamp_target": 0,
 	"r_ai_bps": 40e6, "r_hai_bps": 100e6, "min_rate_bps": 100e6}
 
-// The two ways in which senders may hear of marks.
+// The two ways in which marks reach senders.
 var (
-	echoes = map[string]float64{"echo": 1, "reduce_period_us": 4} // ns-3: by acknowledgements, cuts each 4 us
-	cnps   = map[string]float64{}                                 // the paper: by CNPs, each 4 us at most
+	echoes = map[string]float64{"echo": 1, "reduce_period_us": 4} // ns-3: in acknowledgements; at most one cut per 4 us
+	cnps   = map[string]float64{}                                 // the paper: in CNPs, at most one per 4 us
 )
 
-// twoFlows has two hosts send 1 MB to a third one of their rack with DCQCN, and returns the mean of
-// many seeds of when the first one and the second one have been done, in nanoseconds.
+// twoFlows makes two hosts send 1 MB to a third one of their rack with DCQCN. It returns the completion times of the
+// first and the second one in nanoseconds, as means of many seeds.
 func twoFlows(t *testing.T, name string, hear map[string]float64) (done [2]float64) {
 	const seeds = 40
 	part := func(name string, params map[string]float64) profile.Part {
@@ -56,10 +56,10 @@ func twoFlows(t *testing.T, name string, hear map[string]float64) (done [2]float
 	return done
 }
 
-// TestTwoFlowsDCQCN: with DCQCN two flows of 1 MB into one host take as long as in ns-3 to within 15 %,
-// of which there is one run, here the mean of many: when marks come is chance. Its NICs hear of each
-// mark and cut at most each 4 us; DCQCN's notification point waits 4 us after a CNP and then for the
-// next mark. That is fewer cuts, and sooner done: so much lies in how senders hear of marks.
+// TestTwoFlowsDCQCN: with DCQCN two flows of 1 MB into one host take ns-3's time to within 15 %. ns-3 has one run, this
+// test the mean of many: marking is random. ns-3's NICs receive each mark and cut at most once per 4 us. DCQCN's
+// notification point waits 4 us after a CNP and then for the next mark. That causes fewer cuts and earlier completion:
+// the way in which marks reach senders matters that much.
 func TestTwoFlowsDCQCN(t *testing.T) {
 	for name, want := range map[string][2]float64{"rc": {459_775, 465_432}, "irn": {421_018, 421_682}} {
 		got := twoFlows(t, name, echoes)

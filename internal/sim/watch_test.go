@@ -16,7 +16,7 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// tally counts what enters a link, and hands it on.
+// tally counts the packets that enter a link, and passes them on.
 type tally struct {
 	k    *nic.Cluster
 	next fabric.Tap
@@ -29,8 +29,8 @@ func (y *tally) Sent(now engine.Time, l *fabric.Link, d *fabric.Packet) {
 	y.next.Sent(now, l, d)
 }
 
-// TestCapture: what the simulator carries are the packets of the wire. Each frame of a capture
-// has a valid ICRC, and decodes to the very packet that was sent.
+// TestCapture: the simulator carries the packets of the wire. Each frame of a capture has a valid ICRC and decodes to
+// the packet sent.
 func TestCapture(t *testing.T) {
 	for _, name := range profile.Names() {
 		s, err := New(Config{Graph: clos(t), Switch: losslessSwitch, Profile: name, Seed: 3, Apps: []workload.App{
@@ -89,7 +89,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestTrace: a queue pair's events can be read as the daemon's can.
+// TestTrace: a queue pair's events have the daemon's format.
 func TestTrace(t *testing.T) {
 	var file bytes.Buffer
 	var finish func() error

@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// wireOp is a request of the scenario that runs on frames and in the simulator.
+// wireOp is a request of the scenario, which runs on frames and in the simulator.
 type wireOp struct {
 	op    qp.WROpcode
 	bytes uint32
@@ -28,12 +28,12 @@ var wireOps = []wireOp{{qp.WRWrite, 30_000}, {qp.WRSend, 3000}, {qp.WRWrite, 1},
 const (
 	wirePSN  = 1<<24 - 20
 	wireRate = 8_000_000_000 // a byte takes a nanosecond
-	// With a round microsecond a packet arrives at the very instant when another one has left,
-	// and which of the two comes first is nobody's business.
+	// With a round microsecond a packet would arrive at the instant at which another one has left, and their order
+	// would be undefined.
 	wireDelay = 1013 // ns
 )
 
-// said is what a packet says, in words.
+// said describes a packet in words.
 func said(from string, p *bth.Packet) string {
 	s := fmt.Sprintf("%s %v psn %v, %d bytes", from, p.Opcode, p.PSN, len(p.Payload))
 	if p.Opcode.IsResponse() && !p.Opcode.IsReadResponse() {
@@ -45,8 +45,7 @@ func said(from string, p *bth.Packet) string {
 	return s
 }
 
-// onFrames returns what two NICs say to each other in frames, with ICRC, on an ideal link with the
-// rules.
+// onFrames returns the packets that two NICs exchange in frames, with ICRC, on an ideal link with the rules.
 func onFrames(t *testing.T, name string, rules []fault.Rule) (lines []string) {
 	var ends [2]fault.Engine
 	for i := range ends {
@@ -69,7 +68,7 @@ func onFrames(t *testing.T, name string, rules []fault.Rule) (lines []string) {
 	})
 	a, b := p.RC(func(o *nictest.QPOptions) { o.Profile, o.PSN, o.SigAll = name, wirePSN, true })
 	src, dst := p.A.Buffer(1<<17), p.B.Buffer(1<<17)
-	p.Run(10_000_000) // addresses are known then
+	p.Run(10_000_000) // addresses are resolved by then
 	for i, o := range wireOps {
 		if o.op != qp.WRWrite && o.op != qp.WRRead {
 			b.PostRecv(uint64(i), dst.SGE())
@@ -89,7 +88,7 @@ func onFrames(t *testing.T, name string, rules []fault.Rule) (lines []string) {
 	return lines
 }
 
-// teller writes down what enters links.
+// teller records the packets that enter links.
 type teller struct {
 	k     *nic.Cluster
 	lines []string
@@ -100,7 +99,7 @@ func (w *teller) Sent(_ engine.Time, _ *fabric.Link, d *fabric.Packet) {
 	w.lines = append(w.lines, said("ab"[src:src+1], p))
 }
 
-// simulated is onFrames in the simulator.
+// simulated runs onFrames in the simulator.
 func simulated(t *testing.T, name string, rules []string) []string {
 	var e engine.Engine
 	k, err := nic.NewCluster(&e, nic.Config{MTU: 1024, Framing: nic.Framing{Bare: true}, Network: func(o fabric.Owner) (*fabric.Network, error) {
@@ -140,9 +139,9 @@ func simulated(t *testing.T, name string, rules []string) []string {
 // Completed implements nic.User.
 func (w *teller) Completed(engine.Time, *nic.QP, qp.CQE, bool) {}
 
-// TestWireAgainstSimulator: with the same exact faults, each transport says the same in the
-// simulator as two whole NICs do in frames: the same packets with the same PSNs, sent, sent again
-// and acknowledged, in the same order in each direction.
+// TestWireAgainstSimulator: with the same exact faults, each transport sends the same packets in the simulator as two
+// whole NICs in frames. Packets, retransmissions and acknowledgements have the same PSNs and the same order in each
+// direction.
 func TestWireAgainstSimulator(t *testing.T) {
 	for _, name := range profile.Names() {
 		for _, rules := range [][]string{

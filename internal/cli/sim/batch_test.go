@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// wrapper writes a program that is rocesim: this test, in another role.
+// wrapper writes a program that acts as rocesim: this test binary in another role.
 func wrapper(t *testing.T, dir string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -28,7 +28,7 @@ func wrapper(t *testing.T, dir string) string {
 	return file
 }
 
-// namespaced is a command in namespaces of its own, all of whose processes end with it.
+// namespaced returns a command in its own namespaces; all its processes end with it.
 func namespaced(args ...string) *exec.Cmd {
 	flags := []string{"--net", "--uts", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if os.Getuid() != 0 {
@@ -37,9 +37,8 @@ func namespaced(args ...string) *exec.Cmd {
 	return exec.Command("unshare", append(flags, args...)...)
 }
 
-// TestSlurm: a real cluster, of one machine, does a sweep as a job array, of which each job does a
-// part; what has been done before is not done again, and the outcome is that of a sweep without
-// Slurm.
+// TestSlurm: a real cluster of one machine runs a sweep as a job array. Each job runs a part and repeats no finished
+// run. The result equals that of a sweep without Slurm.
 func TestSlurm(t *testing.T) {
 	withoutRaces(t)
 	for _, p := range []string{"munged", "slurmctld", "slurmd", "sbatch", "unshare"} {
@@ -87,8 +86,7 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
-// TestKubernetes: the manifest has the fields, of the types, that Kubernetes publishes for a Job, and
-// they say what they have to.
+// TestKubernetes: the manifest has the fields and types that Kubernetes publishes for a Job, with the required values.
 func TestKubernetes(t *testing.T) {
 	withoutRaces(t)
 	dir := filepath.Join(t.TempDir(), "s")
@@ -135,13 +133,13 @@ func TestKubernetes(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v\ngot  %v\nwant %v", err, got, want)
 	}
-	command := []string{"work", dir, "--part", "79/80", "--parallel", "1"} // as the last pod runs it
+	command := []string{"work", dir, "--part", "79/80", "--parallel", "1"} // the command of the last pod
 	if code, _, diag := rocesim(command...); code != 0 || !strings.Contains(diag, "2 of 2 runs done") {
 		t.Errorf("code %d: %s", code, diag)
 	}
 }
 
-// TestJobNames: both engines take any title.
+// TestJobNames: both engines accept any title.
 func TestJobNames(t *testing.T) {
 	for title, want := range map[string]string{
 		"incast": "rocesim-incast", "": "rocesim", "Incast 30 → 1 / DCQCN!": "rocesim-incast-30-1-dcqcn",

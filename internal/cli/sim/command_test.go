@@ -20,7 +20,7 @@ func rocesim(args ...string) (code int, out, diag string) {
 	return code, o.String(), d.String()
 }
 
-// TestHelp: each command says what it does, and how, with an example of itself.
+// TestHelp: the help of each command has a description and an example of the command itself.
 func TestHelp(t *testing.T) {
 	for _, c := range newCommand(nil, nil).Commands() {
 		for _, c := range append(c.Commands(), c) {
@@ -81,8 +81,7 @@ events: [{at: 1us, link: h0-h1, do: fail}]
 	}
 }
 
-// Everything that a run can write is written; seeds run side by side with the results that they
-// have alone.
+// TestRun: a run writes all of its outputs. Parallel seeds have the same results as single ones.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -119,7 +118,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestProfile: --profile tells of each part, and of the fabric more than of applications.
+// TestProfile: --profile lists each part, with a larger share for the fabric than for applications.
 func TestProfile(t *testing.T) {
 	code, out, diag := rocesim("run", scenarios+"permutation.yaml", "--set", "workload.0.size=6MB", "--profile", "-q", "--json")
 	var r struct{ CPU []cpushare.Share }

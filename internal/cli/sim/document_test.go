@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestDocument: the commands of rocesim in docs/reference/simulator.md and the README do what is said there: they
-// work, or they refuse with those words.
+// TestDocument: the rocesim commands in docs/reference/simulator.md and the README behave as documented: they succeed,
+// or fail with the documented error.
 func TestDocument(t *testing.T) {
 	withoutRaces(t)
 	root, err := filepath.Abs("../../..")
@@ -44,11 +44,11 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// command is one of a document, with the error that is to come of it.
+// command is a command of a document, with its expected error.
 type command struct{ text, refused string }
 
-// commands are those of rocesim, and those that make files for them. What is not a whole command, or
-// is about other machines, is left out; sweeps are made shorter.
+// commands returns the rocesim commands of a document and the commands that create their files. It skips incomplete
+// commands and commands for other machines, and shortens sweeps.
 func commands(doc string) (all []command) {
 	lines := strings.Split(doc, "\n")
 	for i := 0; i < len(lines); i++ {

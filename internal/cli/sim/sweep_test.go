@@ -16,11 +16,11 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// asRocesim in the environment makes this test rocesim.
+// asRocesim is the environment variable that makes this test binary act as rocesim.
 const asRocesim = "TEST_AS_ROCESIM"
 
-// raced says that the race detector is at work. What runs other processes, for long, then does without:
-// the detector sees what it can in the other tests.
+// raced reports that the race detector is active. It skips tests that run other processes for a long time; the other
+// tests cover races.
 var raced bool
 
 func withoutRaces(t *testing.T) {
@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// small makes the incast take milliseconds.
+// small shortens the incast to milliseconds.
 var small = []string{"--set", "workload.0.rounds=1", "--set", "workload.0.size=64KB"}
 
-// runsOf reads runs.csv, without the column that differs from time to time.
+// runsOf reads runs.csv, without the column that differs between runs.
 func runsOf(t *testing.T, dir string) [][]string {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, "runs.csv"))
@@ -59,8 +59,8 @@ func runsOf(t *testing.T, dir string) [][]string {
 	return rows
 }
 
-// TestSweep: all combinations are run, each as it is by itself, and collected with tables of all
-// flows; the same command does nothing more, another one is refused.
+// TestSweep: a sweep runs all combinations, each as it would run alone, and collects tables of all flows. The same
+// command does nothing more; another one is refused.
 func TestSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	args := append([]string{"sweep", scenarios + "incast.yaml", "--vary", "transport.profile=rc,irn", "--vary", "workload.0.senders=5,9",
@@ -105,8 +105,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// killAfter begins a sweep in another process, kills that when some runs are done, and returns which
-// are.
+// killAfter starts a sweep in another process, kills it after some runs are done, and returns those runs.
 func killAfter(t *testing.T, some int, dir string, args []string) (done []string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -122,14 +121,14 @@ func killAfter(t *testing.T, some int, dir string, args []string) (done []string
 	for deadline := time.Now().Add(time.Minute); len(done) < some && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		done, _ = filepath.Glob(runs)
 	}
-	_ = c.Process.Kill() // it may have ended
+	_ = c.Process.Kill() // the process may have ended
 	_ = c.Wait()
 	done, _ = filepath.Glob(runs)
 	return done
 }
 
-// TestKilled: a sweep that is killed, as a machine that loses its power kills it, goes on and comes to
-// the same result as one that is not; what it had done it does not do again.
+// TestKilled: a killed sweep continues after a restart, as after a power failure. It has the same result as an
+// uninterrupted one and repeats no finished run.
 func TestKilled(t *testing.T) {
 	withoutRaces(t)
 	dir := t.TempDir()
@@ -176,8 +175,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestSweepFailures: what is wrong with one combination is said before anything runs; what is wrong
-// with the folder is not the result of a run, but what went wrong in one is, and is reported.
+// TestSweepFailures: an invalid combination is reported before the first run. An error of the folder is not the result
+// of a run. An error in a run is its result, and is reported.
 func TestSweepFailures(t *testing.T) {
 	dir := t.TempDir()
 	code, _, diag := rocesim("sweep", scenarios+"incast.yaml", "--vary", "transport.profile=rc,warp", "-o", filepath.Join(dir, "a"))

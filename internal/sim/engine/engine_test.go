@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// mark is a timer that knows when it should be due.
+// mark is a timer that stores its due time.
 type mark struct {
 	t     Timer
 	at    Time
@@ -20,8 +20,8 @@ type mark struct {
 
 func (m *mark) Handle(Time, int32) { *m.log = append(*m.log, m.id) }
 
-// Whatever is set, set again and stopped, near and far: timers fire in the order of their
-// instants, then of being set; each once; and nothing is left of them.
+// TestOrder: after any sequence of set, reset and stop, timers fire in the order of their instants, then of being set.
+// Each fires once, and no state remains.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e Engine
@@ -105,7 +105,7 @@ func TestHalt(t *testing.T) {
 	}
 }
 
-// Queue pairs never see the instant zero, which means "not set" to them.
+// TestMono: queue pairs never see the instant zero, which means "not set" to them.
 func TestMono(t *testing.T) {
 	for _, at := range []Time{0, 1, 999, 1000, 1001, Second} {
 		if m := at.Mono(); m <= 0 || FromMono(m) > at || FromMono(m+1) <= at {
@@ -114,7 +114,7 @@ func TestMono(t *testing.T) {
 	}
 }
 
-// ticker sets itself again, as a link under load does.
+// ticker sets itself again, like a link under load.
 type ticker struct {
 	e   *Engine
 	t   Timer
@@ -123,7 +123,7 @@ type ticker struct {
 
 func (k *ticker) Handle(now Time, _ int32) { k.e.Set(&k.t, now+k.gap) }
 
-// BenchmarkTimers is what so many busy links ask of an engine.
+// BenchmarkTimers measures the timer load of busy links.
 func BenchmarkTimers(b *testing.B) {
 	for name, n := range map[string]int{"links=1000": 1000, "links=10000": 10_000} {
 		b.Run(name, func(b *testing.B) {

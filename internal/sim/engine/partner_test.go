@@ -9,13 +9,13 @@ import (
 
 const apart = 1000
 
-// other is a partner that has an event at each of some instants, and answers each by setting a
-// timer of the engine, the earliest that it may.
+// other is a partner with events at given instants. At each event it sets a timer of the engine, the earliest permitted
+// one.
 type other struct {
 	t     *rapid.T
 	e     *Engine
 	due   []Time
-	upTo  Time // all before has been dealt with
+	upTo  Time // all events before it are processed
 	fired []Time
 	echo  []*echo
 	log   []Time // instants of timers of the engine
@@ -69,8 +69,8 @@ func (c *echo) Handle(now Time, _ int32) {
 	}
 }
 
-// An engine and its partner do everything at its instant, neither comes too early for what the
-// other one asks of it, and after Sync both have come as far.
+// TestPartner: an engine and its partner process all events at their instants. Neither is early for a request of the
+// other, and after Sync both have reached the same time.
 func TestPartner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e Engine

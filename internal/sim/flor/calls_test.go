@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/internal/sim/workload"
 )
 
-// call runs calls between two hosts, or more, for a time.
+// call runs calls between two or more hosts until an instant.
 func call(t *testing.T, c *Calls, until engine.Time, faults map[string][]string) {
 	t.Helper()
 	hosts := 2
@@ -37,7 +37,7 @@ func call(t *testing.T, c *Calls, until engine.Time, faults map[string][]string)
 
 var one = []Pair{{0, 1}}
 
-// TestCalls: calls of all carriers are answered, as many as the link carries, and each client has its share.
+// TestCalls: calls of all carriers get answers at the rate of the link, and each client has its share.
 func TestCalls(t *testing.T) {
 	mesh := []Pair{{0, 1}, {0, 2}, {1, 0}, {1, 2}, {2, 0}, {2, 1}}
 	for name, set := range map[string]func(c *Calls){
@@ -72,7 +72,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestSoftware: what software takes bounds how many calls there are, by each thread, and acknowledgements count (Flor 5).
+// TestSoftware: the time of software bounds the number of calls per thread, and acknowledgements count (Flor 5).
 func TestSoftware(t *testing.T) {
 	rate := func(threads, wqes int) float64 {
 		c := &Calls{Pairs: one, Connections: 8, Request: 128, Response: 128, Outstanding: 16}
@@ -80,16 +80,16 @@ func TestSoftware(t *testing.T) {
 		c.Flor.Engine.AckWQEs = wqes
 		c.Flor.Software = Software{Threads: threads, Completion: engine.Microsecond, Ack: engine.Microsecond / 2}
 		call(t, c, 10*engine.Millisecond, nil)
-		return float64(len(c.Answers)) / 10e3 // a microsecond
+		return float64(len(c.Answers)) / 10e3 // calls per microsecond
 	}
-	// A call is two completions of either host, and the answer and the request are acknowledged.
+	// A call causes two completions at each host, and acknowledgements of the answer and the request.
 	each, many, four := rate(1, 1), rate(1, 32), rate(4, 32)
 	if each < 0.3 || each > 0.34 || many < 1.2*each || many > 0.5 || four < 3*many {
 		t.Errorf("an acknowledgement for each WQE: %.3f calls in a microsecond, for many: %.3f, by four threads: %.3f", each, many, four)
 	}
 }
 
-// TestSharedAcks: acknowledgements that wait behind data make round trips seem longer (Flor 4.1).
+// TestSharedAcks: acknowledgements queued behind data increase the measured round trips (Flor 4.1).
 func TestSharedAcks(t *testing.T) {
 	tail := func(shared bool) time.Duration {
 		c := &Calls{Pairs: one, Connections: 16, Request: 256 << 10, Response: 256 << 10, Outstanding: 2}
@@ -107,12 +107,12 @@ func TestSharedAcks(t *testing.T) {
 	}
 }
 
-// TestSwitched: by RC, the time from an error to what gets through next is a round trip by a backup queue pair, and
-// that of connecting it anew without one (Flor 6).
+// TestSwitched: with RC, the time from an error to the next delivery is a round trip with a backup queue pair. Without
+// one it is the time of a reconnection (Flor 6).
 func TestSwitched(t *testing.T) {
 	for backups, at := range map[int][2]engine.Time{2: {engine.Microsecond, 50 * engine.Microsecond}, -1: {5 * engine.Millisecond, 5100 * engine.Microsecond}} {
 		c := &Calls{Pairs: one, Request: 32 << 10, Response: 128, Outstanding: 4, Flor: Config{Engine: flor.Config{Hardware: true}, Backups: backups}}
-		// The first data queue pair of a host is behind that of acknowledgements, and 0 and 1 are others'.
+		// The first data queue pair of a host follows the one for acknowledgements; numbers 0 and 1 are reserved.
 		call(t, c, 20*engine.Millisecond, map[string][]string{"h0-s0": {"tx drop qpn=0x3"}})
 		if got := c.Switched(); len(got) != 1 || got[0] < at[0] || got[0] > at[1] || len(c.Answers) < 100 {
 			t.Errorf("%d backups: %v, %d calls", backups, got, len(c.Answers))
@@ -120,7 +120,7 @@ func TestSwitched(t *testing.T) {
 	}
 }
 
-// TestFailedCalls: a call whose request could not be read is not answered.
+// TestFailedCalls: a call with an unreadable request gets no answer.
 func TestFailedCalls(t *testing.T) {
 	c := &Calls{Pairs: one, Plain: true, Request: 256 << 10, Response: 128, Outstanding: 4}
 	call(t, c, 30*engine.Millisecond, map[string][]string{"h1-s0": {"tx drop op=read"}})

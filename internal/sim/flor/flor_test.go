@@ -13,8 +13,7 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// The two hosts of the paper's 7.3 with 100 Gb/s and a round trip of 50 us, its base RTT, of which the
-// links take 48.
+// The two hosts of the paper's 7.3, with 100 Gb/s and a base round trip of 50 us. The links contribute 48 us.
 var (
 	wires = fabric.Wires{HostRate: 100e9, Delay: 12 * engine.Microsecond}
 	bdp   = 625_000.0
@@ -35,7 +34,7 @@ func lose(n *fabric.Network, p float64) {
 	}
 }
 
-// cluster is the hosts of a graph.
+// cluster returns the hosts of a graph.
 func cluster(t testing.TB, g *fabric.Graph, loss float64) (*engine.Engine, *nic.Cluster) {
 	t.Helper()
 	eng := &engine.Engine{}
@@ -49,7 +48,7 @@ func cluster(t testing.TB, g *fabric.Graph, loss float64) (*engine.Engine, *nic.
 	return eng, k
 }
 
-// fabricOf puts engines on the NICs.
+// fabricOf creates engines on the NICs.
 func fabricOf(t testing.TB, k *nic.Cluster, c flor.Config, user func(*Host) flor.User) *Fabric {
 	t.Helper()
 	maker := profile.NewMaker(profile.Link{Rate: 100e9, RTT: 50_000})
@@ -61,7 +60,7 @@ func fabricOf(t testing.TB, k *nic.Cluster, c flor.Config, user func(*Host) flor
 	return f
 }
 
-// begin has one of two hosts send messages to the other.
+// begin makes one of two hosts send messages to the other.
 func begin(t testing.TB, loss float64, s *Stream, c flor.Config) (*engine.Engine, *nic.Cluster, *Fabric) {
 	t.Helper()
 	eng, k := cluster(t, fabric.Star(wires, 2), loss)
@@ -113,7 +112,7 @@ func plain(t testing.TB, loss float64) float64 {
 	return float64(messages*messageBytes) * 8 / (float64(app.ended) / 1000)
 }
 
-// writes keeps some WRITEs outstanding.
+// writes keeps a number of WRITEs outstanding.
 type writes struct {
 	begun int
 	ended engine.Time
@@ -139,15 +138,15 @@ func (w *writes) Done(now engine.Time, r *workload.Runner, _ *workload.Flow) {
 
 func (w *writes) Delivered(engine.Time, *workload.Runner, *workload.Flow) {}
 
-// fixed is a window of three times what the path holds: 7.3 has no congestion control, so that loss does not
-// slow the sender down.
+// fixed returns a fixed window of three times the path's capacity. 7.3 has no congestion control, so loss does not slow
+// the sender down.
 func fixed() flor.Config {
 	return flor.Config{Congestion: "static", CongestionWith: map[string]float64{"window_bytes": 3 * bdp}}
 }
 
-// TestLoss is figure 7: by UC, Flor keeps its throughput where packets are lost, up to one in 4096 as if none
-// were; that of plain RC, which sends all over again from the lost packet, collapses. (It does so later than the
-// paper's NICs: ours need one round trip to go back.)
+// TestLoss is figure 7. With UC, Flor keeps its throughput under packet loss; up to one in 4096, loss has no effect.
+// The throughput of plain RC, which retransmits everything from the lost packet on, collapses. It does so later than
+// the paper's NICs, because our NICs need one round trip to go back.
 func TestLoss(t *testing.T) {
 	ours := stream(t, 0)
 	rc := plain(t, 0)
@@ -156,9 +155,9 @@ func TestLoss(t *testing.T) {
 		t.Errorf("without loss Flor has %.1f Gb/s, RC %.1f", ours, rc)
 	}
 	for _, c := range []struct {
-		one     float64 // packet in so many
-		atLeast float64 // of what there is without loss
-		ahead   float64 // of RC
+		one     float64 // one packet lost in so many
+		atLeast float64 // relative to the goodput without loss
+		ahead   float64 // relative to RC
 	}{{16384, 0.97, 1}, {4096, 0.95, 1.05}, {1024, 0.9, 1.3}, {256, 0.75, 2}} {
 		o := stream(t, 1/c.one)
 		r := plain(t, 1/c.one)
@@ -169,8 +168,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestLinkFails: by RC with retry_cnt 2 all queue pairs of a connection end when a link is down for 20 ms. What
-// was not completed goes by those that are connected anew, and arrives once (Flor 6).
+// TestLinkFails: with RC and retry_cnt 2 all queue pairs of a connection fail while a link is down for 20 ms.
+// Reconnected queue pairs retransmit the uncompleted WQEs, and each message arrives once (Flor 6).
 func TestLinkFails(t *testing.T) {
 	s := &Stream{Bytes: messageBytes, Count: messages, Outstanding: depth}
 	c := fixed()
@@ -190,14 +189,14 @@ func TestLinkFails(t *testing.T) {
 	}
 }
 
-// TestTwoSenders: with Flor's own congestion control two hosts share the link of a third one, and its queue is
-// no longer than what the link carries in the target round trip of 50 us (7.1).
+// TestTwoSenders: with Flor's own congestion control two hosts share the link of a third one. Its queue is at most the
+// link's capacity in the target round trip of 50 us (7.1).
 func TestTwoSenders(t *testing.T) {
 	near := fabric.Wires{HostRate: 100e9, Delay: engine.Microsecond}
 	eng, k := cluster(t, fabric.Star(near, 3), 0)
 	var streams [2]Stream
 	users := map[int]*Stream{0: &streams[0], 1: &streams[1]}
-	both := &Stream{} // the receiver's: both arrive there
+	both := &Stream{} // belongs to the receiver: both streams arrive there
 	f := fabricOf(t, k, flor.Config{}, func(h *Host) flor.User {
 		if s := users[h.Num()]; s != nil {
 			return s.User(h)

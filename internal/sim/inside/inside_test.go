@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// TestBitmaps: what is in the mean over time and hosts, all state and bitmaps alone.
+// TestBitmaps: the mean covers time and hosts, for all state and for bitmaps alone.
 func TestBitmaps(t *testing.T) {
 	in := New(2)
 	x := &end{in: in, host: 1}
@@ -34,7 +34,7 @@ func TestBitmaps(t *testing.T) {
 	}
 }
 
-// Percentiles of a histogram are within one part in 32 of what sorting would tell, and never below it.
+// TestHistogram: percentiles of a histogram are at most one part in 32 above those of sorting, and never below.
 func TestHistogram(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Uint64Range(0, 1<<50), 1, 50).Draw(t, "values")

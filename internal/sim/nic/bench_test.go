@@ -10,9 +10,8 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// BenchmarkPermutation has each of 128 hosts send 1 MB to another one over a fat-tree, at
-// 100 Gb/s with flow control: the time of a link transmission, of which a packet and its
-// acknowledgement make twelve on the longest ways.
+// BenchmarkPermutation: each of 128 hosts sends 1 MB to another one over a fat-tree, at 100 Gb/s with flow control. It
+// measures the time of a link transmission. A packet and its acknowledgement make twelve of them on the longest paths.
 func BenchmarkPermutation(b *testing.B) {
 	g, err := fabric.FatTree(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, 8)
 	if err != nil {
@@ -44,8 +43,8 @@ func BenchmarkPermutation(b *testing.B) {
 	b.ReportMetric(float64(events)/float64(sent), "events/link")
 }
 
-// BenchmarkPaused asks a NIC for a packet, as each acknowledgement that may leave does, while messages of as many
-// queue pairs wait for a class that is paused. It takes the same for all numbers of them.
+// BenchmarkPaused requests a packet from a NIC, as each pending acknowledgement does. Meanwhile messages of many queue
+// pairs wait for a paused class. The time does not depend on their number.
 func BenchmarkPaused(b *testing.B) {
 	for _, n := range []int{10, 1000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

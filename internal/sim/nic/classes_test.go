@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// incast has hosts 1 to n send bytes each to host 0, and returns when the last one was done.
+// incast makes hosts 1 to n send bytes each to host 0. It returns the time of the last completion.
 func incast(l *lab, u *counter, n int, bytes uint32, c QPConfig) engine.Time {
 	l.t.Helper()
 	c.User = u
@@ -27,10 +27,10 @@ func incast(l *lab, u *counter, n int, bytes uint32, c QPConfig) engine.Time {
 	return u.last
 }
 
-// Packets whose payload has been cut off are sent again at once: an incast into a small buffer takes
-// hardly longer than the link does, without a timeout, and each byte arrives.
+// TestTrimming: packets without their payload are retransmitted at once. An incast into a small buffer takes hardly
+// longer than the transmission time, without a timeout, and each byte arrives.
 func TestTrimming(t *testing.T) {
-	patient := map[string]float64{"rto_low_us": 1000, "rto_high_us": 1000} // the link is busy for 168
+	patient := map[string]float64{"rto_low_us": 1000, "rto_high_us": 1000} // the transmission time is 168
 	for name, spec := range map[string]profile.Spec{
 		"irn":     {Recovery: profile.Part{Name: "irn", Params: patient}},
 		"eunomia": {Recovery: profile.Part{Name: "selective"}},
@@ -59,8 +59,8 @@ func TestTrimming(t *testing.T) {
 	}
 }
 
-// A queue pair's data travel in its class: with strict classes a message of a higher one does not
-// wait for those of the lower.
+// TestTraffic: a queue pair's data use its class. With strict classes a message of a higher class does not wait for
+// lower ones.
 func TestTraffic(t *testing.T) {
 	took := [2]engine.Time{}
 	for i := range took {

@@ -25,7 +25,7 @@ type lab struct {
 	eng   engine.Engine
 	k     *Cluster
 	maker []*profile.Maker
-	hash  uint64 // of everything that enters a link
+	hash  uint64 // hash of all packets that enter a link
 	sent  int
 }
 
@@ -50,7 +50,7 @@ func newLab(t testing.TB, g *fabric.Graph, sc fabric.SwitchConfig, seed uint64) 
 	return l
 }
 
-// watch hashes what enters links.
+// watch hashes the packets that enter links.
 func (l *lab) watch() {
 	links := l.k.Network().Links()
 	for i := range links {
@@ -70,7 +70,7 @@ func (l *lab) Sent(now engine.Time, link *fabric.Link, d *fabric.Packet) {
 	l.hash = h.Sum64()
 }
 
-// profiles is what a queue pair's Profile is.
+// profiles returns a function for a queue pair's Profile.
 func (l *lab) profiles(name string, s profile.Spec) func(int) (qp.Profile, error) {
 	return func(host int) (qp.Profile, error) { return l.maker[host].New(name, s) }
 }
@@ -83,7 +83,7 @@ func (l *lab) lose(p float64) {
 	}
 }
 
-// check fails if something is missing.
+// check fails if a packet is missing.
 func (l *lab) check() {
 	l.t.Helper()
 	if err := l.k.Check(); err != nil {
@@ -94,13 +94,13 @@ func (l *lab) check() {
 	}
 }
 
-// job is a random list of requests from one queue pair to another and what they must have done.
+// job is a random list of requests from one queue pair to another, with their expected effects.
 type job struct {
 	l        *lab
 	src, dst []byte
 	ops      []jobOp
 	done     int
-	got      int // receives
+	got      int // completed receives
 	adds     uint64
 }
 
@@ -153,7 +153,7 @@ func newJob(l *lab, n int, rng *rand.Rand) *job {
 	return j
 }
 
-// start posts everything.
+// start posts all requests.
 func (j *job) start(x, y *QP) {
 	for i, o := range j.ops {
 		if o.receives {
@@ -228,8 +228,8 @@ func bundles() []bundle {
 	return out
 }
 
-// Every transport does every verb over a fabric that loses, with each byte where it belongs and
-// each completion once and in order; the same seed gives the same events.
+// TestTransports: every transport executes every verb over a lossy fabric. Each byte is in its place, and each
+// completion arrives once and in order. The same seed produces the same events.
 func TestTransports(t *testing.T) {
 	for _, b := range bundles() {
 		for _, loss := range []float64{0, 0.01} {
@@ -240,7 +240,7 @@ func TestTransports(t *testing.T) {
 					l.lose(loss)
 					rng := rand.New(rand.NewPCG(seed, 1))
 					var jobs []*job
-					for i := range 3 { // two ways on two hosts, one pair the other way round
+					for i := range 3 { // two paths between two hosts; one pair has the opposite direction
 						j := newJob(l, 60, rng)
 						x, y, err := l.k.Connect(i%2*2, 2-i%2*2+i/2, QPConfig{Profile: l.profiles(b.profile, b.spec), User: j, Timeout: 8,
 							CNPInterval: 50_000, Memory: [2][]byte{j.src, j.dst}, FirstPSN: 1<<24 - 20})
@@ -269,7 +269,7 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-// Phantom payload: the same packets leave at the same instants as with bytes.
+// TestPhantom: phantom payload produces the same packets at the same instants as real bytes.
 func TestPhantom(t *testing.T) {
 	for _, b := range bundles() {
 		var hashes [2]uint64
@@ -300,7 +300,7 @@ func TestPhantom(t *testing.T) {
 	}
 }
 
-// Unreliable services: what is not lost arrives, and sends complete once they have left.
+// TestUnreliable: with unreliable services, packets arrive unless lost, and sends complete once they have left.
 func TestUnreliable(t *testing.T) {
 	l := newLab(t, fabric.Star(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, 3), labSwitch, 1)
 	u := &counter{}
@@ -333,7 +333,7 @@ func TestUnreliable(t *testing.T) {
 // counter counts completions.
 type counter struct {
 	sends, receives, failed int
-	last                    engine.Time // of a completion
+	last                    engine.Time // time of the last completion
 }
 
 func (c *counter) Completed(now engine.Time, _ *QP, e qp.CQE, receive bool) {
@@ -348,7 +348,7 @@ func (c *counter) Completed(now engine.Time, _ *QP, e qp.CQE, receive bool) {
 	}
 }
 
-// A paused class waits, and acknowledgements in another one do not.
+// TestPausedClass: a paused class waits; acknowledgements in another class do not.
 func TestPausedClass(t *testing.T) {
 	sc := labSwitch
 	sc.Buffer = fabric.BufferConfig{Bytes: 600_000, Lossless: 1, Headroom: 30_000, Reserve: 2000}
@@ -376,7 +376,7 @@ func TestPausedClass(t *testing.T) {
 	}
 }
 
-// waiting has messages of n queue pairs wait on the first host, because the class of data is paused.
+// waiting makes messages of n queue pairs wait on the first host, because the class of data is paused.
 func waiting(t testing.TB, n int) (*lab, []*QP) {
 	l := newLab(t, fabric.Pair(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, false), labSwitch, 1)
 	u, qps := &counter{}, make([]*QP, n)
@@ -393,7 +393,8 @@ func waiting(t testing.TB, n int) (*lab, []*QP) {
 	return l, qps
 }
 
-// Those that wait for a class do so until it goes on, whatever others do, and not after they have been closed.
+// TestWaiting: queue pairs wait for a paused class until it resumes, regardless of others. Closed queue pairs do not
+// wait.
 func TestWaiting(t *testing.T) {
 	l, qps := waiting(t, 3)
 	n := &l.k.nics[0]
@@ -413,8 +414,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// What comes late for a queue pair that has been closed finds nobody, and its number is another
-// one when the slot is used again.
+// TestClose: late packets of a closed queue pair find no receiver. A reused slot has a different number.
 func TestClose(t *testing.T) {
 	l := newLab(t, fabric.Pair(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, false), labSwitch, 1)
 	u := &counter{}
@@ -443,8 +443,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestSpares: connections of closed queue pairs send exactly what those of new ones do, in each transport;
-// one of them is given up in the middle, and what is on its way finds none of the others.
+// TestSpares: in each transport, connections on reused queue pairs send exactly the same as those on new ones. One
+// connection is closed in the middle, and its packets in flight reach no other connection.
 func TestSpares(t *testing.T) {
 	run := func(name string, s *Spares) (hash, stray uint64) {
 		g := fabric.Star(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, 3)
@@ -459,7 +459,7 @@ func TestSpares(t *testing.T) {
 			}
 			x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 300_000})
 			if i == 2 {
-				x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 1000}) // is never begun
+				x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 1000}) // is never started
 				l.eng.Run(l.eng.Now() + 10*engine.Microsecond)
 			} else {
 				l.eng.Drain()
@@ -481,8 +481,8 @@ func TestSpares(t *testing.T) {
 	}
 }
 
-// TestIsSmall bounds what there are many of: packets on their way take two lines of a cache, and two idle
-// queue pairs with their cores and plug-ins less than 2 KiB.
+// TestIsSmall bounds the size of frequent objects. A packet in flight takes two cache lines. Two idle queue pairs with
+// their cores and plug-ins take less than 2 KiB.
 func TestIsSmall(t *testing.T) {
 	if n := unsafe.Sizeof(parcel{}); n != 128 {
 		t.Errorf("a parcel has %d bytes", n)

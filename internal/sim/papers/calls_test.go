@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/internal/sim/scenario"
 )
 
-// TestOfCalls: numbers are of the clients, servers and stretches of time that they name.
+// TestOfCalls: numbers cover the named clients, servers and periods.
 func TestOfCalls(t *testing.T) {
 	us := engine.Microsecond
 	a, b, idle := flor.Pair{Client: 0, Server: 2}, flor.Pair{Client: 1, Server: 2}, flor.Pair{Client: 3, Server: 2}

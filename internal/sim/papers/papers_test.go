@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/internal/sim/scenario"
 )
 
-// TestRows: all rows can be begun, in both forms, and say what they leave open.
+// TestRows: all rows are valid in both forms, and name their open points.
 func TestRows(t *testing.T) {
 	rows, err := Load("../../../configs/sim/papers")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// two is a row of two short runs, of which the number is known.
+// two is a row of two short runs with a known number.
 const two = `name: two
 topology: {kind: star, hosts: 2, host_rate: 40Gbps, delay: 1us}
 switch: {buffer: 1MiB}
@@ -55,7 +55,7 @@ paper:
   open: [{what: delay, choice: 1 us, why: no reason, vary: [{name: other, set: [topology.delay=2us]}]}]
 `
 
-// Another choice may concern one series only, and a point may, too.
+// TestRuns: an alternative setting may concern one series or one point only.
 func TestRuns(t *testing.T) {
 	text := strings.NewReplacer(
 		"vary: [{name: other, set: [topology.delay=2us]}]", "at: [b], vary: [{name: other, set: [topology.delay=2us], also: [{name: short, set: [stop=1ms]}]}]",
@@ -93,8 +93,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestWork: runs are kept, a changed claim does not begin them anew, a changed setting does; the document
-// says what has come out.
+// TestWork: runs are kept. A changed claim does not repeat them, a changed setting does. The document contains the
+// results.
 func TestWork(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "rows", "two.yaml")
@@ -161,8 +161,7 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// TestShared: what another row has simulated with the same settings is not simulated again, what differs in
-// anything is.
+// TestShared: a run of another row with the same settings is reused; any difference prevents that.
 func TestShared(t *testing.T) {
 	dir := t.TempDir()
 	w := &Work{Dir: filepath.Join(dir, "out"), Seeds: 1, Parallel: 1}
@@ -193,7 +192,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// A degree may be counted from an instant on: what came before is not in it.
+// TestDegreeFrom: a degree may count from an instant on, without earlier events.
 func TestDegreeFrom(t *testing.T) {
 	text := strings.Replace(two, "paper:\n", "events: [{at: 100us, link: h0-s0, do: lose, probability: 0.2}, {at: 200us, link: h0-s0, do: lose, probability: 0}]\npaper:\n", 1)
 	for begin, held := range map[string]bool{"": true, ", begin: 50us": true, ", begin: 350us": false} {
@@ -212,8 +211,8 @@ func TestDegreeFrom(t *testing.T) {
 	}
 }
 
-// TestPlaced: what connections place is counted once, though a queue pair carries one message after the other;
-// of flows, those that begin in a part of the time can be told apart.
+// TestPlaced: connections count placed data once, although a queue pair carries several messages in turn. Flows can be
+// selected by the time of their begin.
 func TestPlaced(t *testing.T) {
 	text := strings.NewReplacer(
 		"size: 100KB}", "size: 100KB, rounds: 10, every: 100us}", "set: [workload.0.size=2MB]", "set: []", "set: [workload.0.size=1MB]", "set: []",
@@ -232,7 +231,7 @@ func TestPlaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Ten messages of 100 KB in a millisecond are 8 Gb/s, each 0.8, and 1.6 of half a millisecond.
+	// Ten messages of 100 KB in a millisecond are 8 Gb/s, each of them 0.8 Gb/s, and 1.6 Gb/s in half a millisecond.
 	for name, want := range map[string]float64{"total": 8, "least": 0.8, "most": 0.8, "half": 1.6} {
 		if got := m.Numbers[name]; math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: %v Gb/s, not %v", name, got, want)
@@ -243,7 +242,7 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
-// TestRefused: a row that does not know what it speaks of is refused.
+// TestRefused: a row that refers to unknown names is refused.
 func TestRefused(t *testing.T) {
 	for _, c := range [][2]string{
 		{"of: long,", "of: none,"}, {"over: short", "over: none"}, {"number: fct, of", "number: none, of"}, {"take: mean", "take: some"},
@@ -260,7 +259,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestEstimate: the estimate of a run without losses is what it takes, to within a twentieth.
+// TestEstimate: the estimate of a run without losses is within a twentieth of its actual time.
 func TestEstimate(t *testing.T) {
 	r := &Row{ID: "two", Path: "two.yaml", Text: []byte(two), Paper: &scenario.Paper{Series: []scenario.Variant{{Name: "s"}}, Points: []scenario.Point{{}}}}
 	n, err := r.Estimate(false, 1)

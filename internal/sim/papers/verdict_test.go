@@ -9,7 +9,7 @@ import (
 
 func number(v float64) *float64 { return &v }
 
-// TestJudge: the rules of verdicts, a claim and a measured value each.
+// TestJudge checks the rules of verdicts, with a claim and a measured value each.
 func TestJudge(t *testing.T) {
 	times := scenario.Claim{Over: "x", Paper: []float64{2}}
 	less := scenario.Claim{Over: "x", Paper: []float64{0.5}}
@@ -76,7 +76,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestRow: a row is as good as its worst claim, by the means over its seeds; what is missing is not measured.
+// TestRow: the verdict of a row is that of its worst claim, by the means over its seeds. Missing values count as not
+// measured.
 func TestRow(t *testing.T) {
 	r := &Row{ID: "x", Paper: &scenario.Paper{
 		Series: []scenario.Variant{{Name: "a"}, {Name: "b"}}, Points: []scenario.Point{{Name: "p"}, {Name: "q"}},

@@ -12,8 +12,7 @@ import (
 	"roced.io/roced/internal/sim/result"
 )
 
-// TestWrite: what has been written is read back, with the columns that the CSV files have, and there
-// is no file without rows.
+// TestWrite: reading returns the written values, with the columns of the CSV files. Without rows there is no file.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	r := &result.Result{Samples: []result.Sample{{At: 10, Queued: 7, Goodput: 1e9}}, Ports: []result.Port{{Link: "h0-s0", Paused: 3}}}

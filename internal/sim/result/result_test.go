@@ -42,7 +42,7 @@ func example() *Result {
 	return r
 }
 
-// Every message is in one bucket, and all that is written can be read.
+// TestWrite: every message is in one bucket, and all written files are readable.
 func TestWrite(t *testing.T) {
 	r, dir := example(), t.TempDir()
 	n := 0
@@ -84,7 +84,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestPictures: what a picture says is in it, with units, and no bar, line or mark is outside of it.
+// TestPictures: a picture contains its texts with units, and no bar, line or mark is outside of it.
 func TestPictures(t *testing.T) {
 	r := example()
 	r.Queues = []Queue{{At: engine.Microsecond, Link: "s0-h1", Bytes: 10}, {At: 2 * engine.Microsecond, Link: "s0-h1", Bytes: 30e3}}

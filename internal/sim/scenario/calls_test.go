@@ -18,8 +18,8 @@ workload:
 stop: 1ms
 `
 
-// TestCalls: calls are between all clients and all servers, by Flor or not, and hosts have the congestion control that
-// they are given.
+// TestCalls: calls connect all clients with all servers, with and without Flor. Hosts have the configured congestion
+// control.
 func TestCalls(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		set := []string{"nics=[{hosts: [1, 2], congestion: {name: dctcp}}]"}

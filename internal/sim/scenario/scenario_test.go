@@ -47,7 +47,7 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-// What is wrong is said with file, line and key.
+// TestErrors: errors name file, line and key.
 func TestErrors(t *testing.T) {
 	const incast = "kind: incast, to: 0, senders: 3, size: 100KB"
 	edit := func(old, with string) string { return strings.Replace(small, old, with, 1) }
@@ -113,7 +113,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Fault rules of a scenario lose what they say.
+// TestFaults: fault rules of a scenario drop the packets that they specify.
 func TestFaults(t *testing.T) {
 	c, err := config(small + "faults: [{link: h1-s0, rules: [tx drop op=write psn=+3..5 n=1]}]\n")
 	if err != nil {
@@ -129,8 +129,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestManyLinks: an event happens to all links whose names begin so; fail-some takes other cables
-// between switches each time, and restores them in the end.
+// TestManyLinks: an event applies to all links with a name prefix. fail-some selects other cables between switches each
+// time, and restores them in the end.
 func TestManyLinks(t *testing.T) {
 	text := strings.Replace(strings.Replace(small, "star, hosts: 4", "leaf-spine, leaves: 2, spines: 4, hosts_per_leaf: 2", 1), "rc}", "rc, connections: persistent}", 1) +
 		"stop: 1ms\nevents: [{at: 1us, link: spine0-*, do: lose, probability: 1}, {at: 10us, do: fail-some, percent: 25, every: 10us, until: 50us}]\n"
@@ -167,8 +167,7 @@ func TestManyLinks(t *testing.T) {
 	}
 }
 
-// TestStream: messages follow each other until the end; streams between the same hosts have connections
-// of their own.
+// TestStream: messages follow each other until the end; streams between the same hosts have separate connections.
 func TestStream(t *testing.T) {
 	stream := "{kind: stream, from: 1, to: 2, size: 100KB, until: 100us}"
 	text := strings.Replace(small[:strings.Index(small, "workload")], "rc}", "irn, connections: persistent}", 1) + "workload: [" + stream + ", " + stream + "]\n"
@@ -210,7 +209,7 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-// TestShipped: the scenarios that the repository has can be read.
+// TestShipped: the scenarios in the repository are valid.
 func TestShipped(t *testing.T) {
 	files, err := filepath.Glob("../../../configs/sim/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -240,9 +239,8 @@ func TestShipped(t *testing.T) {
 	}
 }
 
-// Two flows of 1 MB into one host of a rack, with the setting of the ns-3 simulator of ConWeave:
-// this takes 459.8 and 465.4 us there, with flow control. Whether and when a packet is marked is
-// chance; the mean of eight seeds is within 15 %.
+// TestTwoFlowsDCQCN: two flows of 1 MB into one host of a rack, with the setting of ConWeave's ns-3 simulator. There
+// they take 459.8 and 465.4 us, with flow control. Marking is random; the mean of eight seeds is within 15 %.
 func TestTwoFlowsDCQCN(t *testing.T) {
 	const file = "../../../configs/sim/ns3-conweave.yaml"
 	text, err := os.ReadFile(file)

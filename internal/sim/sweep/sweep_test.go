@@ -53,7 +53,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// numbered is a sweep of n runs.
+// numbered returns a sweep of n runs.
 func numbered(t *testing.T, dir string, n int) *Folder {
 	t.Helper()
 	x := Axis{Key: "n"}
@@ -71,7 +71,7 @@ func numbered(t *testing.T, dir string, n int) *Folder {
 	return f
 }
 
-// TestOtherSweep: a folder goes on with the same sweep only.
+// TestOtherSweep: a folder accepts only the same sweep again.
 func TestOtherSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	p := numbered(t, dir, 3).Plan
@@ -92,7 +92,7 @@ func TestOtherSweep(t *testing.T) {
 	}
 }
 
-// did is a Work that notes which runs it has done. Each writes its number.
+// did returns a Work that records its runs. Each run writes its number.
 func did(runs *[]int) Work {
 	var mu sync.Mutex
 	return Work{Parallel: 3, Do: func(_ context.Context, run int, dir string) error {
@@ -103,7 +103,7 @@ func did(runs *[]int) Work {
 	}}
 }
 
-// whole reports what is wrong with a sweep of which all runs are done.
+// whole reports errors of a sweep whose runs are all done.
 func whole(t *testing.T, f *Folder) {
 	t.Helper()
 	for i := range f.Plan.Runs {
@@ -119,8 +119,8 @@ func whole(t *testing.T, f *Folder) {
 	}
 }
 
-// TestGoesOn: runs that are done are not done again; what a process that died has left half-done is
-// not taken for a result, and goes; what a living one is at stays.
+// TestGoesOn: finished runs are not repeated. The partial result of a dead process is removed and does not count; that
+// of a living process stays.
 func TestGoesOn(t *testing.T) {
 	f := numbered(t, t.TempDir(), 20)
 	half := filepath.Join(f.Dir, runsDir, ".0007-123")
@@ -155,7 +155,7 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// TestLiving: a folder that somebody is at, in the same run, is left alone; the first result stays.
+// TestLiving: a folder in use by a process, in the same run, is left alone; the first result stays.
 func TestLiving(t *testing.T) {
 	f := numbered(t, t.TempDir(), 1)
 	var other []int
@@ -174,7 +174,7 @@ func TestLiving(t *testing.T) {
 	whole(t, f)
 }
 
-// TestInterrupted: an interrupt ends it, and no run that it cut off is there.
+// TestInterrupted: an interrupt ends the sweep, and interrupted runs leave no result.
 func TestInterrupted(t *testing.T) {
 	f := numbered(t, t.TempDir(), 10)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -205,7 +205,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestFailed: what goes wrong in a run is its result; it is not tried again, and the others go on.
+// TestFailed: the error of a run is its result. The run is not retried, and the others continue.
 func TestFailed(t *testing.T) {
 	f := numbered(t, t.TempDir(), 4)
 	var last Progress
@@ -225,7 +225,7 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestParts: parts are disjoint, and all of them are everything.
+// TestParts: parts are disjoint and together complete.
 func TestParts(t *testing.T) {
 	f := numbered(t, t.TempDir(), 10)
 	for part := range 4 {

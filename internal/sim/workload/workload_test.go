@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// runnerOn returns a runner on hosts at one switch.
+// runnerOn returns a runner with hosts on one switch.
 func runnerOn(t testing.TB, hosts int, persistent bool, ended func(*Flow)) *Runner {
 	t.Helper()
 	e := new(engine.Engine)
@@ -40,7 +40,7 @@ func drain(t testing.TB, r *Runner) {
 	}
 }
 
-// Each message ends once, by each verb, on connections of its own and on shared ones.
+// TestVerbs: each message ends once, with each verb, on separate and on shared connections.
 func TestVerbs(t *testing.T) {
 	for _, persistent := range []bool{false, true} {
 		for _, verb := range []Verb{Write, Send, Read} {
@@ -63,7 +63,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// What loops say they took is what the links allow.
+// TestLoops: the durations that loops report are those of the links.
 func TestLoops(t *testing.T) {
 	rpc := &RPC{Client: 0, Server: 1, Request: 100, Response: 20_000, Calls: 30, Outstanding: 3}
 	r := runnerOn(t, 2, true, nil)
@@ -126,7 +126,7 @@ func TestFlowList(t *testing.T) {
 	}
 }
 
-// Sizes and instants have the distributions that they are to have.
+// TestPoisson: sizes and instants have the configured distributions.
 func TestPoisson(t *testing.T) {
 	c, err := ReadCDF("0 0\n1000 50\n# comment\n9000 100\n")
 	if err != nil {
@@ -174,7 +174,7 @@ func TestPermutationAndIncast(t *testing.T) {
 	}
 }
 
-// TestHalves: the first half of the hosts sends, the second one receives, and only the first has a load.
+// TestHalves: the first half of the hosts sends and has a load; the second half receives.
 func TestHalves(t *testing.T) {
 	to := map[int]bool{}
 	for _, p := range Halves(20, 5, 3) {
@@ -196,8 +196,8 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// TestStopWait: a share of the messages are synchronise operations; with StopWait they are none, and wait
-// for all before them, so that fewer messages end in the same time.
+// TestStopWait: a share of the messages are synchronise operations. With StopWait these are ordinary messages that wait
+// for all messages before them, so fewer messages end in the same time.
 func TestStopWait(t *testing.T) {
 	all := map[bool]int{}
 	for _, wait := range []bool{false, true} {
@@ -218,7 +218,7 @@ func TestStopWait(t *testing.T) {
 	}
 }
 
-// TestQueries: so many random others send to a random host at once, and hosts receive the load.
+// TestQueries: a configured number of random hosts send to a random host at once, and hosts receive the load.
 func TestQueries(t *testing.T) {
 	bytes, senders, hosts := 0.0, map[[2]int64]map[int]bool{}, map[int]bool{}
 	for _, p := range Queries(20, 5, 10_000, 40e9, 10*engine.Millisecond, 1) {
