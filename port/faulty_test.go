@@ -20,7 +20,7 @@ import (
 type memPort struct {
 	sent    [][]byte
 	toRecv  []super
-	room    int // frames that Send takes; negative for no end
+	room    int // number of frames that Send accepts; negative: no limit
 	down    bool
 	offload rocev2.Offload
 }

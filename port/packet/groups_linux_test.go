@@ -16,7 +16,7 @@ import (
 // groups are multicast groups with the form in which the kernel lists them (proc(5), on a little-endian machine).
 var groups = map[string]string{"239.10.0.1": "01000AEF", "ff15::99": "ff150000000000000000000000000099"}
 
-// inGroup reports whether the kernel is in a group in namespace n.
+// inGroup reports whether the kernel is a member of a group in namespace n.
 func inGroup(t *testing.T, n *netlab.Namespace, group string) (yes bool) {
 	t.Helper()
 	err := n.Do(func() error {
@@ -42,7 +42,7 @@ func toGroup(group netip.Addr) *rocev2.Frame {
 		from = porttest.Addr6[0]
 	}
 	f := porttest.Frame(from, group, 7, 0, 64)
-	copy(f.Bufs[0], []byte{1, 0, 0x5e, 10, 0, 1}) // of any group
+	copy(f.Bufs[0], []byte{1, 0, 0x5e, 10, 0, 1}) // multicast address of any group
 	return f
 }
 
@@ -66,7 +66,7 @@ func TestGroups(t *testing.T) {
 	for group := range groups {
 		check(group, false)
 		set(group, true)
-		set(group, true) // which changes nothing
+		set(group, true) // a second time, without effect
 		check(group, true)
 		if err := rx.SetAddrs([]netip.Addr{porttest.Addr4[1], porttest.Addr6[1]}); err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestGroups(t *testing.T) {
 		set(group, false)
 		check(group, false)
 	}
-	for i := range 30 { // more than a socket can be in
+	for i := range 30 { // more groups than a socket can join
 		set(netip.AddrFrom4([4]byte{239, 11, 0, byte(i)}).String(), true)
 	}
 	if err := rx.Group(rocev2.GIDOf(porttest.Addr4[1]), true); err == nil {
@@ -89,7 +89,7 @@ func TestGroups(t *testing.T) {
 func TestGroupsAnew(t *testing.T) {
 	b, tx, rx := pair(t)
 	porttest.DeleteLink(t, b.NS[1], netlab.Veth)
-	before := rx.Group(rocev2.GIDOf(netip.MustParseAddr("239.10.0.1")), true) // it may not have seen yet that the interface is gone
+	before := rx.Group(rocev2.GIDOf(netip.MustParseAddr("239.10.0.1")), true) // the port may not have detected the loss of the interface yet
 	porttest.Until(t, rx, "gone", func() bool { return rx.FD() == -1 })
 	for group := range groups {
 		if err := rx.Group(rocev2.GIDOf(netip.MustParseAddr(group)), true); err != nil {

@@ -95,7 +95,7 @@ func TestGRO(t *testing.T) {
 			porttest.ChangeLink(t, b.NS[0], netlab.Veth, func(l netlink.Link) error {
 				return errors.Join(netlink.LinkSetGSOMaxSize(l, 2000), netlink.LinkSetGSOIPv4MaxSize(l, 2000))
 			})
-			if merged { // which a veth does only for senders without TSO
+			if merged { // a veth merges only for senders without TSO
 				porttest.ChangeLink(t, b.NS[0], netlab.Veth, func(l netlink.Link) error { return set(l, unix.ETHTOOL_STSO, 0) })
 				porttest.ChangeLink(t, b.NS[1], netlab.Veth, func(l netlink.Link) error { return set(l, unix.ETHTOOL_SGRO, 1) })
 			}
@@ -157,9 +157,9 @@ func TestRefusedSuperFrames(t *testing.T) {
 	older := rocev2.Offload{MaxSegments: vnet.MaxSegmentsOld, MaxBytes: vnet.MaxBytes}
 	for _, c := range []struct {
 		name  string
-		max   int // segments that the kernel takes
+		max   int // maximum number of segments that the kernel accepts
 		sizes []int
-		whole []bool // do they arrive uncut
+		whole []bool // whether each super-frame arrives unsegmented
 		want  []rocev2.Offload
 	}{
 		{"64 segments", vnet.MaxSegmentsOld, []int{40, 100, 64, 128}, []bool{true, false, true, false}, []rocev2.Offload{best, older, older, older}},

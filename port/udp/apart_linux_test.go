@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// sizes of the packets of a super-frame.
+// sized returns the packets of a super-frame: count packets of size bytes, except for the last one.
 func sized(count, size, last int) (packets [][]byte) {
 	for i := range count - 1 {
 		packets = append(packets, packet(i, size))
@@ -22,8 +22,8 @@ func sized(count, size, last int) (packets [][]byte) {
 	return append(packets, packet(count-1, last))
 }
 
-// TestApart sends the datagrams of a super-frame as separate messages with IP ID 0: if the peer may not know the IP IDs, and
-// if configured. IPv6 has no IP ID.
+// TestApart sends the datagrams of a super-frame as separate messages with IP ID 0. It covers a peer that may not know
+// the IP IDs, and the configuration option. IPv6 has no IP ID.
 func TestApart(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	if err := unix.SetsockoptInt(rx.locals[0].rx, unix.IPPROTO_UDP, unix.UDP_GRO, 0); err != nil {
@@ -40,7 +40,7 @@ func TestApart(t *testing.T) {
 			f.Apart = c.marked
 			mustSend(t, tx, f)
 			for i, s := range recvAll(t, rx, len(packets)) {
-				if !c.joined { // ID 0 as the port makes it is right
+				if !c.joined { // the port's ID 0 is correct
 					check(t, s, addr4[0], addr4[1], 0xc000, 0x6a, packets[i])
 				} else if err := bth.CheckICRC(s[ethLen:]); (err == nil) != (i == 0) {
 					t.Errorf("%+v: segment %d with ID 0: %v", c, i, err)
@@ -81,7 +81,7 @@ func TestNumberedAlone(t *testing.T) {
 	}
 }
 
-// TestApartWithoutRoom retries a frame for part of which there was room. The port continues where it stopped.
+// TestApartWithoutRoom retries a frame after room for only a part of it. The port continues where it stopped.
 func TestApartWithoutRoom(t *testing.T) {
 	b, tx, rx := openBoth(t)
 	tx.single = true

@@ -31,7 +31,7 @@ var (
 	macs  = [2]rocev2.MAC{{2, 0, 0, 0, 0, 0xa}, {2, 0, 0, 0, 0, 0xb}}
 )
 
-// bed makes two namespaces whose interfaces have the addresses.
+// bed creates two namespaces whose interfaces have the addresses.
 func bed(t testing.TB) *netlab.Bed {
 	t.Helper()
 	b, err := netlab.NewDirect([2]bool{true, true})

@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// index of the veth in a namespace.
+// index returns the index of the veth in a namespace.
 func index(t testing.TB, n *netlab.Namespace) (index int) {
 	onVeth(t, n, func(l netlink.Link) error {
 		index = l.Attrs().Index
@@ -64,7 +64,7 @@ func TestGroups(t *testing.T) {
 			}
 			return len(got) == 2
 		}
-		for range 50 { // the kernel has to find the carrier
+		for range 50 { // the kernel must first detect the carrier
 			mustSend(t, tx, f)
 			if arrives(far) {
 				break
@@ -77,7 +77,8 @@ func TestGroups(t *testing.T) {
 		if !arrives(far) || !arrives(near) || recv(t, tx, 50*time.Millisecond) != nil {
 			t.Errorf("%s: not at all who are in the group, or at the sender", c.group)
 		}
-		// Memberships are the interface's: on another one nothing arrives, and the first one is joined again.
+		// Memberships belong to an interface: on another one no packet arrives, and the port joins again on the first
+		// one.
 		const lo = 1
 		far.SetLink(lo, port.LinkState{Up: true, MTU: netlab.MTU})
 		mustRecvNothing(t, far)

@@ -81,7 +81,7 @@ func TestManyShortDatagrams(t *testing.T) {
 		for i := range count {
 			size := 8 + 4*(i%7)
 			if i == 50 {
-				size = 6000 // a long one among them
+				size = 6000 // one long datagram among them
 			}
 			mustSend(t, tx, frame(addr4[0], addr4[1], 0xc000, 0, packet(i, size)))
 		}
@@ -179,7 +179,7 @@ func TestRefusedByPeer(t *testing.T) {
 			}
 			mustSend(t, tx, f)
 		}
-		mustSend(t, tx, f) // is answered again
+		mustSend(t, tx, f) // causes another ICMP error
 		rx, _ := open(t, b, 1, addrs[1])
 		time.Sleep(50 * time.Millisecond)
 		mustSend(t, tx, f)
@@ -242,7 +242,7 @@ func TestFullQueue(t *testing.T) {
 	onVeth(t, b.NS[0], func(l netlink.Link) error {
 		return netlink.QdiscAdd(&netlink.Tbf{
 			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
-			Rate:       1 << 20, Buffer: 1 << 20, Limit: 1 << 20, // the buffer in ticks of 64 ns
+			Rate:       1 << 20, Buffer: 1 << 20, Limit: 1 << 20, // buffer in ticks of 64 ns
 		})
 	})
 	f := frame(addr4[0], addr4[1], 0xc000, 0, packet(0, 4000))
@@ -289,7 +289,7 @@ func TestOverrun(t *testing.T) {
 	}
 	src, _ := open(t, b, 0, netip.MustParseAddr("198.18.1.1"))
 	f := frame(src.addrs[0], dst.addrs[0], 0xc000, 0, packet(0, 1000))
-	mustSend(t, src, f) // the first one waits for ARP
+	mustSend(t, src, f) // the first datagram waits for ARP
 	recvAll(t, dst, 1)
 	const sent = 200
 	for range sent {
@@ -299,7 +299,7 @@ func TestOverrun(t *testing.T) {
 	for recv(t, dst, 100*time.Millisecond) != nil {
 		got++
 	}
-	mustSend(t, src, f) // tells how many were lost before it
+	mustSend(t, src, f) // reports the losses before it
 	recvAll(t, dst, 1)
 	if lost := dst.Stats().Overruns; lost != uint64(sent-got) || got == sent {
 		t.Errorf("%d sent, %d received, %d counted", sent, got, lost)
@@ -336,7 +336,7 @@ func TestAddresses(t *testing.T) {
 		if err := rx.Send(clock(), frame(added, addr4[0], 0xc000, 0, packet(0, 100))); err == nil {
 			t.Error("sent from an address that is gone")
 		}
-		// It is tried for until it is there.
+		// The port retries until the address exists.
 		if err := rx.SetAddrs(append(slices.Clone(rx.addrs), added)); !errors.Is(err, unix.EADDRNOTAVAIL) {
 			t.Errorf("round %d: %v", round, err)
 		}

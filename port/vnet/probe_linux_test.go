@@ -16,7 +16,7 @@ func TestProbe(t *testing.T) {
 	best := rocev2.Offload{MaxSegments: MaxSegments, MaxBytes: MaxBytes}
 	for _, c := range []struct {
 		name string
-		max  int // segments that are not refused with EINVAL
+		max  int // maximum number of segments without EINVAL
 		err  error
 		want rocev2.Offload
 	}{

@@ -29,7 +29,7 @@ var start = time.Now()
 
 func clock() mono.Time { return mono.Time(time.Since(start)) + 1 }
 
-// veth makes two namespaces connected by a veth with this many queues.
+// veth creates two namespaces connected by a veth with this many queues.
 func veth(t testing.TB, mtu, queues int) *netlab.Bed {
 	t.Helper()
 	b, err := netlab.NewDirect([2]bool{true, true})
@@ -52,7 +52,7 @@ func veth(t testing.TB, mtu, queues int) *netlab.Bed {
 	return b
 }
 
-// addrs are the addresses of the interface of namespace i.
+// addrs returns the addresses of the interface of namespace i.
 func addrs(i int) []netip.Addr {
 	return []netip.Addr{netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)}), netip.MustParseAddr([]string{"fd00::1", "fd00::2"}[i])}
 }
@@ -154,8 +154,7 @@ func until(t testing.TB, p port.Monitored, what string, cond func() bool) {
 	}
 }
 
-// setQueues gives an interface of the calling thread's namespace so many receive and
-// transmit queues.
+// setQueues sets the numbers of receive and transmit queues of an interface in the calling thread's namespace.
 func setQueues(name string, n int) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {

@@ -21,7 +21,7 @@ func TestGroups(t *testing.T) {
 		b := veth(t, 1500, 1)
 		p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
 		f := frame(addrs(0)[i], group, 4791, 1, 100)
-		copy(f.Bufs[0], []byte{1, 0, 0x5e, 10, 0, 1}) // of any group
+		copy(f.Bufs[0], []byte{1, 0, 0x5e, 10, 0, 1}) // multicast address of any group
 		other := roce(0, false, 2, 100)
 		set := func(in bool) {
 			t.Helper()

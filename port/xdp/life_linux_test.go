@@ -94,11 +94,11 @@ func TestReplaced(t *testing.T) {
 	if err := p.SetAddrs(addrs(1)[1:]); err != nil {
 		t.Errorf("SetAddrs: %v", err)
 	}
-	fresh := veth(t, 1500, 1) // its veth takes the place
+	fresh := veth(t, 1500, 1) // a new veth replaces it
 	moveTo(t, fresh, b)
 	until(t, p, "the new interface", func() bool { return p.State().Up })
 	peer := open(t, fresh, 0, Config{})
-	send(t, peer, roce(0, false, 1, 100)) // no address of the port any more
+	send(t, peer, roce(0, false, 1, 100)) // the port no longer has an address
 	send(t, peer, roce(0, true, 2, 100))
 	expect(t, p, roce(0, true, 2, 100))
 	if s := p.Stats(); s.Lost != 1 || s.Reopened != 1 {
@@ -184,7 +184,7 @@ func TestReplacedProgram(t *testing.T) {
 	until(t, p, "the program to be back", func() bool { return p.State().Up })
 }
 
-// passAll is a program of another process.
+// passAll is an XDP program of another process.
 func passAll(t *testing.T) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, Name: "pass_all", License: "GPL",
@@ -248,7 +248,7 @@ func TestCrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		os.Stdout.WriteString("open\n")
-		time.Sleep(time.Minute) // until it is killed
+		time.Sleep(time.Minute) // until the test kills it
 		return
 	}
 	b := veth(t, 1500, 1)
@@ -280,7 +280,7 @@ func TestCrash(t *testing.T) {
 	if !gone {
 		t.Error("the program outlives its process by 5 s")
 	}
-	p := open(t, b, 1, Config{}) // nothing is in its way
+	p := open(t, b, 1, Config{}) // no program blocks it
 	if !p.State().Up {
 		t.Errorf("state %+v", p.State())
 	}

@@ -80,13 +80,13 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// TestKernelKeepsTheRest checks that frames that are not for the NIC reach the kernel.
+// TestKernelKeepsTheRest checks that frames for other receivers reach the kernel.
 func TestKernelKeepsTheRest(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			b := veth(t, 1500, 1)
 			p := open(t, b, 1, m.cfg)
-			host := netip.AddrFrom4([4]byte{198, 18, 1, 2}) // of the kernel alone
+			host := netip.AddrFrom4([4]byte{198, 18, 1, 2}) // an address that only the kernel has
 			for _, to := range []string{"198.18.0.2:4792", "[fd00::2]:53", netip.AddrPortFrom(host, 4791).String()} {
 				udpArrives(t, b, to)
 			}

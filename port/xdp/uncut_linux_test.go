@@ -99,7 +99,7 @@ func TestSegmentSizeSingle(t *testing.T) {
 	none := func(int, []byte) {}
 	whole := superFrame(addrs(0)[1], addrs(1)[1], []int{1040, 1040}, none)
 	finished := append([]byte(nil), whole...)
-	finished[ethLen+ipv6Len+6] ^= 1 // another checksum
+	finished[ethLen+ipv6Len+6] ^= 1 // an invalid checksum
 	for name, f := range map[string][]byte{
 		"single":            superFrame(addrs(0)[0], addrs(1)[0], []int{1040}, none),
 		"with its checksum": finished,
