@@ -117,7 +117,7 @@ func TestSetDownAndUp(t *testing.T) {
 		t.Fatalf("state %+v, FD %d", s, tx.FD())
 	}
 	porttest.ChangeLink(t, b.NS[0], "roce0", netlink.LinkSetUp)
-	tx.Poll(porttest.Clock()) // as on a message of netlink
+	tx.Poll(porttest.Clock()) // as after a netlink message
 	if s := tx.State(); !s.Up || s.Err != nil || tx.FD() < 0 {
 		t.Fatalf("state %+v, FD %d", s, tx.FD())
 	}
@@ -170,7 +170,8 @@ func TestRenamed(t *testing.T) {
 	porttest.WarmUp(t, tx, rx)
 }
 
-// TestNetnsDeleted deletes the namespace by name, which does not delete the device, and makes a new one with the same name.
+// TestNetnsDeleted deletes the namespace by name, which does not delete the device, and creates a new one with the same
+// name.
 func TestNetnsDeleted(t *testing.T) {
 	name := fmt.Sprintf("roced-test-%d", os.Getpid())
 	create := func() error {
