@@ -37,7 +37,7 @@ func TestPoolSize(t *testing.T) {
 	}
 }
 
-// TestListEnds has what can be reached, over the end of the PSNs.
+// TestListEnds checks the reachable PSNs, across their wrap.
 func TestListEnds(t *testing.T) {
 	p := newPool(t, 1024)
 	l := bitpool.MakeList(p)
@@ -61,7 +61,7 @@ func TestListEnds(t *testing.T) {
 		}
 	}
 	l.Set(psn(0xffffff))
-	l.Set(psn(8)) // cannot be reached
+	l.Set(psn(8)) // out of reach
 	for range 3 {
 		l.Pop()
 	}
@@ -79,7 +79,7 @@ func TestListEnds(t *testing.T) {
 	}
 }
 
-// TestListExhaustion: all blocks or none.
+// TestListExhaustion: an allocation gets all blocks or none.
 func TestListExhaustion(t *testing.T) {
 	p := newPool(t, 32)
 	a, b := bitpool.MakeList(p), bitpool.MakeList(p)
@@ -100,8 +100,8 @@ func TestListExhaustion(t *testing.T) {
 	}
 }
 
-// TestLists compares some lists that share a pool with maps, and goes through them with
-// cursors. Blocks are conserved, and none is in two lists.
+// TestLists compares several lists that share a pool with maps, and iterates over them with cursors. Blocks are
+// conserved, and none is in two lists.
 func TestLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPool(t, 8*rapid.IntRange(1, 40).Draw(t, "blocks"))

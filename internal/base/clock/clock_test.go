@@ -18,8 +18,8 @@ func system(t *testing.T) mono.Time {
 	return mono.Time(ts.Nano())
 }
 
-// TestNow: what is read between two readings of the system's clock lies between them, but for what
-// the two clocks differ by, which the closest of the pairs bound.
+// TestNow: a reading between two readings of the system's clock lies between them, except for the difference of the two
+// clocks. The closest pair of readings bounds that difference.
 func TestNow(t *testing.T) {
 	for range 100 {
 		before := system(t)

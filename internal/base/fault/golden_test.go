@@ -22,7 +22,7 @@ var opNames = map[string]bth.Opcode{
 //
 //	rules            the lines are rules; an error is printed
 //	frames [now=1ms] the lines are "dir op [qpn=] [psn=] [syndrome=] [port=] [v6] [arp]"
-//	release now=2ms  what is due
+//	release now=2ms  prints the due frames
 //	stats            counters of the rules
 func TestGolden(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -133,7 +133,7 @@ func (s *script) frame(t *testing.T, l string) {
 	s.release()
 }
 
-// release prints what is due.
+// release prints the due frames.
 func (s *script) release() {
 	for _, d := range []Dir{Rx, Tx} {
 		for {

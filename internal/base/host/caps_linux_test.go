@@ -49,7 +49,7 @@ func TestDrop(t *testing.T) {
 // TestInChild drops capabilities while threads run, block and start.
 func TestInChild(t *testing.T) {
 	if os.Getenv(child) == "" {
-		return // TestDrop runs it
+		return // only TestDrop runs this test
 	}
 	stop := make(chan struct{})
 	started := make(chan struct{})
@@ -88,7 +88,7 @@ func TestInChild(t *testing.T) {
 	if _, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0); !errors.Is(err, unix.EPERM) {
 		t.Errorf("AF_PACKET socket: %v", err)
 	}
-	go func() { // a thread that begins now
+	go func() { // a new thread
 		runtime.LockOSThread()
 		<-stop
 	}()

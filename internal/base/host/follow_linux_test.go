@@ -211,7 +211,7 @@ func TestStateIsFollowed(t *testing.T) {
 func TestTentativeAddresses(t *testing.T) {
 	w := newWorld(t)
 	w.f.Run(w.recorder)
-	own, err := netlink.ParseAddr("fd00::2/64") // the peer has it, too
+	own, err := netlink.ParseAddr("fd00::2/64") // the peer has the same address
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,10 +244,10 @@ func TestNeighboursAreResolved(t *testing.T) {
 	peer := w.mac(1)
 	w.resolves(query("198.18.0.2", "198.18.0.1"), peer)
 	w.resolves(query("fd00::2", "fd00::1"), peer)
-	w.resolves(query("198.18.0.99", "198.18.0.1"), "none") // after the kernel has tried
+	w.resolves(query("198.18.0.99", "198.18.0.1"), "none") // after the kernel's attempt
 	w.resolves(query("203.0.113.1", "198.18.0.1"), "none") // no route
-	w.resolves(query("198.18.0.1", "198.18.0.1"), "none")  // ourselves: not over the interface
-	w.resolves(query("198.18.0.2", "198.18.9.9"), "none")  // from an address that is not ours
+	w.resolves(query("198.18.0.1", "198.18.0.1"), "none")  // our own address: not over the interface
+	w.resolves(query("198.18.0.2", "198.18.9.9"), "none")  // from an address that we do not have
 	w.resolves(query("198.18.0.2", "198.18.0.1"), peer)
 	w.route(0, "203.0.113.0/24", "198.18.0.2")
 	w.resolves(query("203.0.113.1", "198.18.0.1"), peer) // over a gateway
@@ -283,7 +283,7 @@ func TestChangesAreTold(t *testing.T) {
 	w.use(direct, far)
 	w.route(0, far.Dst.String()+"/32", "198.18.0.2")
 	w.f.Run(w.recorder)
-	w.linkLocal() // nothing changes by itself from now on
+	w.linkLocal() // no changes without the test from now on
 	peer := w.mac(1)
 	w.resolves(direct, peer)
 	w.eventually("the way over the gateway", func() bool { return w.way[far.Dst] == peer })
@@ -302,7 +302,7 @@ func TestChangesAreTold(t *testing.T) {
 			return netlink.NeighDel(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: addr.AsSlice()})
 		})
 	}
-	forget(1, direct.Src) // or the peer would ask for us one day, and so be found
+	forget(1, direct.Src) // otherwise the peer would eventually resolve our address, and so create an entry
 	forget(0, direct.Dst)
 	w.eventually("the MAC that the kernel finds out", func() bool { return w.way[direct.Dst] == peer })
 	w.on(0, netlink.LinkSetDown)

@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/internal/base/psnring"
 )
 
-// TestBits slides a window along the PSNs, also across their wrap, and compares with a map.
+// TestBits slides a window along the PSNs, across their wrap, and compares with a map.
 func TestBits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window := rapid.IntRange(1, 300).Draw(t, "window")

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestModel compares a ring with a slice, over any numbers and across the wrap of them.
+// TestModel compares a ring with a slice, for any numbers, including their wrap.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := rapid.SampledFrom([]uint32{0, 5, 1<<32 - 3}).Draw(t, "first")

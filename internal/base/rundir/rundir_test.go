@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// home makes the default run directory lie in a new directory, and returns its path.
+// home moves the default run directory to a new directory, and returns its path.
 func home(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -19,7 +19,7 @@ func home(t *testing.T) string {
 	return OfUser()
 }
 
-// TestCheck tries the default run directory as others may have prepared it.
+// TestCheck checks the default run directory after preparation by another user.
 func TestCheck(t *testing.T) {
 	dir := home(t)
 	if err := Check(dir); !errors.Is(err, os.ErrNotExist) {
@@ -48,7 +48,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestMayServe tries owners of directories and of daemons.
+// TestMayServe checks combinations of owners of directories and daemons.
 func TestMayServe(t *testing.T) {
 	t.Setenv(Variable, "/named")
 	for _, c := range []struct {
@@ -66,7 +66,7 @@ func TestMayServe(t *testing.T) {
 	}
 }
 
-// TestCheckPeer asks a socket who listens.
+// TestCheckPeer checks the owner of a listening socket.
 func TestCheckPeer(t *testing.T) {
 	dir := t.TempDir()
 	ln, err := net.Listen("unix", filepath.Join(dir, "s"))
@@ -84,7 +84,7 @@ func TestCheckPeer(t *testing.T) {
 	}
 }
 
-// TestFiles: a link is not followed, and a file that is replaced is a new one.
+// TestFiles: a link is not followed, and a replaced file counts as new.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")

@@ -9,8 +9,8 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Whatever is set and stopped, the earliest timer is the next, each fires once and not
-// before it is due, and what is stopped leaves nothing behind.
+// TestDeadlines: after any sequence of set and stop, Next returns the earliest timer. Each timer fires once, when due,
+// and stopped timers leave no state.
 func TestDeadlines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d Deadlines[int]
@@ -71,8 +71,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// BenchmarkDeadlines is what acknowledgements do to the timers of so many queue pairs:
-// they move later, and now and then one fires.
+// BenchmarkDeadlines measures the effect of acknowledgements on the timers of many queue pairs: most move later, and
+// some fire.
 func BenchmarkDeadlines(b *testing.B) {
 	for _, n := range []int{100, 100_000} {
 		b.Run(map[int]string{100: "100", 100_000: "100000"}[n], func(b *testing.B) {

@@ -9,8 +9,7 @@ import (
 
 const credit = 200 * time.Microsecond
 
-// TestPacerIsExact sends a million packets at a rate whose packet time is no
-// whole number of nanoseconds.
+// TestPacerIsExact sends a million packets at a rate with a fractional packet time in nanoseconds.
 func TestPacerIsExact(t *testing.T) {
 	const rate, size, n = 7_777_777_777, 1106, 1_000_000
 	var p Pacer

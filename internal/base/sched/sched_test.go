@@ -6,8 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// leaf is a queue pair with packets of one size, of which it has so many; less than
-// zero is without end.
+// leaf is a queue pair with a number of packets of one size; a negative number means without end.
 type leaf struct {
 	node Node[*leaf]
 	size int
@@ -21,8 +20,7 @@ func newLeaf(parent *Node[*leaf], size, has int) *leaf {
 	return l
 }
 
-// serve sends the next packet, as an endpoint without bytes does, and returns its
-// sender, nil if there is none.
+// serve sends the next packet, as an endpoint without bytes does. It returns the sender, or nil if there is none.
 func serve(s *Scheduler[*leaf]) *leaf {
 	for n := s.Next(); n != nil; n = s.Next() {
 		l := n.Item
@@ -51,8 +49,8 @@ func group(parent *Node[*leaf], weight int) *Node[*leaf] {
 	return n
 }
 
-// With work without end, what siblings get is as their weights to within two turns each,
-// at every level, whatever the sizes of their packets are.
+// TestShares: with endless work, siblings share by weight to within two turns each, at every level and for any packet
+// sizes.
 func TestShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quantum := rapid.SampledFrom([]int{1100, 4096, 68 << 10}).Draw(t, "quantum")
@@ -99,9 +97,9 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// Whatever is activated, removed and sent: as long as somebody has something, it is
-// somebody of the highest class that does; nothing is sent twice or forgotten; and a
-// client with something to send waits for a bounded number of bytes.
+// TestWork holds for any sequence of activations, removals and sends. While a client has work, the scheduler serves the
+// highest class with work. It sends no packet twice and forgets none. A client with work waits for a bounded number of
+// bytes.
 func TestWork(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const quantum, classes, clients, leaves = 2000, 3, 3, 4
@@ -115,7 +113,7 @@ func TestWork(t *testing.T) {
 				}
 			}
 		}
-		waited := map[*Node[*leaf]]int{} // bytes of its class since a group had its last turn
+		waited := map[*Node[*leaf]]int{} // bytes of its class since the last turn of a group
 		t.Repeat(map[string]func(*rapid.T){
 			"activate": func(t *rapid.T) {
 				l := rapid.SampledFrom(all).Draw(t, "leaf")
@@ -172,7 +170,7 @@ func firstOf(g *Node[*leaf], all []*leaf) *leaf {
 	return nil
 }
 
-// One client's 512 queue pairs do not take from another's one what is half of the link.
+// TestOneAgainstMany: one client's 512 queue pairs leave half of the link to another client's single queue pair.
 func TestOneAgainstMany(t *testing.T) {
 	s := scheduler(68 << 10)
 	many, one := group(s.Class(0), 1), group(s.Class(0), 1)
@@ -190,13 +188,13 @@ func TestOneAgainstMany(t *testing.T) {
 	}
 }
 
-// Who always sends a little more than its turn is not better off by pausing.
+// TestDebtOutlastsAPause: a client that always sends a little more than its turn gains nothing by pausing.
 func TestDebtOutlastsAPause(t *testing.T) {
 	s := scheduler(1000)
 	sly, honest := newLeaf(s.Class(0), 0, 0), newLeaf(s.Class(0), 1000, -1)
 	s.Activate(&honest.node)
 	for total := 0; total < 1<<20; {
-		if sly.has == 0 { // the second packet goes in the byte that the first has left of the turn
+		if sly.has == 0 { // one byte remains of the turn, and the second packet uses it
 			sly.size, sly.has = 999, 2
 			s.Remove(&sly.node)
 			s.Activate(&sly.node)
@@ -208,8 +206,8 @@ func TestDebtOutlastsAPause(t *testing.T) {
 	}
 }
 
-// Whatever is activated, removed and sent: of a client's leaves it is one of the highest rank that has
-// something, and clients share alike whatever their ranks are.
+// TestRanks: for any sequence of activations, removals and sends, the scheduler serves a client's leaf of the highest
+// rank with work. Clients share equally whatever their ranks are.
 func TestRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const quantum, size = 2000, 1000
@@ -237,7 +235,7 @@ func TestRanks(t *testing.T) {
 			}
 			return l.node.parent.parent
 		}
-		var both [2]int // bytes of each client while both have something
+		var both [2]int // bytes of each client while both have work
 		t.Repeat(map[string]func(*rapid.T){
 			"activate": func(t *rapid.T) {
 				l := rapid.SampledFrom(all).Draw(t, "leaf")
@@ -284,7 +282,7 @@ func TestRanks(t *testing.T) {
 	})
 }
 
-// BenchmarkNext is a packet of one of so many queue pairs, all of which have more.
+// BenchmarkNext sends one packet of many queue pairs with more work each.
 func BenchmarkNext(b *testing.B) {
 	for _, n := range []struct {
 		name            string

@@ -45,7 +45,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestNumber: the first version of CHANGELOG.md is that of the source.
+// TestNumber: the first version of CHANGELOG.md equals that of the source.
 func TestNumber(t *testing.T) {
 	text, err := os.ReadFile("../../../CHANGELOG.md")
 	if err != nil {

@@ -28,7 +28,7 @@ func TestRing(t *testing.T) {
 		start := -rapid.Uint32Range(0, 200).Draw(t, "start")
 		shared := ringOf[uint64](size, start)
 		p, c := &Producer[uint64]{shared}, &Consumer[uint64]{shared}
-		var put, published, taken []uint64 // by the producer and not published, published, taken and not returned
+		var put, published, taken []uint64 // put by the producer and not published, published, taken and not returned
 		next := uint64(0)
 		check := func(what string, got, want uint32) {
 			if got != want {
