@@ -156,10 +156,16 @@ const (
 	MaxAckLen = ackHeader + 4*MaxAcked
 )
 
-// Ack is a software acknowledgement (Flor A.1.2, figure 15). It contains, in network byte order: the number of the
-// queue pair of the acknowledged WQEs (4 B), a bitmap (4 B), the least acknowledged global number (8 B), T3'-T2 in
-// nanoseconds (8 B), and 4 B per WQE. The most significant bit of the bitmap belongs to the first number. If the bit is
-// set, the number is a SEND's global number minus the least one. Otherwise it is the reliable number of a WRITE.
+// Ack is a software acknowledgement (Flor A.1.2, figure 15). In network byte order it contains:
+//
+//   - the number of the queue pair of the acknowledged WQEs, 4 B
+//   - a bitmap, 4 B
+//   - the least acknowledged global number, 8 B
+//   - T3'-T2 in nanoseconds, 8 B
+//   - 4 B for each WQE
+//
+// The most significant bit of the bitmap belongs to the first number. If the bit is set, the number is a SEND's global
+// number minus the least one. Otherwise it is the reliable number of a WRITE.
 //
 // The zero value acknowledges nothing.
 type Ack struct {
