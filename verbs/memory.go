@@ -159,9 +159,8 @@ func (m *MR) SGE(offset, length int) SGE {
 	return SGE{Addr: m.addr + uint64(offset), Length: uint32(length), LKey: m.lkey}
 }
 
-// LoadUint64 atomically reads 8 aligned bytes in the byte order of this machine, for
-// instance the result of an atomic operation, or a flag that a peer writes. It panics
-// if the offset is not aligned or out of range.
+// LoadUint64 atomically reads 8 aligned bytes in the byte order of this machine: for instance the result of an atomic
+// operation, or a flag written by a peer. It panics if the offset is not aligned or out of range.
 func (m *MR) LoadUint64(offset int) uint64 { return atomic.LoadUint64(m.word(offset)) }
 
 // StoreUint64 atomically writes 8 aligned bytes. It panics like LoadUint64.

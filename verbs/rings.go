@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/internal/base/abi/shm"
 )
 
-// window is the unit of mapping the memory of rings. All rings in a window share a mapping, because the number of
-// mappings of a process is limited, and a mapping costs more time than a queue pair.
+// window is the unit of mapping the memory of rings. All rings in a window share a mapping. The number of mappings of a
+// process is limited, and a mapping costs more time than a queue pair.
 const window = 1 << 20
 
 // sharedFile is the memfd of a context, in which the daemon places rings.
