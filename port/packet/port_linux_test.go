@@ -57,8 +57,8 @@ func TestSingleFrames(t *testing.T) {
 	}
 }
 
-// TestSuperFrames sends super-frames to another packet port, which receives them unsegmented, and over a bridge to a TAP
-// without offload, for which the kernel segments them.
+// TestSuperFrames sends super-frames to another packet port, which receives them unsegmented. It also sends them over a
+// bridge to a TAP without offload, for which the kernel segments them.
 func TestSuperFrames(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		t.Run(fmt.Sprintf("whole=%v", whole), func(t *testing.T) {
