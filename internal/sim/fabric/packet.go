@@ -1,12 +1,12 @@
-// Package fabric is a simulated network: links, and switches with a shared buffer, priority flow control, ECN,
-// traffic classes and load balancing. It moves packet descriptors; only the endpoints know the packets' contents.
+// Package fabric is a simulated network: links, and switches with a shared buffer, priority flow control, ECN, traffic
+// classes and load balancing. It moves packet descriptors; only the endpoints know the packets' contents.
 //
-// The switches have clocks of their own: a switch affects other nodes only after a link's delay. Each switch
-// therefore processes all its events of that time in a row (the lookahead of Chandy, Misra and Bryant), while its
-// state is in the caches. Timers of the engine must call Engine.Sync before they read the network.
+// The switches have clocks of their own: a switch affects other nodes only after a link's delay. So each switch
+// processes all its events of that time in a row, while its state is in the caches (the lookahead of Chandy, Misra and
+// Bryant). Timers of the engine must call Engine.Sync before they read the network.
 //
-// A network belongs to one engine and so to one goroutine. It reads no clock, has its own seeded random generators,
-// and allocates nothing per packet.
+// A network belongs to one engine and so to one goroutine. It reads no clock, has its own seeded random generators, and
+// allocates nothing per packet.
 package fabric
 
 import (
