@@ -3,7 +3,7 @@ package flor
 import "testing"
 
 // TestLandingShare: a single connection may hold half of the memory for messages by WRITE. If many connections hold
-// their maximum, memory remains for another one, up to the number of minimum-size blocks.
+// their maximum, memory remains for another one, unless there are more connections than minimum-size blocks.
 func TestLandingShare(t *testing.T) {
 	const all, one = 64 << 20, 1 << 20
 	l := &landings{d: &Device{cfg: Config{Landing: all}}}
