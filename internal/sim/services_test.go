@@ -25,7 +25,7 @@ func TestServices(t *testing.T) {
 		{workload.RC, workload.WriteImm, 30_000, ""},
 		{workload.RC, workload.FetchAdd, 8, ""},
 		{workload.RC, workload.CmpSwap, 8, ""},
-		{workload.RC, workload.CmpSwap, 9, "an atomic has 8 bytes, not 9"},
+		{workload.RC, workload.CmpSwap, 9, "an atomic operation has 8 bytes, not 9"},
 		{workload.UC, workload.Send, 30_000, ""},
 		{workload.UC, workload.WriteImm, 30_000, ""},
 		{workload.UC, workload.Read, 1, "UC supports only send and write_imm"},
