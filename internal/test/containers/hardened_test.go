@@ -80,7 +80,7 @@ func TestNoProc(t *testing.T) {
 	}
 	wg.Wait()
 	for i, r := range res {
-		if r.err == nil || !strings.Contains(r.diag, "Bad address") || !strings.Contains(r.diag, "is /proc mounted here") {
+		if r.err == nil || !strings.Contains(r.diag, "Bad address") || !strings.Contains(r.diag, "check that /proc is mounted") {
 			t.Errorf("side %d: %v\n%s", i, r.err, r.diag)
 		}
 		if text := l.side[i].said(); !strings.Contains(text, "is /proc mounted where it runs") {
