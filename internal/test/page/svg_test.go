@@ -17,7 +17,7 @@ func TestDrawings(t *testing.T) {
 	lab.Need(t, "chromium")
 	docs := filepath.Join(root, "docs")
 	var files []string
-	for _, pattern := range []string{"*.svg", "curves/*.svg", "papers/*.svg"} {
+	for _, pattern := range []string{"*.svg", "curves/*.svg", "results/papers/*.svg"} {
 		some, err := filepath.Glob(filepath.Join(docs, pattern))
 		lab.Must(t, err)
 		if len(some) == 0 {
