@@ -67,7 +67,7 @@ func (d *Daemon) servePageOn(path string, cfg web.Config) error {
 // already.
 func (d *Daemon) getPage(w http.ResponseWriter, _ *http.Request) {
 	if d.page.Address == "" {
-		answer(w, http.StatusNotFound, api.Fault{Error: "no page is served: web: {listen: 127.0.0.1:9465} in the daemon's configuration"})
+		answer(w, http.StatusNotFound, api.Fault{Error: "the daemon serves no page: run roced down, then roced up --web; or set web: {listen: 127.0.0.1:9465} in its configuration"})
 		return
 	}
 	answer(w, http.StatusOK, d.page)

@@ -45,20 +45,22 @@ func (p Program) up() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "up [INTERFACE|ADDRESS]", Short: "Start a daemon with one NIC, or a pair, in the background",
 		Long: `Starts roced with one NIC, rxe_a, or with two that reach each other, rxe_a and rxe_b, and
-prints what programs are to have in their environment, as rocectl env does. Who calls it
-again gets the same: a daemon that runs already is shown as it is.
+prints the environment for programs, as rocectl env does. If a daemon runs already, the
+command shows it, and fails if its NICs differ from those requested.
 
-One NIC is on UDP sockets, which take no privilege, of all addresses of the interface that
-the default route leads out by, or of one that is named; other types of port take those
-rights that docs/reference/ports.md tells. The NICs of a pair are on two loopback addresses whose
-UDP port 4791 is free; with --port unix they have addresses of their own, 198.18.0.1 and
-198.18.0.2, and need no network at all. The daemon's log is roced.log in the run directory.`,
+One NIC uses UDP sockets, without privilege, on the interface of the default route or on the
+interface or address that you name. Other types of port need the privileges listed in
+docs/reference/ports.md. The NICs of a pair are on two loopback addresses whose UDP port 4791
+is free; with --port unix they have the addresses 198.18.0.1 and 198.18.0.2, and need no
+network. The daemon's log is roced.log in the run directory.`,
 		Example: p.examples("NAME up                         no privilege needed, and no configuration",
 			`eval "$(NAME up --pair)"      two NICs; then run verbs programs from this shell`,
 			"NAME up eth1",
 			"NAME up 127.0.0.2 --run-dir /tmp/b",
 			"NAME up --pair --captures out   every frame, in out/rxe_a.pcapng and out/rxe_b.pcapng",
 			"NAME up eth1 --port packet      as root",
+			"NAME up --pair --web            with the live page: rocectl page prints its address",
+			"NAME up --pair --profile irn --congestion dcqcn",
 			"NAME down"),
 		Args: p.words(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -80,6 +82,8 @@ UDP port 4791 is free; with --port unix they have addresses of their own, 198.18
 	cmd.Flags().StringVar(&w.port, "port", "udp", "type of port: "+strings.Join(ports, ", ")+"; for a pair "+strings.Join(pairPorts, ", "))
 	cmd.Flags().BoolVar(&w.pair, "pair", false, "two NICs that reach each other")
 	cmd.Flags().StringVar(&w.captures, "captures", "", "folder for captures of all frames, from the start")
+	cmd.Flags().BoolVar(&w.web, "web", false, "serve the live page on a loopback address; see rocectl page")
+	w.Choice.Flags(cmd.Flags())
 	return cmd
 }
 

@@ -34,9 +34,13 @@ func (w *wish) configuration(dir string) (string, error) {
 		}
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "run_dir: %q\nnics:\n", dir)
+	fmt.Fprintf(&text, "run_dir: %q\n", dir)
+	if w.web {
+		text.WriteString("web: {listen: '127.0.0.1:0', control: true}\n")
+	}
+	text.WriteString("nics:\n")
 	for i, keys := range nics {
-		fmt.Fprintf(&text, "  - name: %s\n    %s\n", nicNames[i], keys)
+		fmt.Fprintf(&text, "  - name: %s\n    %s\n", nicNames[i], strings.Join(append([]string{keys}, w.Keys()...), "\n    "))
 		if folder != "" {
 			fmt.Fprintf(&text, "    capture: {file: %q}\n", filepath.Join(folder, nicNames[i]+".pcapng"))
 		}

@@ -17,6 +17,7 @@ import (
 
 	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/cli/environment"
+	"roced.io/roced/internal/cli/transport"
 	"roced.io/roced/internal/daemon/api"
 )
 
@@ -47,6 +48,8 @@ type wish struct {
 	place    string // interface, address, or empty
 	pair     bool
 	captures string // folder, or empty
+	web      bool   // serve the live page
+	transport.Choice
 }
 
 func (w *wish) validate() error {
@@ -62,7 +65,7 @@ func (w *wish) validate() error {
 	case w.pair && w.place != "":
 		return fmt.Errorf("--pair takes no %s: its NICs reach each other", w.place)
 	}
-	return nil
+	return w.Choice.Validate()
 }
 
 // up starts a daemon in a run directory if none runs. It returns the state of the running daemon.
@@ -83,7 +86,7 @@ func up(ctx context.Context, runDir string, w *wish) (*State, error) {
 	client := api.NewClient(filepath.Join(dir, api.Socket))
 	defer client.Close()
 	if client.Get(ctx, &s.NICs, "links") == nil {
-		err = w.suits(dir, s.NICs)
+		err = w.suits(ctx, client, s)
 	} else {
 		err = w.start(ctx, client, s)
 	}
@@ -115,16 +118,27 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// suits returns an error if the NICs of the running daemon differ from the request.
-func (w *wish) suits(dir string, links []api.Link) error {
+// suits returns an error if the running daemon differs from the request.
+func (w *wish) suits(ctx context.Context, client *api.Client, s *State) error {
 	on := func(l api.Link) bool { return l.Device == w.place || slices.Contains(l.GIDs, w.place) }
+	differs := ""
 	switch {
-	case w.place != "" && !slices.ContainsFunc(links, on):
-		return fmt.Errorf("a daemon runs in %s that has no NIC on %s (%s down ends it)", dir, w.place, daemonName)
-	case w.pair && len(links) < 2:
-		return fmt.Errorf("a daemon runs in %s that has one NIC only (%s down ends it)", dir, daemonName)
+	case w.place != "" && !slices.ContainsFunc(s.NICs, on):
+		differs = "it has no NIC on " + w.place
+	case w.pair && len(s.NICs) < 2:
+		differs = "it has one NIC only"
+	case w.web && client.Get(ctx, &api.Page{}, "page") != nil:
+		differs = "it serves no page"
 	}
-	return nil
+	for i := range s.NICs {
+		if err := w.Suits(&s.NICs[i]); err != nil && differs == "" {
+			differs = err.Error()
+		}
+	}
+	if differs == "" {
+		return nil
+	}
+	return fmt.Errorf("a daemon runs in %s, but %s (%s down ends it)", s.RunDir, differs, daemonName)
 }
 
 // start starts a daemon that outlives this program, and waits for its first answer.

@@ -16,8 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/bottleneck"
+	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/cli/about"
 	"roced.io/roced/internal/cli/environment"
+	"roced.io/roced/internal/cli/transport"
 )
 
 // ports are the port types of the NICs of a lab.
@@ -33,6 +35,28 @@ type Program struct {
 // options are the options of up, which passes them to the keeper.
 type options struct {
 	dir, port, bottleneck string
+	transport.Choice
+}
+
+// arguments returns the arguments of the keeper.
+func (o *options) arguments() []string {
+	return []string{"--dir", o.dir, "--port", o.port, "--bottleneck", o.bottleneck, "--profile", o.Profile, "--congestion", o.Congestion}
+}
+
+// permitted returns an error if the lab needs more than the namespaces that any user can make.
+func (o *options) permitted() error {
+	need := ""
+	switch {
+	case o.bottleneck != "":
+		need = "--bottleneck"
+	case o.port == "xdp":
+		need = "--port xdp"
+	}
+	if need == "" || host.RequireCaps(host.CapBPF|host.CapNetAdmin) == nil {
+		return nil
+	}
+	return fmt.Errorf("%s needs root, because it loads eBPF programs; an ordinary user's lab can have --port udp or packet, "+
+		"--profile and --congestion", need)
 }
 
 // Command returns the command lab.
@@ -68,7 +92,8 @@ func (p Program) words(low, high int) cobra.PositionalArgs {
 // flags adds the flags of up and of the keeper.
 func (o *options) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.port, "port", "udp", "port type of the NICs: "+strings.Join(ports, ", "))
-	c.Flags().StringVar(&o.bottleneck, "bottleneck", "", "limit the links between leaves and spines, with the options of rocectl bottleneck")
+	c.Flags().StringVar(&o.bottleneck, "bottleneck", "", "limit the links between leaves and spines, with the options of rocectl bottleneck; needs root")
+	o.Choice.Flags(c.Flags())
 }
 
 // parse checks the options.
@@ -78,6 +103,9 @@ func (o *options) parse(topology string) (*bottleneck.Options, error) {
 	}
 	if !slices.Contains(ports, o.port) {
 		return nil, fmt.Errorf("--port %q: must be one of %s", o.port, strings.Join(ports, ", "))
+	}
+	if err := o.Choice.Validate(); err != nil {
+		return nil, err
 	}
 	dir, err := filepath.Abs(o.dir)
 	if err != nil {
@@ -97,23 +125,29 @@ func (p Program) up(o *options) *cobra.Command {
 		Long: `Makes the fabric, starts a daemon on each host, and shows hosts and links. h1 and h2 are on
 leaf1, h3 and h4 on leaf2. Each leaf spreads packets to the other leaf over spine1 and spine2,
 by addresses and ports. If a lab is up already, the command only shows it. The lab ends with
-the process that keeps it. Other users than root need user namespaces, and cannot have a
-bottleneck.`,
+the process that keeps it. Users other than root need user namespaces. --bottleneck and
+--port xdp need root.`,
 		Example: `  rocectl lab up leaf-spine
   rocectl lab up leaf-spine --bottleneck 'rate=1gbit kmin=40k kmax=200k'    as root
-  rocectl lab up leaf-spine --port packet`,
+  rocectl lab up leaf-spine --port packet --profile irn --congestion dcqcn`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if _, err := o.parse(args[0]); err != nil {
 				return p.Usage(err)
+			}
+			if err := o.permitted(); err != nil {
+				return err
 			}
 			release, err := lockCommands(c.Context(), o.dir)
 			if err != nil {
 				return err
 			}
 			defer release()
-			s, err := up(c.Context(), o.dir, []string{"--port", o.port, "--bottleneck", o.bottleneck})
+			s, err := up(c.Context(), o)
 			if err != nil {
 				return err
+			}
+			if s.Choice != o.Choice && o.Choice != (transport.Choice{}) {
+				return errors.New("a lab with another transport is up: rocectl lab show, rocectl lab down")
 			}
 			return p.show(c.OutOrStdout(), s)
 		},
@@ -274,7 +308,7 @@ func (p Program) keep(o *options) *cobra.Command {
 			if err != nil {
 				return p.Usage(err)
 			}
-			return ended(c.Context(), keepAsUser(c.Context(), o.dir, o.port, b))
+			return ended(c.Context(), keepAsUser(c.Context(), o, b))
 		},
 	}
 	o.flags(c)

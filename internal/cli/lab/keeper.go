@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,18 +30,18 @@ const (
 )
 
 // keep makes a lab and keeps it until ctx ends. The lab ends with this process.
-func keep(ctx context.Context, dir, port string, o *bottleneck.Options) (err error) {
-	lock, err := claim(dir)
+func keep(ctx context.Context, o *options, b *bottleneck.Options) (err error) {
+	lock, err := claim(o.dir)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	f, err := build(o)
+	f, err := build(b)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
-	s := &State{Topology: leafSpine, Dir: dir, PID: os.Getpid(), Links: f.links}
+	s := &State{Topology: leafSpine, Dir: o.dir, PID: os.Getpid(), Links: f.links, Choice: o.Choice}
 	var daemons []*netlab.Daemon
 	defer func() {
 		for _, d := range daemons {
@@ -56,7 +57,7 @@ func keep(ctx context.Context, dir, port string, o *bottleneck.Options) (err err
 	}
 	for l := 1; l <= leaves; l++ {
 		for i := 1; i <= hostsPerLeaf; i++ {
-			d, err := startDaemon(f.node(hostName(l, i)), filepath.Join(dir, hostName(l, i)), port)
+			d, err := startDaemon(f.node(hostName(l, i)), o)
 			if err != nil {
 				return err
 			}
@@ -113,7 +114,8 @@ func (s *State) save() error {
 }
 
 // startDaemon starts roced on a host.
-func startDaemon(n *node, runDir, port string) (*netlab.Daemon, error) {
+func startDaemon(n *node, o *options) (*netlab.Daemon, error) {
+	runDir := filepath.Join(o.dir, n.name)
 	program, err := environment.Program("roced")
 	if err != nil {
 		return nil, err
@@ -122,12 +124,13 @@ func startDaemon(n *node, runDir, port string) (*netlab.Daemon, error) {
 		return nil, err
 	}
 	config := runDir + ".yaml"
-	text := fmt.Sprintf("run_dir: %q\nnics:\n  - {name: %s, port: {type: %s, interface: %s}}\n", runDir, nicName, port, uplink)
+	nic := append([]string{"name: " + nicName, fmt.Sprintf("port: {type: %s, interface: %s}", o.port, uplink)}, o.Keys()...)
+	text := fmt.Sprintf("run_dir: %q\nnics:\n  - {%s}\n", runDir, strings.Join(nic, ", "))
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
 	c := exec.Command(program, "run", "--config", config)
-	c.Env = append(os.Environ(), ownLab+"="+filepath.Dir(runDir))
+	c.Env = append(os.Environ(), ownLab+"="+o.dir)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return n.ns.StartDaemon(c, runDir, runDir+".log")
 }
@@ -153,11 +156,11 @@ func stop(d *netlab.Daemon) error {
 }
 
 // keepAsUser is keep for all users. For a user who is not allowed to make network namespaces, it runs this program again
-// in a new user namespace.
-func keepAsUser(ctx context.Context, dir, port string, o *bottleneck.Options) error {
+// in a new user namespace, and ends as that program ends, which prints the reason.
+func keepAsUser(ctx context.Context, o *options, b *bottleneck.Options) error {
 	if ns, err := netlab.NewNamespace(); err == nil {
 		ns.Close()
-		return keep(ctx, dir, port, o)
+		return keep(ctx, o, b)
 	}
 	code, err := netlab.InUserNamespace(ctx)
 	if errors.Is(err, netlab.ErrNoUserNS) {
@@ -165,10 +168,7 @@ func keepAsUser(ctx context.Context, dir, port string, o *bottleneck.Options) er
 			"user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, a seccomp profile that permits them)")
 	}
 	if err == nil && code != 0 {
-		err = errAgain
+		os.Exit(code)
 	}
 	return err
 }
-
-// errAgain means that the program in the user namespace has failed and has printed the reason.
-var errAgain = errors.New("it has ended")

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/rundir"
+	"roced.io/roced/internal/cli/transport"
 )
 
 // leafSpine is the only topology.
@@ -33,6 +34,7 @@ type State struct {
 	PID      int    `json:"pid"` // of the process that keeps the lab
 	Nodes    []Node `json:"nodes"`
 	Links    []Link `json:"links"`
+	transport.Choice
 }
 
 // Node is a host or a switch. Address, RunDir and Leaf are those of a host.
@@ -132,7 +134,8 @@ func held(dir string) (bool, error) {
 }
 
 // up returns a lab that is up, or starts a process in the background that makes one.
-func up(ctx context.Context, dir string, arguments []string) (*State, error) {
+func up(ctx context.Context, o *options) (*State, error) {
+	dir := o.dir
 	s, isUp, err := read(dir)
 	if err != nil || isUp {
 		return s, err
@@ -152,7 +155,7 @@ func up(ctx context.Context, dir string, arguments []string) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := exec.Command(self, append([]string{"lab", "keep", leafSpine, "--dir", dir}, arguments...)...)
+	c := exec.Command(self, append([]string{"lab", "keep", leafSpine}, o.arguments()...)...)
 	c.Stdout, c.Stderr = log, log
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not signalled by the terminal
 	if err := c.Start(); err != nil {

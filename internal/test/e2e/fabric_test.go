@@ -135,7 +135,8 @@ func asRoot(t *testing.T) {
 func TestLab(t *testing.T) {
 	asRoot(t)
 	l := newLabs(t, lab.Bin, (*exec.Cmd).Start)
-	a, b := l.begin("up", "leaf-spine", "--json"), l.begin("up", "leaf-spine", "--json")
+	up := []string{"up", "leaf-spine", "--json", "--profile", "irn", "--congestion", "dcqcn"}
+	a, b := l.begin(up...), l.begin(up...)
 	lab.Must(t, a.Wait(lab.Limit))
 	lab.Must(t, b.Wait(lab.Limit))
 	s := l.state(a.Out.String())
@@ -148,9 +149,11 @@ func TestLab(t *testing.T) {
 			t.Errorf("%s has %d packets of leaf1: they are not spread", spine, n)
 		}
 	}
-	if text := l.run("exec", "h2", "--", lab.Program("rocectl"), "link"); !strings.Contains(text, "rxe0/1: state ACTIVE") || !strings.Contains(text, "198.18.1.2") {
+	if text := l.run("exec", "h2", "--", lab.Program("rocectl"), "link"); !strings.Contains(text, "rxe0/1: state ACTIVE") || !strings.Contains(text, "198.18.1.2") ||
+		!strings.Contains(text, "profile irn") || !strings.Contains(text, "dcqcn") {
 		t.Error(text)
 	}
+	l.begin("up", "leaf-spine", "--profile", "melo").Fails(lab.Limit, "a lab with another transport is up")
 	if p := l.begin("exec", "h9"); p.Exit(lab.Limit) != 2 || !strings.Contains(p.Diag.String(), `no "h9"`) {
 		t.Error(p.Said())
 	}
@@ -224,6 +227,9 @@ func TestLabOfAnOrdinaryUser(t *testing.T) {
 		return c.Start()
 	})
 	l.dir = filepath.Join(own, "lab")
+	for _, args := range [][]string{{"--bottleneck", "rate=1gbit"}, {"--port", "xdp"}} {
+		l.begin(append([]string{"up", "leaf-spine"}, args...)...).Fails(lab.Limit, "needs root, because")
+	}
 	p := l.begin("up", "leaf-spine", "--json")
 	if code := p.Exit(lab.Limit); code != 0 {
 		if strings.Contains(p.Diag.String(), "a lab needs root, or user namespaces") {

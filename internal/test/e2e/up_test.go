@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -166,6 +167,43 @@ func TestUpPair(t *testing.T) {
 	}
 	roced("up", "--pair").Fails(lab.Limit, "one NIC only (roced down ends it)")
 	start("roced", "up", "--run-dir", filepath.Join(dir, "notmine")).Fails(lab.Limit, "permission denied")
+}
+
+// TestUpWithOptions starts NICs with a live page, a transport profile and a congestion control.
+func TestUpWithOptions(t *testing.T) {
+	t.Parallel()
+	run := filepath.Join(lab.Dir(t), "run")
+	rocectl := func(args ...string) *lab.Proc {
+		return lab.Launch(t, (*exec.Cmd).Start, append([]string{lab.Program("rocectl"), "--run-dir", run}, args...))
+	}
+	defer func() { lab.Must(t, rocectl("down").Wait(2*lab.Limit)) }()
+	lab.Must(t, rocectl("up", "--pair", "--port", "unix").Wait(lab.Limit))
+	rocectl("page").Fails(lab.Limit, "roced down, then roced up --web")
+	rocectl("up", "--web").Fails(lab.Limit, "serves no page (roced down ends it)")
+	rocectl("up", "--profile", "irn").Fails(lab.Limit, "rxe_a has profile rc, not irn")
+	rocectl("up", "--congestion", "dcqcn").Fails(lab.Limit, "rxe_a has congestion control none, not dcqcn")
+	lab.Must(t, rocectl("down").Wait(2*lab.Limit))
+	args := []string{"up", "--pair", "--port", "unix", "--web", "--profile", "irn", "--congestion", "dcqcn", "--json"}
+	for range 2 { // the second time, the NICs are as requested
+		for _, n := range broughtUp(t, rocectl(args...)).NICs {
+			if n.Profile != "irn" || n.Congestion == nil || n.Congestion.Algorithm != "dcqcn" {
+				t.Errorf("%+v", n)
+			}
+		}
+	}
+	page := rocectl("page")
+	lab.Must(t, page.Wait(lab.Limit))
+	r, err := http.Get(strings.TrimSpace(page.Out.String()))
+	lab.Must(t, err)
+	r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s", &page.Out, r.Status)
+	}
+	for _, c := range [][]string{{"--profile", "quic"}, {"--congestion", "cubic"}, {"--profile", "mp-rdma", "--congestion", "dcqcn"}} {
+		if p := rocectl(append([]string{"up"}, c...)...); p.Exit(lab.Limit) != 2 || !strings.Contains(p.Diag.String(), c[0]) && !strings.Contains(p.Diag.String(), "its own") {
+			t.Error(p.Said())
+		}
+	}
 }
 
 // between moves memory from one NIC of a pair to the other.
