@@ -19,7 +19,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"net/netip"
-	"testing"
 	"time"
 
 	"roced.io/roced/plugin/mono"
@@ -52,12 +51,18 @@ type Options struct {
 	Config func(c *rocev2.Config)
 }
 
+// TB is the part of testing.TB that a Pair needs, so that this package does not import testing.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
 // Pair is two NICs and the link between them.
 type Pair struct {
 	A, B *Node
 	RNG  *rand.Rand // for the test's own choices and those of hooks
 
-	tb     testing.TB
+	tb     TB
 	o      Options
 	now    mono.Time
 	link   link
@@ -99,7 +104,7 @@ const (
 )
 
 // New returns a pair.
-func New(tb testing.TB, o Options) *Pair {
+func New(tb TB, o Options) *Pair {
 	tb.Helper()
 	if o.MTU == 0 {
 		o.MTU = 4300

@@ -24,6 +24,7 @@ var layers = []string{
 	"internal/cli",
 	"internal/daemon",
 	"internal/sim",
+	"internal/drill",
 	"internal/observe",
 	"internal/chart", "internal/cpushare",
 	"internal/cm",
@@ -57,13 +58,13 @@ var core = []string{
 	"plugin/mono", "plugin/param", "bth", "bth/mad", "internal/base/ring", "internal/base/list", "internal/base/psnring", "internal/base/bitpool", "internal/base/sched",
 	"internal/base/fault", "reorder", "retrans", "ccalgo", "path", "qp", "qp/profile", "rocev2", "rocev2/stack", "rocev2/memory", "rocev2/object", "internal/cm", "internal/sim/engine",
 	"internal/sim/prefetch", "internal/sim/fabric", "internal/sim/nic", "internal/sim/workload", "internal/sim/flor", "flor/engine",
-	"internal/observe/flow",
+	"internal/observe/flow", "internal/drill", "internal/drill/frame", "internal/drill/script",
 }
 
 // corePermitted are the standard packages that the core may import: pure
 // computation only.
 var corePermitted = []string{
-	"cmp", "encoding/binary", "errors", "fmt", "hash/crc32", "iter", "maps", "math", "math/bits", "math/rand/v2",
+	"bytes", "cmp", "encoding/binary", "encoding/hex", "errors", "fmt", "hash/crc32", "iter", "maps", "math", "math/bits", "math/rand/v2",
 	"net/netip", "slices", "sort", "strconv", "strings", "sync/atomic", "time", "unsafe", "container/heap",
 }
 

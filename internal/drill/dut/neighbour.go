@@ -1,0 +1,77 @@
+package dut
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+)
+
+// Ethernet types and IPv6 next headers of address resolution.
+const (
+	etherARP      = 0x0806
+	etherIPv6     = 0x86dd
+	protoICMPv6   = 58
+	solicitation  = 135 // RFC 4861 4.3
+	advertisement = 136 // RFC 4861 4.4
+)
+
+// resolve answers a request for the address of the tester: ARP (RFC 826) or a neighbour solicitation (RFC 4861). It returns
+// nil for other frames.
+func resolve(f []byte, mac [6]byte, v4, v6 netip.Addr) []byte {
+	if len(f) < 14 {
+		return nil
+	}
+	switch binary.BigEndian.Uint16(f[12:]) {
+	case etherARP:
+		const request, length = 1, 28
+		if len(f) < 14+length || binary.BigEndian.Uint16(f[20:]) != request || !bytes.Equal(f[38:42], v4.AsSlice()) {
+			return nil
+		}
+		return arp(2, mac, [6]byte(f[6:12]), v4, netip.AddrFrom4([4]byte(f[28:32])), [6]byte(f[22:28]))
+	case etherIPv6:
+		const at = 14 + 40
+		if len(f) < at+24 || f[20] != protoICMPv6 || f[at] != solicitation || !bytes.Equal(f[at+8:at+24], v6.AsSlice()) {
+			return nil
+		}
+		return advertise(mac, [6]byte(f[6:12]), v6, [16]byte(f[22:38]))
+	}
+	return nil
+}
+
+// arp returns an ARP packet.
+func arp(op uint16, mac, to [6]byte, ip, target netip.Addr, targetMAC [6]byte) []byte {
+	b := append(append([]byte{}, to[:]...), mac[:]...)
+	b = binary.BigEndian.AppendUint16(b, etherARP)
+	b = append(b, 0, 1, 8, 0, 6, 4) // Ethernet, IPv4
+	b = binary.BigEndian.AppendUint16(b, op)
+	b = append(append(b, mac[:]...), ip.AsSlice()...)
+	return append(append(b, targetMAC[:]...), target.AsSlice()...)
+}
+
+// advertise returns a neighbour advertisement.
+func advertise(mac, to [6]byte, ip netip.Addr, dst [16]byte) []byte {
+	const solicitedOverride = 0x60
+	message := append([]byte{advertisement, 0, 0, 0, solicitedOverride, 0, 0, 0}, ip.AsSlice()...)
+	message = append(append(message, 2, 1), mac[:]...) // target link-layer address
+	binary.BigEndian.PutUint16(message[2:], icmpSum(ip.As16(), dst, message))
+
+	b := append(append([]byte{}, to[:]...), mac[:]...)
+	b = binary.BigEndian.AppendUint16(b, etherIPv6)
+	b = append(b, 0x60, 0, 0, 0, 0, byte(len(message)), protoICMPv6, 255)
+	b = append(append(b, ip.AsSlice()...), dst[:]...)
+	return append(b, message...)
+}
+
+// icmpSum returns the checksum of an ICMPv6 message with its pseudo header (RFC 8200 8.1).
+func icmpSum(src, dst [16]byte, message []byte) uint16 {
+	b := append(append(append([]byte{}, src[:]...), dst[:]...), 0, 0, 0, byte(len(message)), 0, 0, 0, protoICMPv6)
+	b = append(b, message...)
+	sum := uint32(0)
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(b[i])<<8 | uint32(b[i+1])
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}

@@ -1,0 +1,238 @@
+package frame
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"roced.io/roced/bth"
+)
+
+// Set is a field with the value that a frame is to have.
+type Set struct {
+	Name  string
+	Value uint64
+	// Bytes replaces Value for ip.src and ip.dst.
+	Bytes []byte
+}
+
+// Spec describes a frame to build. The builder fills in every field that Fields does not name.
+type Spec struct {
+	SrcMAC, DstMAC [6]byte
+	Src, Dst       netip.Addr // both IPv4 or both IPv6
+	VLAN           bool       // the frame has a VLAN tag
+	Opcode         bth.Opcode
+	Fields         []Set
+	Payload        []byte
+	Options        []byte // IPv4 options, a multiple of four bytes
+	Padding        []byte // bytes between payload and ICRC; nil: as many as the pad count says
+	Trail          []byte // bytes between the ICRC and the end of the datagram
+	BadICRC        bool
+}
+
+// Build returns the frame. It computes lengths, checksums, pad and ICRC last, from the fields as they are then. Fields that
+// the specification names keep their value.
+func (s *Spec) Build() (*Frame, error) {
+	f := &Frame{Opcode: s.Opcode}
+	if len(s.Options) > 0 && !s.Src.Is4() || len(s.Options)%4 != 0 {
+		return nil, errors.New("IP options need IPv4 and a multiple of four bytes")
+	}
+	if err := s.setExt(&f.Ext); err != nil {
+		return nil, err
+	}
+	pad := -len(s.Payload) & 3
+	padding := s.Padding
+	if padding == nil {
+		padding = make([]byte, pad)
+	}
+	at := s.layout(f)
+	f.Bytes = make([]byte, at, at+len(s.Payload)+len(padding)+bth.ICRCLen+len(s.Trail))
+	s.defaults(f, pad)
+	f.Bytes = append(f.Bytes, s.Payload...)
+	f.Payload = f.Bytes[at:len(f.Bytes):len(f.Bytes)]
+	f.Bytes = append(f.Bytes, padding...)
+	f.off[hdrICRC] = len(f.Bytes)
+	f.Bytes = append(f.Bytes, make([]byte, bth.ICRCLen)...)
+	f.Bytes = append(f.Bytes, s.Trail...)
+	f.end = len(f.Bytes)
+	if err := s.apply(f); err != nil {
+		return nil, err
+	}
+	return f, s.seal(f)
+}
+
+// setExt prepares the extension header, whose length depends on its fields.
+func (s *Spec) setExt(h *bth.XETH) error {
+	for _, v := range s.Fields {
+		x := extByName[v.Name]
+		if x == nil {
+			continue
+		}
+		if !s.Opcode.IsExt() {
+			return fmt.Errorf("%s: %s has no extension header", v.Name, OpcodeName(s.Opcode))
+		}
+		h.Flags |= x.flag
+		x.set(h, uint32(v.Value))
+	}
+	return nil
+}
+
+// layout sets the offsets of all headers and returns the offset of the payload.
+func (s *Spec) layout(f *Frame) int {
+	at := ethernetLen
+	place := func(h header, n int) {
+		f.off[h] = at
+		at += n
+	}
+	if s.VLAN {
+		place(hdrVLAN, vlanLen)
+	}
+	if s.Src.Is4() {
+		place(hdrIPv4, ipv4Len+len(s.Options))
+	} else {
+		place(hdrIPv6, ipv6Len)
+	}
+	place(hdrUDP, bth.UDPLen)
+	place(hdrBTH, bth.BTHLen)
+	set := s.Opcode.Info().Headers
+	if set&bth.HdrXETH != 0 {
+		place(hdrExtension, f.Ext.Len())
+	}
+	for _, t := range transportHeaders {
+		if set&t.bit != 0 {
+			place(t.hdr, t.len)
+		}
+	}
+	f.off[hdrPayload] = at
+	return at
+}
+
+// DefaultSourcePort is the UDP source port of built frames.
+const DefaultSourcePort = 0xc0de
+
+// defaults writes the usual values of all fields but lengths and checksums.
+func (s *Spec) defaults(f *Frame, pad int) {
+	copy(f.Bytes, s.DstMAC[:])
+	copy(f.Bytes[6:], s.SrcMAC[:])
+	etherType := uint16(bth.EtherTypeIPv4)
+	if f.has(hdrIPv6) {
+		etherType = bth.EtherTypeIPv6
+	}
+	binary.BigEndian.PutUint16(f.Bytes[12:], etherType)
+	if s.VLAN {
+		binary.BigEndian.PutUint16(f.Bytes[12:], etherVLAN)
+		f.set("vlan.type", uint64(etherType))
+	}
+	src, _ := f.Address("ip.src")
+	dst, _ := f.Address("ip.dst")
+	copy(src, s.Src.AsSlice())
+	copy(dst, s.Dst.AsSlice())
+	if f.has(hdrIPv4) {
+		copy(f.Bytes[f.off[hdrIPv4]+ipv4Len:], s.Options)
+	}
+	for _, v := range []Set{{Name: "ip.version", Value: uint64(4)}, {Name: "ip.ihl", Value: uint64(ipv4Len+len(s.Options)) / 4},
+		{Name: "ip.flags", Value: 2}, {Name: "ip.ttl", Value: 64}, {Name: "ip.proto", Value: 17},
+		{Name: "udp.sport", Value: DefaultSourcePort}, {Name: "udp.dport", Value: bth.UDPPort},
+		{Name: "opcode", Value: uint64(s.Opcode)}, {Name: "mig", Value: 1}, {Name: "pad", Value: uint64(pad)},
+		{Name: "pkey", Value: bth.DefaultPKey}} {
+		f.set(v.Name, v.Value)
+	}
+	if f.has(hdrIPv6) {
+		f.set("ip.version", 6)
+	}
+	if f.has(hdrExtension) {
+		f.Ext.Put(f.Bytes[f.off[hdrExtension]:])
+	}
+}
+
+// set writes a field if the frame has it.
+func (f *Frame) set(name string, v uint64) {
+	if x := f.field(name); x != nil {
+		x.put(f.Bytes[f.off[x.hdr]:], v)
+	}
+}
+
+// apply writes the fields that the specification names.
+func (s *Spec) apply(f *Frame) error {
+	for _, v := range s.Fields {
+		if v.Name == "icrc" || extByName[v.Name] != nil {
+			continue
+		}
+		x := f.field(v.Name)
+		switch {
+		case x == nil:
+			return fmt.Errorf("%s has no field %s", OpcodeName(s.Opcode), v.Name)
+		case v.Bytes != nil && len(v.Bytes) != x.bits/8:
+			return fmt.Errorf("%s: %d bytes for a field of %d bits", v.Name, len(v.Bytes), x.bits)
+		case v.Bytes != nil:
+			copy(f.Bytes[f.off[x.hdr]+x.bit/8:], v.Bytes)
+		case x.bits < 64 && v.Value>>x.bits != 0:
+			return fmt.Errorf("%s=%#x: the field has %d bits", v.Name, v.Value, x.bits)
+		default:
+			x.put(f.Bytes[f.off[x.hdr]:], v.Value)
+		}
+	}
+	return nil
+}
+
+// names reports whether the specification names the field.
+func (s *Spec) names(field string) bool {
+	for _, v := range s.Fields {
+		if v.Name == field {
+			return true
+		}
+	}
+	return false
+}
+
+// seal computes lengths, checksums and ICRC. The ICRC covers lengths as the frame has them then, so that only the named
+// fields are wrong. A UDP checksum that the specification does not name is 0 over IPv4 (IBTA annex A17.3.1.1 permits it),
+// and computed over IPv6.
+func (s *Spec) seal(f *Frame) error {
+	derived := func(name string, v int) {
+		if !s.names(name) {
+			f.set(name, uint64(v))
+		}
+	}
+	l3 := f.off[hdrIPv4] + f.off[hdrIPv6]
+	derived("udp.len", f.end-f.off[hdrUDP])
+	if f.has(hdrIPv4) {
+		derived("ip.len", f.end-l3)
+		derived("ip.csum", 0)
+		derived("ip.csum", int(checksum(f.Bytes[l3:f.off[hdrUDP]], 0)))
+	} else {
+		derived("ip.len", f.end-l3-ipv6Len)
+	}
+	s.sealICRC(f, l3)
+	if f.has(hdrIPv6) && !s.names("udp.csum") {
+		sum := f.udpSum()
+		if sum == 0 {
+			sum = 0xffff // RFC 768: 0 would mean none
+		}
+		f.set("udp.csum", uint64(sum))
+	}
+	return nil
+}
+
+// sealICRC writes the ICRC. A wrong IP version does not change it: receivers compute no ICRC of such a packet.
+func (s *Spec) sealICRC(f *Frame, l3 int) {
+	at := f.off[hdrICRC]
+	version := f.Bytes[l3]
+	defer func() { f.Bytes[l3] = version }()
+	f.Bytes[l3] = version&0xf | 4<<4
+	if f.has(hdrIPv6) {
+		f.Bytes[l3] = version&0xf | 6<<4
+	}
+	c := bth.ICRCStart(f.Bytes[l3:f.off[hdrUDP]], f.Bytes[f.off[hdrUDP]:f.off[hdrBTH]], f.Bytes[f.off[hdrBTH]:f.off[hdrPayload]])
+	c = bth.ICRCUpdate(c, f.Bytes[f.off[hdrPayload]:at])
+	if s.BadICRC {
+		c = ^c
+	}
+	for _, v := range s.Fields {
+		if v.Name == "icrc" {
+			c = uint32(v.Value)
+		}
+	}
+	bth.PutICRC(f.Bytes[at:], c)
+}
