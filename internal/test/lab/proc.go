@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -49,9 +50,13 @@ func Launch(t testing.TB, start func(*exec.Cmd) error, args []string) *Proc {
 	return LaunchCmd(t, start, exec.Command(args[0], args[1:]...))
 }
 
-// LaunchCmd is like Launch for a prepared command. Signals to a command with its own process group go to the group.
+// LaunchCmd is like Launch for a prepared command. Signals to a command with its own process group go to the group. The
+// command does not inherit that nohup(1) ignores SIGHUP.
 func LaunchCmd(t testing.TB, start func(*exec.Cmd) error, c *exec.Cmd) *Proc {
 	t.Helper()
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // unlike an ignored signal, a caught one is reset by exec
+	}
 	p := &Proc{t: t, cmd: c, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.Out, &p.Diag
 	if err := start(p.cmd); err != nil {
