@@ -193,7 +193,7 @@ bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder 
 	$(GO) run ./tools/simbench -bin $(BIN) -out docs/results/bench-sim.md
 
 papers: build ## the papers' results, a night; goes on after an interrupt; write docs/results/papers.md
-	$(BIN)/rocesim papers
+	$(BIN)/rocesim papers --docs docs/results
 
 # The compiler inlines by it what simulations spend their time in. It need not be of the latest source.
 rocesim-profile: ## measure anew what rocesim is optimized by, cmd/rocesim/default.pgo

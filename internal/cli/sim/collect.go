@@ -26,7 +26,8 @@ func (a *app) collect() *cobra.Command {
 runs.csv, with a line for each run, into the sweep's folder. If runs have tables, it merges their
 flows into flows.csv or flows.parquet, with the number of the run in the first column.
 
-If runs are missing or have failed, it lists them and exits with code 1.`,
+If runs are missing or have failed, it lists them and exits with code 1. It also lists the
+combinations that the sweep has left out as invalid.`,
 		Example: `  rocesim collect s
   rocesim collect s --json`,
 		Args: oneFile,
@@ -35,6 +36,7 @@ If runs are missing or have failed, it lists them and exits with code 1.`,
 			if err != nil {
 				return usageError{err}
 			}
+			a.showRefused(&f.Plan)
 			return a.collectFrom(f)
 		},
 	}
@@ -109,7 +111,7 @@ func (a *app) collectFrom(f *sweep.Folder) error {
 	if a.json {
 		e := json.NewEncoder(a.out)
 		e.SetIndent("", "  ")
-		if err := e.Encode(map[string]any{"runs": rows, "missing": missing}); err != nil {
+		if err := e.Encode(map[string]any{"runs": rows, "missing": missing, "refused": append([]string{}, f.Plan.Refused...)}); err != nil {
 			return err
 		}
 	} else if err := a.showGroups(f, rows); err != nil {

@@ -133,3 +133,21 @@ func TestProfile(t *testing.T) {
 		t.Errorf("%v", took)
 	}
 }
+
+// TestPapersWithoutDocument: without --docs, a row writes only its runs. Its JSON is valid although one of its ratios is
+// 0 to 0.
+func TestPapersWithoutDocument(t *testing.T) {
+	withoutRaces(t)
+	rows, err := filepath.Abs(scenarios + "papers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	code, out, diag := rocesim("papers", "eu-2", "--fast", "--quiet", "--json", "--rows", rows)
+	if code != 0 || !json.Valid([]byte(out)) {
+		t.Errorf("code %d: %s%s", code, out, diag)
+	}
+	if files, err := os.ReadDir("."); err != nil || len(files) != 1 || files[0].Name() != "out" {
+		t.Errorf("%v, %v", files, err)
+	}
+}

@@ -32,7 +32,8 @@ func (a *app) papers() *cobra.Command {
 		Short: "Reproduce results of papers and judge them",
 		Long: `Runs the scenarios of a folder that have a paper block: each is a result of a paper. Prints
 the paper's statement, the measured values and the verdict: reproduced, direction only, or not
-reproduced (docs/results/papers.md defines them). Writes the results and docs/results/papers.md with pictures.
+reproduced (docs/results/papers.md defines them). With --docs it also writes the results, and
+papers.md with pictures, as make papers does into docs/results.
 
 Completed runs are kept: after an interrupt the same command continues. It repeats the runs of
 rows that have changed. It does not detect another build of rocesim: use another folder then.
@@ -40,13 +41,14 @@ The exit code is 1 if a row's fast form is worse than its file expects, or a run
 		Example: `  rocesim papers --fast                   smaller settings that show the same directions, in minutes
   rocesim papers                          the full settings, in a night
   rocesim papers melo-1 irn-1 --seeds 5   some rows, with five seeds each
-  rocesim papers --fast --docs "" --json  write no document`,
+  rocesim papers eu-2 --fast --json
+  rocesim papers --docs docs/results      also write the document`,
 		RunE: func(c *cobra.Command, args []string) error { return a.doPapers(c.Context(), args, &o) },
 	}
 	f := c.Flags()
 	f.StringVar(&o.rows, "rows", "configs/sim/papers", "folder of the scenarios")
 	f.StringVarP(&o.out, "out", "o", "out/papers", "folder of the runs")
-	f.StringVar(&o.docs, "docs", "docs/results", "folder of papers.md; empty: do not write it")
+	f.StringVar(&o.docs, "docs", "", "write papers.md and results into this folder")
 	f.BoolVar(&o.fast, "fast", false, "run the fast forms")
 	f.IntVar(&o.seeds, "seeds", 0, "seeds of each run (default: as in the row, or 3 in full and 1 in fast forms)")
 	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "number of concurrent runs")

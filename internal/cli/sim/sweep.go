@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func (a *app) sweep() *cobra.Command {
 		Use:   "sweep SCENARIO --vary KEY=A,B,C ... --out FOLDER",
 		Short: "Run a scenario with all combinations of values",
 		Long: `Runs a scenario with all combinations of the values of some keys, on all processors, and
-collects the results (see rocesim collect).
+collects the results (see rocesim collect). It lists invalid combinations and leaves them out.
 
 A run's result appears in the folder only when it is complete. After an interrupt or a crash the
 same command continues with the missing runs. With --slurm or --kubernetes it runs nothing: it
@@ -87,6 +88,7 @@ func (a *app) doSweep(ctx context.Context, name string, o *sweepOptions) error {
 	if err != nil {
 		return usageError{err}
 	}
+	a.showRefused(plan)
 	f, err := sweep.Create(o.out, plan, files)
 	if errors.Is(err, sweep.ErrOther) {
 		return usageError{err}
@@ -141,8 +143,9 @@ func (a *app) plan(o *sweepOptions) (*sweep.Plan, error) {
 	return sweep.NewPlan(format, axes)
 }
 
-// try validates the scenario of each run, once per combination without seeds, so that errors appear at once. It
-// returns the files that the sweep needs, including the scenario, and the scenario's name.
+// try validates the scenario of each run, once per combination without seeds, so that errors appear at once. It moves
+// invalid combinations from p.Runs to p.Refused; if all are invalid, it returns the first error. It returns the files
+// that the sweep needs, including the scenario, and the scenario's name.
 func try(name string, p *sweep.Plan) (files map[string][]byte, title string, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -160,24 +163,39 @@ func try(name string, p *sweep.Plan) (files map[string][]byte, title string, err
 		}
 		return b, err
 	}
-	tried := map[string]bool{}
-	for i := range p.Runs {
+	valid := map[string]bool{}
+	var runs [][]string
+	var first error
+	for i, run := range p.Runs {
 		set := p.Set(i)
-		others := strings.Join(slices.DeleteFunc(slices.Clone(set), func(s string) bool { return strings.HasPrefix(s, "seed=") }), "\n")
-		if tried[others] {
-			continue
+		others := strings.Join(slices.DeleteFunc(slices.Clone(set), func(s string) bool { return strings.HasPrefix(s, "seed=") }), ", ")
+		if _, tried := valid[others]; !tried {
+			f, err := scenario.Read(name, text, set)
+			if err == nil {
+				title = f.Name
+				_, err = f.Config(load)
+			}
+			if valid[others] = err == nil; err != nil {
+				err = fmt.Errorf("%s: %w", others, err)
+				first = cmp.Or(first, err)
+				p.Refused = append(p.Refused, err.Error())
+			}
 		}
-		tried[others] = true
-		f, err := scenario.Read(name, text, set)
-		if err == nil {
-			_, err = f.Config(load)
+		if valid[others] {
+			runs = append(runs, run)
 		}
-		if err != nil {
-			return nil, "", fmt.Errorf("run %d (%s): %w", i, strings.Join(set, ", "), err)
-		}
-		title = f.Name
+	}
+	if p.Runs = runs; len(runs) == 0 {
+		return nil, "", first
 	}
 	return files, title, nil
+}
+
+// showRefused lists the combinations that a sweep leaves out.
+func (a *app) showRefused(p *sweep.Plan) {
+	for _, r := range p.Refused {
+		fmt.Fprintf(a.diag, "rocesim: refused, and left out: %s\n", r)
+	}
 }
 
 // workCommand is the command that jobs of a cluster run.

@@ -175,13 +175,24 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestSweepFailures: an invalid combination is reported before the first run. An error of the folder is not the result
+// TestSweepFailures: invalid combinations are listed and left out; if all are invalid, nothing runs. An error of the folder is not the result
 // of a run. An error in a run is its result, and is reported.
 func TestSweepFailures(t *testing.T) {
 	dir := t.TempDir()
-	code, _, diag := rocesim("sweep", scenarios+"incast.yaml", "--vary", "transport.profile=rc,warp", "-o", filepath.Join(dir, "a"))
-	if _, err := os.Stat(filepath.Join(dir, "a")); code != exitUsage || !strings.Contains(diag, `run 1 (transport.profile=warp)`) || err == nil {
+	sweep := func(profiles string) (int, string, string) {
+		return rocesim(append([]string{"sweep", scenarios + "incast.yaml", "--vary", "transport.profile=" + profiles, "--seeds", "1..2", "-o", filepath.Join(dir, "a")}, small...)...)
+	}
+	code, _, diag := sweep("quic,warp")
+	if _, err := os.Stat(filepath.Join(dir, "a")); code != exitUsage || !strings.Contains(diag, `transport.profile=quic: `) || err == nil {
 		t.Errorf("code %d: %s", code, diag)
+	}
+	for range 2 { // the second time, the sweep is complete
+		if code, _, diag = sweep("rc,warp,irn"); code != 0 || strings.Count(diag, "transport.profile=warp: ") != 1 || !strings.Contains(diag, "4 of 4 runs done") {
+			t.Errorf("code %d: %s", code, diag)
+		}
+	}
+	if code, out, diag := rocesim("collect", filepath.Join(dir, "a"), "--json"); code != 0 || !strings.Contains(out, `"refused": [`) || !strings.Contains(diag, "transport.profile=warp: ") {
+		t.Errorf("code %d: %s%s", code, out, diag)
 	}
 	stuck := filepath.Join(dir, "stuck.yaml")
 	text := "topology: {kind: pair, host_rate: 1Gbps}\ntransport: {profile: rc}\nworkload: [{kind: flows, file: FILE}]\nevents: [{at: 1us, link: h0-h1, do: fail}]\n"

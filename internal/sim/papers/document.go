@@ -141,7 +141,7 @@ func Document(dir string, rows []*Row) error {
 
 const head = `# Results of papers, reproduced
 
-` + "`rocesim papers`" + ` writes this page. For readers who want to know how far the transports match their papers: it
+` + "`make papers`" + ` writes this page. For readers who want to know how far the transports match their papers: it
 repeats the papers' experiments with the transports that the daemon runs. Each row is a scenario in
 ` + "`configs/sim/papers`" + `, with the paper's setting, its figure, and the claims to verify. Each row lists the
 settings that its paper leaves open, and the results of alternatives.
@@ -154,7 +154,7 @@ and another size. Claims without a figure in the paper's text require only the d
 direction is **not reproduced**. Verdicts are computed from the results of runs (` + "`docs/results/papers/ID.json`" + `).
 
     bin/rocesim papers --fast            # smaller settings of the same directions, also in make test
-    bin/rocesim papers                   # the full settings: a night; the command continues an interrupted run
+    make papers                          # the full settings, and this page: a night; the command continues an interrupted run
     bin/rocesim papers irn-1 irn-2       # some rows
 
 A row of the form *fast* was run only in its smaller setting. Its verdict does not cover the full one.

@@ -174,7 +174,8 @@ type Outcome struct {
 	Claim   *scenario.Claim
 	Verdict Verdict
 	Why     string
-	// Measured values by point (or one for all points): means over the seeds, and their ranges.
+	// Measured values by point (or one for all points): means over the seeds, and their ranges. A ratio to zero has no
+	// value.
 	Points []string
 	Values []float64
 	Ranges [][2]float64
@@ -233,15 +234,19 @@ func (r *Row) outcome(c *scenario.Claim, f *Found, other string) *Outcome {
 	for i := range bySeed {
 		bySeed[i] = take(c, bySeed[i])
 	}
-	for k := range o.Points {
+	points := o.Points
+	o.Points = nil
+	for k, name := range points {
 		lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0
 		for _, s := range bySeed {
 			lo, hi, sum = min(lo, s[k]), max(hi, s[k]), sum+s[k]
 		}
-		o.Values = append(o.Values, sum/float64(len(bySeed)))
-		o.Ranges = append(o.Ranges, [2]float64{lo, hi})
-		if v, why := Judge(c, o.Values[k]); v < o.Verdict || why != "" && o.Why == "" {
+		value := sum / float64(len(bySeed))
+		if v, why := Judge(c, value); v < o.Verdict || why != "" && o.Why == "" {
 			o.Verdict, o.Why = min(o.Verdict, v), why
+		}
+		if !math.IsNaN(value) && !math.IsInf(value, 0) {
+			o.Points, o.Values, o.Ranges = append(o.Points, name), append(o.Values, value), append(o.Ranges, [2]float64{lo, hi})
 		}
 	}
 	return o

@@ -1,6 +1,7 @@
 package papers
 
 import (
+	"encoding/json"
 	"math"
 	"testing"
 
@@ -105,6 +106,15 @@ func TestRow(t *testing.T) {
 	f.Runs["b/q"] = run(2, 2)
 	if j := r.Judge(f, ""); j.Verdict != NotReproduced {
 		t.Errorf("%+v", j)
+	}
+	f.Runs["b/q"] = run(0, 2)
+	f.Runs["a/q"] = run(0, 2)
+	j = r.Judge(f, "")
+	if first := j.Claims[0]; j.Verdict != NotReproduced || len(first.Values) != 1 || len(first.Ranges) != 1 || first.Points[0] != "p" {
+		t.Errorf("a ratio of 0 to 0: %+v", j)
+	}
+	if _, err := json.Marshal(r.Summarize(f, "fast")); err != nil {
+		t.Error(err)
 	}
 	f.Runs["b/q"] = []Measured{{Error: "broken"}, {Error: "broken"}}
 	if j := r.Judge(f, ""); j.Verdict != NotMeasured {

@@ -26,6 +26,8 @@ type Plan struct {
 	Format string     `json:"format"` // of tables: csv, parquet; empty: no tables
 	Vary   []string   `json:"vary"`   // keys that differ between runs, the seed last
 	Runs   [][]string `json:"runs"`   // by run: the values of these keys
+	// Refused lists invalid combinations, which are not in Runs, and the reasons.
+	Refused []string `json:"refused,omitempty"`
 }
 
 // Axis is a key of the scenario and its values.

@@ -14,7 +14,7 @@ func TestFast(t *testing.T) {
 		t.Skip("it takes minutes")
 	}
 	var out, diag bytes.Buffer
-	code := sim.Main([]string{"papers", "--fast", "--quiet", "--rows", "../../../configs/sim/papers", "--out", t.TempDir(), "--docs", ""}, &out, &diag)
+	code := sim.Main([]string{"papers", "--fast", "--quiet", "--rows", "../../../configs/sim/papers", "--out", t.TempDir(), "--json"}, &out, &diag)
 	t.Logf("\n%s", out.String())
 	if code != 0 {
 		t.Errorf("code %d: %s", code, diag.String())
