@@ -125,3 +125,27 @@ func upgrade(t *testing.T, first, second string) {
 		}
 	}
 }
+
+// TestPackageWithoutCompiler: without a cross compiler, the script names the skipped processor, and fails because it has
+// made no package.
+func TestPackageWithoutCompiler(t *testing.T) {
+	other, compiler := "arm64", "aarch64-linux-gnu-gcc"
+	if runtime.GOARCH == other {
+		other, compiler = "amd64", "x86_64-linux-gnu-gcc"
+	}
+	dir := t.TempDir()
+	for _, d := range filepath.SplitList(os.Getenv("PATH")) {
+		files, _ := filepath.Glob(filepath.Join(d, "*"))
+		for _, f := range files {
+			if filepath.Base(f) != compiler {
+				_ = os.Symlink(f, filepath.Join(dir, filepath.Base(f))) // the first of a name counts
+			}
+		}
+	}
+	c := exec.Command(filepath.Join(root, "tools/scripts/package"), filepath.Join(root, "bin"), t.TempDir(), other)
+	c.Env = append(os.Environ(), "PATH="+dir)
+	out, err := c.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "no package for "+other+": "+compiler+" is not installed") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
