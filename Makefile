@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 GO    ?= go
 BIN   := bin
-TOOLS := roced rocectl roceperf rocesim
+TOOLS := roced rocectl roceperf rocesim rocedrill
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
@@ -27,7 +27,7 @@ REPRODUCIBLY = -trimpath -buildvcs=false -ldflags "-X 'roced.io/roced/internal/b
 build: ## build the programs and the preload library into bin/
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 $(GO) build $(REPRODUCIBLY) -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
-	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so; \
+	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so $(AGENT); \
 	else echo 'no C compiler: without libroced.so rocectl exec cannot run programs'; fi
 
 LINK_PRELOAD = -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -ffile-prefix-map=$(CURDIR)=. \
@@ -36,6 +36,12 @@ LINK_PRELOAD = -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidde
 $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h) preload/versions.map
 	@mkdir -p $(BIN)
 	$(CC) $(CFLAGS) $(LINK_PRELOAD) -o $@
+
+# The agent of rocedrill needs the headers of libibverbs.
+AGENT = $(if $(wildcard /usr/include/infiniband/verbs.h),$(BIN)/rocedrill-agent)
+$(BIN)/rocedrill-agent: $(wildcard drill/agent/*.c drill/agent/*.h)
+	@mkdir -p $(BIN)
+	$(CC) $(CFLAGS) -std=gnu11 -Wall -Wextra -Werror drill/agent/*.c -libverbs -o $@
 
 export DESTDIR PREFIX SYSCONFDIR UNITDIR ZSHDIR
 install: build ## install under DESTDIR: PREFIX (/usr/local), SYSCONFDIR (/etc), UNITDIR, ZSHDIR

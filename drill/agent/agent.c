@@ -1,0 +1,311 @@
+/* The loop of the agent: commands, and the tables that all of them use. */
+#define _GNU_SOURCE
+#include "agent.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LINE = 1 << 20 };
+
+struct object objects[OBJECTS];
+struct ibv_context *device;
+int port = 1;
+const char *verb;
+
+static int in = 0, out = 1;
+static char answer[2 * LINE];
+static size_t used;
+static char *arguments; /* of the command that runs */
+
+/* say appends to the answer. */
+void say(const char *format, ...)
+{
+	va_list ap;
+	va_start(ap, format);
+	int n = vsnprintf(answer + used, sizeof answer - used, format, ap);
+	va_end(ap);
+	if (n > 0)
+		used += (size_t)n < sizeof answer - used ? (size_t)n : sizeof answer - used - 1;
+}
+
+/* fail replaces the answer by an error. Every command returns its value. */
+int fail(const char *format, ...)
+{
+	int error = errno;
+	va_list ap;
+	used = 0;
+	va_start(ap, format);
+	int n = vsnprintf(answer, sizeof answer, format, ap);
+	va_end(ap);
+	used = n > 0 ? (size_t)n : 0;
+	if (error)
+		say(": %s", strerror(error));
+	return -1;
+}
+
+/* value returns the start of the value of a key, which ends at a space or a zero byte. */
+const char *value(const char *key)
+{
+	size_t n = strlen(key);
+	for (const char *p = arguments; *p; p += strcspn(p, " ")) {
+		p += strspn(p, " ");
+		if (!strncmp(p, key, n) && p[n] == '=')
+			return p + n + 1;
+	}
+	return NULL;
+}
+
+/* text returns the value of a key as a string, which is valid until four more calls. */
+const char *text(const char *key, const char *otherwise)
+{
+	static char buffers[4][256];
+	static unsigned turn;
+	const char *v = value(key);
+	if (!v)
+		return otherwise;
+	char *b = buffers[turn++ % 4];
+	snprintf(b, sizeof buffers[0], "%.*s", (int)strcspn(v, " "), v);
+	return b;
+}
+
+uint64_t number(const char *key, uint64_t otherwise)
+{
+	const char *v = value(key);
+	return v ? strtoull(v, NULL, 0) : otherwise;
+}
+
+bool has(const char *key)
+{
+	return value(key) != NULL;
+}
+
+/* find returns an object by its name. */
+struct object *find(enum kind kind, const char *name)
+{
+	for (struct object *o = objects; o < objects + OBJECTS; o++)
+		if (o->kind == kind && !strcmp(o->name, name))
+			return o;
+	errno = 0;
+	fail("no object %s", name);
+	return NULL;
+}
+
+/* create returns a place for the object that the argument "name" names. The caller fills it in, and its kind last of all. */
+struct object *create(enum kind kind)
+{
+	const char *name = text("name", "");
+	for (struct object *o = objects; o < objects + OBJECTS; o++)
+		if (o->kind == FREE) {
+			memset(o, 0, sizeof *o);
+			snprintf(o->name, sizeof o->name, "%s", name);
+			return o;
+		}
+	errno = ENOSPC;
+	fail("object %s of kind %d", name, kind);
+	return NULL;
+}
+
+/* domain returns the protection domain of the argument "pd", by default the one that cmd_open has made. */
+struct ibv_pd *domain(void)
+{
+	struct object *o = find(PD, text("pd", ""));
+	return o ? o->pd : NULL;
+}
+
+/* part parses "region:offset:length". It returns the address, which may lie beyond the region: scripts test that. */
+uint8_t *part(const char *v, struct object **mr, size_t *len)
+{
+	char name[40];
+	unsigned long off, n;
+	if (!v || sscanf(v, "%39[^: ]:%lu:%lu", name, &off, &n) != 3) {
+		errno = EINVAL;
+		fail("not a part of a region");
+		return NULL;
+	}
+	*mr = find(MR, name);
+	*len = n;
+	return *mr ? (*mr)->data + off : NULL;
+}
+
+/* find_sges fills a list with the parts of the argument "sge" and returns their number. */
+int find_sges(struct ibv_sge *list)
+{
+	int n = 0;
+	for (const char *v = value("sge"); v && n < SGES; n++) {
+		struct object *mr;
+		size_t len;
+		uint8_t *at = part(v, &mr, &len);
+		if (!at)
+			return -1;
+		list[n] = (struct ibv_sge){(uintptr_t)at, (uint32_t)len, mr->mr->lkey};
+		v += strcspn(v, ", ");
+		v = *v == ',' ? v + 1 : NULL;
+	}
+	return n;
+}
+
+/* access_flags parses the letters of the argument "access". */
+int access_flags(int otherwise)
+{
+	static const struct { char letter; int flag; } flags[] = {{'l', IBV_ACCESS_LOCAL_WRITE}, {'w', IBV_ACCESS_REMOTE_WRITE},
+		{'r', IBV_ACCESS_REMOTE_READ}, {'a', IBV_ACCESS_REMOTE_ATOMIC}, {'b', IBV_ACCESS_MW_BIND}};
+	const char *v = text("access", NULL);
+	int sum = 0;
+	if (!v)
+		return otherwise;
+	for (size_t i = 0; strcmp(v, "none") && i < sizeof flags / sizeof *flags; i++)
+		if (strchr(v, flags[i].letter))
+			sum |= flags[i].flag;
+	return sum;
+}
+
+static const struct {
+	const char *name;
+	int (*run)(void);
+} commands[] = {
+	{"open", cmd_open}, {"pd", cmd_pd}, {"mr", cmd_mr}, {"mw", cmd_mw}, {"cq", cmd_cq}, {"srq", cmd_srq}, {"ah", cmd_ah},
+	{"qp", cmd_qp}, {"modify", cmd_modify}, {"limit", cmd_limit}, {"query", cmd_query}, {"destroy", cmd_destroy},
+	{"recv", cmd_recv}, {"send", cmd_post}, {"write", cmd_post}, {"read", cmd_post}, {"cas", cmd_post}, {"fadd", cmd_post},
+	{"awrite", cmd_post}, {"bind", cmd_bind}, {"invalidate", cmd_invalidate}, {"set", cmd_set}, {"check", cmd_check},
+	{"counter", cmd_counter}, {"close", cmd_close},
+};
+
+static int run(char *line)
+{
+	arguments = strchr(line, ' ');
+	if (arguments)
+		*arguments++ = '\0';
+	else
+		arguments = line + strlen(line);
+	verb = line;
+	errno = 0;
+	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+		if (!strcmp(line, commands[i].name))
+			return commands[i].run();
+	return fail("no verb %s", line);
+}
+
+/* put writes everything, or ends the program: the tester has gone. */
+static void put(const char *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t w = write(out, p, n);
+		if (w <= 0)
+			exit(1);
+		p += w;
+		n -= (size_t)w;
+	}
+}
+
+/* flush_answer writes the answer after a word, "ok" or "error", or as it is. */
+static void flush_answer(const char *word)
+{
+	put(word, strlen(word));
+	put(answer, used);
+	put("\n", 1);
+	used = 0;
+}
+
+/* reported writes a report; report.c calls it. */
+void reported(void)
+{
+	flush_answer("");
+}
+
+/* obey runs the complete lines of a buffer and returns how many bytes remain. */
+static size_t obey(char *line, size_t n)
+{
+	for (char *end; (end = memchr(line, '\n', n));) {
+		*end = '\0';
+		used = 0;
+		int failed = run(line);
+		flush_answer(failed ? "error " : "ok ");
+		n -= (size_t)(end + 1 - line);
+		memmove(line, end + 1, n);
+	}
+	return n;
+}
+
+/* serve reads commands until the tester closes the channel. Completion queues are polled in between. */
+static void serve(void)
+{
+	static char line[LINE];
+	size_t n = 0;
+	for (;;) {
+		struct timespec pause = {0, device ? 100000 : 100000000};
+		struct pollfd p = {.fd = in, .events = POLLIN};
+		if (ppoll(&p, 1, &pause, NULL) < 0 && errno != EINTR)
+			return;
+		if (p.revents) {
+			ssize_t r = read(in, line + n, sizeof line - n);
+			if (r <= 0)
+				return;
+			n = obey(line, n + (size_t)r);
+			if (n == sizeof line)
+				return; /* no line is that long */
+		}
+		if (device)
+			report();
+	}
+}
+
+/* listen_for waits for one connection whose first line is the token: the commands give access to all memory of the agent. */
+static int listen_for(int number, const char *token)
+{
+	char line[256];
+	size_t n = 0;
+	int one = 1, l = socket(AF_INET6, SOCK_STREAM, 0);
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)number)};
+	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (l < 0 || bind(l, (struct sockaddr *)&a, sizeof a) || listen(l, 1)) {
+		perror("listen");
+		return -1;
+	}
+	for (;;) {
+		int c = accept(l, NULL, NULL);
+		if (c < 0)
+			return -1;
+		setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+		for (n = 0; n < sizeof line - 1 && read(c, line + n, 1) == 1 && line[n] != '\n'; n++)
+			;
+		line[n] = '\0';
+		if (!strcmp(line, token)) {
+			close(l);
+			return c;
+		}
+		close(c);
+	}
+}
+
+static const char usage[] =
+	"usage: rocedrill-agent                drive verbs by commands on standard input\n"
+	"       rocedrill-agent FILE           by commands from a character device, such as a virtio port\n"
+	"       rocedrill-agent --listen PORT  by commands of one TCP client that sends $ROCEDRILL_TOKEN first\n";
+
+int main(int argc, char **argv)
+{
+	const char *token = getenv("ROCEDRILL_TOKEN");
+	if (argc == 3 && !strcmp(argv[1], "--listen") && token && *token)
+		in = out = listen_for(atoi(argv[2]), token);
+	else if (argc == 2 && argv[1][0] == '/')
+		in = out = open(argv[1], O_RDWR);
+	else if (argc != 1) {
+		fputs(usage, stderr);
+		return 2;
+	}
+	if (in < 0) {
+		perror("rocedrill-agent");
+		return 1;
+	}
+	serve();
+	return 0;
+}

@@ -1,0 +1,83 @@
+/*
+ * The agent of rocedrill drives verbs on the device under test. It needs libibverbs only. Commands come as lines of a verb and
+ * key=value arguments; the answer to each is a line "ok key=value ..." or "error text". Completions and asynchronous events
+ * are reported as they happen, as lines that begin with "cqe" and "event".
+ */
+#ifndef AGENT_H
+#define AGENT_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum kind { FREE, PD, MR, MW, CQ, SRQ, AH, QP };
+
+/* object is an object of the device under the name that the script gives it. */
+struct object {
+	enum kind kind;
+	char name[40];
+	union {
+		struct ibv_pd *pd;
+		struct ibv_mr *mr;
+		struct ibv_mw *mw;
+		struct ibv_cq *cq;
+		struct ibv_srq *srq;
+		struct ibv_ah *ah;
+		struct ibv_qp *qp;
+	};
+	uint8_t *data; /* memory of an MR */
+	size_t size;
+	bool recv; /* a CQ that receives complete to */
+};
+
+enum { OBJECTS = 128, SGES = 8 };
+
+/* agent.c */
+extern struct object objects[OBJECTS];
+extern struct ibv_context *device;
+extern int port;
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *value(const char *key);
+const char *text(const char *key, const char *otherwise);
+uint64_t number(const char *key, uint64_t otherwise);
+bool has(const char *key);
+struct object *find(enum kind kind, const char *name);
+struct object *create(enum kind kind);
+int find_sges(struct ibv_sge *list);
+uint8_t *part(const char *value, struct object **mr, size_t *len);
+int access_flags(int otherwise);
+struct ibv_pd *domain(void);
+
+/* objects.c: create, change and destroy objects */
+int cmd_open(void);
+int cmd_pd(void);
+int cmd_mr(void);
+int cmd_mw(void);
+int cmd_cq(void);
+int cmd_srq(void);
+int cmd_ah(void);
+int cmd_qp(void);
+int cmd_modify(void);
+int cmd_limit(void);
+int cmd_query(void);
+int cmd_destroy(void);
+int cmd_close(void);
+
+/* work.c: post work requests */
+int cmd_recv(void);
+int cmd_post(void);
+int cmd_bind(void);
+int cmd_invalidate(void);
+int cmd_set(void);
+int cmd_check(void);
+int cmd_counter(void);
+extern const char *verb; /* of the command that runs */
+
+/* report.c: completions and events */
+void reported(void); /* agent.c: writes one report */
+void report(void);
+const char *state_name(int state);
+int state_number(const char *name);
+
+#endif

@@ -1,0 +1,367 @@
+/* Commands that create, change and destroy objects. */
+#include "agent.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The addresses of both ends: index 0 is IPv4, 1 is IPv6. */
+static union ibv_gid ours[2], theirs[2];
+static int gid_index[2] = {-1, -1};
+
+/* parse_gid reads an IP address as a GID; IPv4 addresses are mapped (IBTA annex A17.4.1). */
+static void parse_gid(const char *s, union ibv_gid *gid)
+{
+	memset(gid, 0, sizeof *gid);
+	if (inet_pton(AF_INET6, s, gid->raw) == 1)
+		return;
+	gid->raw[10] = gid->raw[11] = 0xff;
+	inet_pton(AF_INET, s, gid->raw + 12);
+}
+
+/* is_v2 reports whether an entry of the GID table is of RoCE v2. */
+static bool is_v2(int index)
+{
+	char path[256], line[32] = "";
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/gid_attrs/types/%d", ibv_get_device_name(device->device), port, index);
+	FILE *f = fopen(path, "r");
+	if (!f)
+		return true; /* the device does not say */
+	bool v2 = fgets(line, sizeof line, f) && strstr(line, "v2");
+	fclose(f);
+	return v2;
+}
+
+/* cmd_open opens a device and finds the GIDs of its addresses. */
+int cmd_open(void)
+{
+	int n = 0;
+	const char *name = text("device", "");
+	struct ibv_device **list = ibv_get_device_list(&n);
+	for (int i = 0; i < n && !device; i++)
+		if (!*name || !strcmp(ibv_get_device_name(list[i]), name))
+			device = ibv_open_device(list[i]);
+	if (list)
+		ibv_free_device_list(list);
+	if (!device)
+		return fail("cannot open device %s; there are %d devices", name, n);
+	parse_gid(text("dut", "0.0.0.0"), &ours[0]);
+	parse_gid(text("dut6", "::"), &ours[1]);
+	parse_gid(text("tester", "0.0.0.0"), &theirs[0]);
+	parse_gid(text("tester6", "::"), &theirs[1]);
+	for (int i = 0; i < 256; i++) {
+		union ibv_gid g;
+		for (int v = 0; v < 2 && !ibv_query_gid(device, (uint8_t)port, i, &g); v++)
+			if (!memcmp(&g, &ours[v], sizeof g) && gid_index[v] < 0 && is_v2(i))
+				gid_index[v] = i;
+	}
+	struct object *o = create(PD);
+	if (!o || !(o->pd = ibv_alloc_pd(device)))
+		return fail("alloc_pd");
+	o->name[0] = '\0';
+	o->kind = PD;
+	say("gid4=%d gid6=%d", gid_index[0], gid_index[1]);
+	return 0;
+}
+
+int cmd_pd(void)
+{
+	struct object *o = create(PD);
+	if (!o || !(o->pd = ibv_alloc_pd(device)))
+		return fail("alloc_pd");
+	o->kind = PD;
+	return 0;
+}
+
+static const int all_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+	IBV_ACCESS_MW_BIND;
+
+int cmd_mr(void)
+{
+	struct object *o = create(MR);
+	struct ibv_pd *pd = domain();
+	size_t size = number("size", 4096), page = 4096;
+	if (!o || !pd)
+		return -1;
+	if (posix_memalign((void **)&o->data, page, (size + page - 1) / page * page))
+		return fail("memory of %zu bytes", size);
+	o->size = size;
+	memset(o->data, 0, size);
+	for (size_t i = 0; i < size && !strcmp(text("fill", ""), "count"); i++)
+		o->data[i] = (uint8_t)(i % 251);
+	o->mr = ibv_reg_mr(pd, o->data, size, access_flags(all_access));
+	if (!o->mr) {
+		free(o->data);
+		return fail("reg_mr");
+	}
+	o->kind = MR;
+	say("va=%lu lkey=%u rkey=%u", (unsigned long)o->data, o->mr->lkey, o->mr->rkey);
+	return 0;
+}
+
+int cmd_mw(void)
+{
+	struct object *o = create(MW);
+	struct ibv_pd *pd = domain();
+	if (!o || !pd)
+		return -1;
+	if (!(o->mw = ibv_alloc_mw(pd, number("type", 2) == 1 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2)))
+		return fail("alloc_mw");
+	o->kind = MW;
+	say("rkey=%u", o->mw->rkey);
+	return 0;
+}
+
+int cmd_cq(void)
+{
+	struct object *o = create(CQ);
+	if (!o || !(o->cq = ibv_create_cq(device, (int)number("size", 64), o, NULL, 0)))
+		return fail("create_cq");
+	o->kind = CQ;
+	return 0;
+}
+
+int cmd_srq(void)
+{
+	struct object *o = create(SRQ);
+	struct ibv_pd *pd = domain();
+	struct ibv_srq_init_attr a = {.srq_context = o, .attr = {.max_wr = (uint32_t)number("size", 16), .max_sge = SGES}};
+	if (!o || !pd)
+		return -1;
+	if (!(o->srq = ibv_create_srq(pd, &a)))
+		return fail("create_srq");
+	o->kind = SRQ;
+	return has("limit") ? cmd_limit() : 0;
+}
+
+int cmd_limit(void)
+{
+	struct object *o = find(SRQ, text(has("on") ? "on" : "name", ""));
+	struct ibv_srq_attr a = {.srq_limit = (uint32_t)number("limit", 0)};
+	if (!o)
+		return -1;
+	return (errno = ibv_modify_srq(o->srq, &a, IBV_SRQ_LIMIT)) ? fail("modify_srq") : 0;
+}
+
+/* path returns the address vector to the tester. */
+static struct ibv_ah_attr path(void)
+{
+	int v = number("ip", 4) == 6;
+	return (struct ibv_ah_attr){.is_global = 1, .port_num = (uint8_t)port, .sl = (uint8_t)number("sl", 0),
+		.grh = {.dgid = theirs[v], .sgid_index = (uint8_t)gid_index[v], .hop_limit = (uint8_t)number("ttl", 64),
+			.traffic_class = (uint8_t)number("tclass", 0), .flow_label = (uint32_t)number("flow", 0)}};
+}
+
+int cmd_ah(void)
+{
+	struct object *o = create(AH);
+	struct ibv_pd *pd = domain();
+	struct ibv_ah_attr a = path();
+	if (!o || !pd)
+		return -1;
+	if (!(o->ah = ibv_create_ah(pd, &a)))
+		return fail("create_ah");
+	o->kind = AH;
+	return 0;
+}
+
+/* completion_queue returns the queue that the argument names, or a new one of this queue pair. */
+static struct ibv_cq *completion_queue(const char *key)
+{
+	if (has(key)) {
+		struct object *o = find(CQ, text(key, ""));
+		return o ? o->cq : NULL;
+	}
+	struct object *o = create(CQ);
+	if (!o || !(o->cq = ibv_create_cq(device, 256, o, NULL, 0))) {
+		fail("create_cq");
+		return NULL;
+	}
+	o->name[0] = '\1'; /* no script can name it */
+	o->recv = key[0] == 'r';
+	o->kind = CQ;
+	return o->cq;
+}
+
+enum { QKEY = 0x11111111, TESTER_QPN = 0x11, PSNS = 0xffffff };
+
+static int to_init(struct ibv_qp *qp)
+{
+	int mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX;
+	mask |= qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .pkey_index = (uint16_t)number("pkey_index", 0),
+		.qkey = (uint32_t)number("qkey", QKEY),
+		.qp_access_flags = (unsigned)access_flags(all_access) & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)};
+	return ibv_modify_qp(qp, &a, mask);
+}
+
+/* mtu_code returns the ibv_mtu of a number of bytes. */
+static enum ibv_mtu mtu_code(uint64_t bytes)
+{
+	int code = IBV_MTU_256;
+	for (; code < IBV_MTU_4096 && (128u << code) < bytes; code++)
+		;
+	return code;
+}
+
+static int to_rtr(struct ibv_qp *qp)
+{
+	int mask = IBV_QP_STATE;
+	if (qp->qp_type != IBV_QPT_UD)
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	if (qp->qp_type == IBV_QPT_RC)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR, .ah_attr = path(), .path_mtu = mtu_code(number("mtu", 1024)),
+		.dest_qp_num = (uint32_t)number("peer", TESTER_QPN), .rq_psn = (uint32_t)number("rqpsn", 0) & PSNS,
+		.max_dest_rd_atomic = (uint8_t)number("dest_rd_atomic", 4), .min_rnr_timer = (uint8_t)number("min_rnr", 12)};
+	return ibv_modify_qp(qp, &a, mask);
+}
+
+static int to_rts(struct ibv_qp *qp)
+{
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	if (qp->qp_type == IBV_QPT_RC)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS, .sq_psn = (uint32_t)number("psn", 0) & PSNS, .timeout = (uint8_t)number("timeout", 14),
+		.retry_cnt = (uint8_t)number("retry", 7), .rnr_retry = (uint8_t)number("rnr_retry", 7), .max_rd_atomic = (uint8_t)number("rd_atomic", 4)};
+	return ibv_modify_qp(qp, &a, mask);
+}
+
+/* transition performs one transition (IBTA vol.1 10.3.1). */
+static int transition(struct ibv_qp *qp, int to)
+{
+	struct ibv_qp_attr a = {.qp_state = to};
+	switch (to) {
+	case IBV_QPS_INIT:
+		errno = to_init(qp);
+		break;
+	case IBV_QPS_RTR:
+		errno = to_rtr(qp);
+		break;
+	case IBV_QPS_RTS:
+		errno = to_rts(qp);
+		break;
+	default:
+		errno = ibv_modify_qp(qp, &a, IBV_QP_STATE);
+	}
+	return errno ? fail("modify_qp to %s", state_name(to)) : 0;
+}
+
+int cmd_qp(void)
+{
+	const char *type = text("type", "rc");
+	int target = state_number(text("state", "RTS"));
+	struct ibv_pd *pd = domain();
+	struct ibv_qp_init_attr init = {.send_cq = completion_queue("scq"), .recv_cq = completion_queue("rcq"),
+		.qp_type = !strcmp(type, "ud") ? IBV_QPT_UD : !strcmp(type, "uc") ? IBV_QPT_UC : IBV_QPT_RC, .sq_sig_all = (int)number("sigall", 0),
+		.cap = {.max_send_wr = (uint32_t)number("size", 64), .max_recv_wr = (uint32_t)number("rsize", 64), .max_send_sge = (uint32_t)number("sges", SGES),
+			.max_recv_sge = (uint32_t)number("sges", SGES), .max_inline_data = (uint32_t)number("inline", 64)}};
+	if (!pd || !init.send_cq || !init.recv_cq || target < 0)
+		return target < 0 ? fail("no such state") : -1;
+	if (has("profile"))
+		return fail("libibverbs has no transport profiles");
+	if (has("srq")) {
+		struct object *s = find(SRQ, text("srq", ""));
+		if (!s)
+			return -1;
+		init.srq = s->srq;
+	}
+	struct object *o = create(QP);
+	if (!o)
+		return -1;
+	init.qp_context = o;
+	if (!(o->qp = ibv_create_qp(pd, &init)))
+		return fail("create_qp");
+	o->kind = QP;
+	for (int s = IBV_QPS_INIT; s <= IBV_QPS_RTS && s <= target; s++)
+		if (transition(o->qp, s))
+			return -1;
+	if (target > IBV_QPS_RTS && transition(o->qp, target))
+		return -1;
+	say("num=%u", o->qp->qp_num);
+	return 0;
+}
+
+int cmd_modify(void)
+{
+	struct object *o = find(QP, text("on", ""));
+	int to = state_number(text("state", ""));
+	if (!o)
+		return -1;
+	return to < 0 ? fail("no such state") : transition(o->qp, to);
+}
+
+int cmd_query(void)
+{
+	struct object *o = find(QP, text("on", ""));
+	struct ibv_qp_attr a;
+	struct ibv_qp_init_attr init;
+	if (!o)
+		return -1;
+	if ((errno = ibv_query_qp(o->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RQ_PSN | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER | IBV_QP_DEST_QPN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_QKEY |
+			IBV_QP_PKEY_INDEX, &init)))
+		return fail("query_qp");
+	say("state=%s psn=%u rqpsn=%u peer=%u timeout=%u retry=%u rnr_retry=%u min_rnr=%u rd_atomic=%u dest_rd_atomic=%u qkey=%u pkey_index=%u mtu=%u",
+		state_name((int)a.qp_state), a.sq_psn, a.rq_psn, a.dest_qp_num, a.timeout, a.retry_cnt, a.rnr_retry, a.min_rnr_timer, a.max_rd_atomic,
+		a.max_dest_rd_atomic, a.qkey, a.pkey_index, 128u << a.path_mtu);
+	return 0;
+}
+
+/* destroy destroys an object. It returns 0 or an error number. */
+static int destroy(struct object *o)
+{
+	int error = EINVAL;
+	switch (o->kind) {
+	case QP:
+		error = ibv_destroy_qp(o->qp);
+		break;
+	case AH:
+		error = ibv_destroy_ah(o->ah);
+		break;
+	case MW:
+		error = ibv_dealloc_mw(o->mw);
+		break;
+	case MR:
+		error = ibv_dereg_mr(o->mr);
+		if (!error)
+			free(o->data);
+		break;
+	case SRQ:
+		error = ibv_destroy_srq(o->srq);
+		break;
+	case CQ:
+		error = ibv_destroy_cq(o->cq);
+		break;
+	case PD:
+		error = ibv_dealloc_pd(o->pd);
+		break;
+	case FREE:
+		break;
+	}
+	if (!error)
+		o->kind = FREE;
+	return error;
+}
+
+int cmd_destroy(void)
+{
+	const char *name = text("on", "");
+	for (struct object *o = objects; o < objects + OBJECTS; o++)
+		if (o->kind != FREE && !strcmp(o->name, name))
+			return (errno = destroy(o)) ? fail("destroy %s", name) : 0;
+	return fail("no object %s", name);
+}
+
+/* cmd_close destroys the objects of a script, those that depend on others first. The device and its first protection domain stay. */
+int cmd_close(void)
+{
+	static const enum kind order[] = {QP, AH, MW, MR, SRQ, CQ, PD};
+	for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+		for (struct object *o = objects; o < objects + OBJECTS; o++)
+			if (o->kind == order[i] && (o->kind != PD || o->name[0]) && (errno = destroy(o)))
+				return fail("destroy %s", o->name);
+	return 0;
+}

@@ -1,0 +1,179 @@
+/* Commands that post work requests, and that read and write memory and counters. */
+#include "agent.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cmd_recv(void)
+{
+	struct ibv_sge list[SGES];
+	struct ibv_recv_wr *bad, wr = {.wr_id = number("wr", 0), .sg_list = list, .num_sge = find_sges(list)};
+	const char *on = text("on", "");
+	if (wr.num_sge < 0)
+		return -1;
+	for (struct object *o = objects; o < objects + OBJECTS; o++)
+		if (!strcmp(o->name, on) && (o->kind == QP || o->kind == SRQ)) {
+			errno = o->kind == QP ? ibv_post_recv(o->qp, &wr, &bad) : ibv_post_srq_recv(o->srq, &wr, &bad);
+			return errno ? fail("post_recv") : 0;
+		}
+	return fail("no object %s", on);
+}
+
+/* operation returns the operation of a verb with its immediate data or key. */
+static int operation(void)
+{
+	bool imm = has("imm");
+	if (!strcmp(verb, "send"))
+		return has("inv") ? IBV_WR_SEND_WITH_INV : imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+	if (!strcmp(verb, "write"))
+		return imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+	if (!strcmp(verb, "read"))
+		return IBV_WR_RDMA_READ;
+	if (!strcmp(verb, "cas"))
+		return IBV_WR_ATOMIC_CMP_AND_SWP;
+	if (!strcmp(verb, "fadd"))
+		return IBV_WR_ATOMIC_FETCH_AND_ADD;
+	return IBV_WR_ATOMIC_WRITE;
+}
+
+static unsigned flags(void)
+{
+	return (number("signaled", 1) ? IBV_SEND_SIGNALED : 0u) | (number("solicited", 0) ? IBV_SEND_SOLICITED : 0u) |
+		(number("fence", 0) ? IBV_SEND_FENCE : 0u) | (number("inline", 0) ? IBV_SEND_INLINE : 0u);
+}
+
+/* unhex writes the bytes of a hexadecimal value and returns their number. */
+static size_t unhex(const char *key, uint8_t *to, size_t room)
+{
+	const char *v = value(key);
+	size_t n = 0;
+	for (unsigned b; v && n < room && sscanf(v + 2 * n, "%2x", &b) == 1; n++)
+		to[n] = (uint8_t)b;
+	return n;
+}
+
+int cmd_post(void)
+{
+	struct object *o = find(QP, text("on", ""));
+	static uint8_t word[8];
+	struct ibv_sge list[SGES];
+	struct ibv_send_wr *bad, wr = {.wr_id = number("wr", 0), .sg_list = list, .num_sge = find_sges(list), .opcode = operation(), .send_flags = flags()};
+	if (!o || wr.num_sge < 0)
+		return -1;
+	if (wr.opcode == IBV_WR_SEND_WITH_INV)
+		wr.invalidate_rkey = (uint32_t)number("inv", 0);
+	else
+		wr.imm_data = htobe32((uint32_t)number("imm", 0));
+	if (o->qp->qp_type == IBV_QPT_UD) {
+		struct object *ah = find(AH, text("ah", ""));
+		if (!ah)
+			return -1;
+		wr.wr.ud.ah = ah->ah;
+		wr.wr.ud.remote_qpn = (uint32_t)number("peer", 0x11);
+		wr.wr.ud.remote_qkey = (uint32_t)number("qkey", 0x11111111);
+	} else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = number("remote", 0);
+		wr.wr.atomic.rkey = (uint32_t)number("rkey", 0);
+		wr.wr.atomic.compare_add = number("compare", number("add", 0));
+		wr.wr.atomic.swap = number("swap", 0);
+	} else {
+		wr.wr.rdma.remote_addr = number("remote", 0);
+		wr.wr.rdma.rkey = (uint32_t)number("rkey", 0);
+	}
+	if (wr.opcode == IBV_WR_ATOMIC_WRITE) {
+		if (unhex("data", word, sizeof word) != sizeof word)
+			return fail("data has eight bytes");
+		list[0] = (struct ibv_sge){.addr = (uintptr_t)word, .length = sizeof word};
+		wr.num_sge = 1;
+		wr.send_flags |= IBV_SEND_INLINE;
+	}
+	return (errno = ibv_post_send(o->qp, &wr, &bad)) ? fail("post_send") : 0;
+}
+
+int cmd_bind(void)
+{
+	struct object *o = find(QP, text("on", "")), *mw = find(MW, text("mw", "")), *mr;
+	size_t len;
+	char to[128];
+	snprintf(to, sizeof to, "%s", text("to", ""));
+	uint8_t *at = o && mw ? part(to, &mr, &len) : NULL;
+	if (!at)
+		return -1;
+	struct ibv_send_wr *bad, wr = {.wr_id = number("wr", 0), .opcode = IBV_WR_BIND_MW, .send_flags = flags(),
+		.bind_mw = {.mw = mw->mw, .rkey = (uint32_t)number("rkey", mw->mw->rkey + 1), .bind_info = {.mr = mr->mr, .addr = (uintptr_t)at, .length = len,
+			.mw_access_flags = (unsigned)access_flags(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)}}};
+	return (errno = ibv_post_send(o->qp, &wr, &bad)) ? fail("post_send") : 0;
+}
+
+int cmd_invalidate(void)
+{
+	struct object *o = find(QP, text("on", ""));
+	struct ibv_send_wr *bad, wr = {.wr_id = number("wr", 0), .opcode = IBV_WR_LOCAL_INV, .send_flags = flags(),
+		.invalidate_rkey = (uint32_t)number("rkey", 0)};
+	if (!o)
+		return -1;
+	return (errno = ibv_post_send(o->qp, &wr, &bad)) ? fail("post_send") : 0;
+}
+
+/* inside returns the bytes of the argument "sge", which have to lie inside their region. */
+static uint8_t *inside(size_t *len)
+{
+	struct object *mr;
+	uint8_t *at = part(text("sge", ""), &mr, len);
+	if (at && (at < mr->data || at > mr->data + mr->size || *len > (size_t)(mr->data + mr->size - at))) {
+		errno = ERANGE;
+		fail("the part lies outside the region");
+		return NULL;
+	}
+	return at;
+}
+
+int cmd_check(void)
+{
+	size_t len;
+	uint8_t *at = inside(&len);
+	if (!at)
+		return -1;
+	say("data=");
+	for (size_t i = 0; i < len; i++)
+		say("%02x", at[i]);
+	return 0;
+}
+
+/* cmd_counter returns how much a counter of the port has grown since it was first read. */
+int cmd_counter(void)
+{
+	static struct { char name[64]; unsigned long first; } known[32];
+	char path[256];
+	unsigned long v;
+	const char *name = text("name", "");
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/hw_counters/%s", ibv_get_device_name(device->device), port, name);
+	FILE *f = fopen(path, "r");
+	if (!f)
+		return fail("counter %s", name);
+	bool ok = fscanf(f, "%lu", &v) == 1;
+	fclose(f);
+	if (!ok)
+		return fail("counter %s is no number", name);
+	size_t i = 0;
+	for (; i < 31 && known[i].name[0] && strcmp(known[i].name, name); i++)
+		;
+	if (!known[i].name[0]) {
+		snprintf(known[i].name, sizeof known[i].name, "%s", name);
+		known[i].first = v;
+	}
+	say("value=%lu", v - known[i].first);
+	return 0;
+}
+
+int cmd_set(void)
+{
+	size_t len;
+	uint8_t *at = inside(&len);
+	if (!at)
+		return -1;
+	return unhex("data", at, len) == len ? 0 : fail("data has another length than the part");
+}

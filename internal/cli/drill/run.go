@@ -1,0 +1,210 @@
+package drill
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"roced.io/roced/internal/drill"
+	"roced.io/roced/internal/drill/dut"
+	"roced.io/roced/internal/drill/script"
+)
+
+// runner is a device under test.
+type runner interface {
+	Run(s *script.Script, seed uint64) (*drill.Result, error)
+}
+
+// runFlags are the flags of run.
+type runFlags struct {
+	dut    string
+	seed   uint64
+	repeat uint64
+	log    bool
+}
+
+// report is the outcome of a script in JSON.
+type report struct {
+	Script  string  `json:"script"`
+	About   string  `json:"about"`
+	Spec    string  `json:"spec"`
+	Must    bool    `json:"must"`
+	Outcome string  `json:"outcome"`
+	Seed    uint64  `json:"seed"`
+	Line    int     `json:"line,omitempty"`
+	Reason  string  `json:"reason,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+func (a *app) run() *cobra.Command {
+	f := runFlags{}
+	c := &cobra.Command{
+		Use: "run SCRIPT|FOLDER...", Short: "Run scripts against a device",
+		Long: `Runs scripts against a device under test (--dut):
+  virtual   a NIC of ours on a virtual clock, in this process: exact times, no privilege
+  roced     a daemon of ours on AF_UNIX datagrams, which this command starts
+
+Exit codes: 0 all scripts passed or are not applicable, 1 a script failed, 2 a script or
+the command line is wrong, 3 the device or its agent does not answer.`,
+		Example: `  rocedrill run drill/suite --dut virtual
+  rocedrill run drill/suite/responder --dut roced --repeat 2 --json
+  rocedrill run drill/suite/requester/nak_seq.drill --dut virtual --seed 7 --log`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("usage: rocedrill run SCRIPT|FOLDER... --dut DUT")}
+			}
+			scripts, err := load(args)
+			if err != nil {
+				return err
+			}
+			return a.runAll(scripts, f)
+		},
+	}
+	c.Flags().StringVar(&f.dut, "dut", "virtual", "device under test: virtual or roced")
+	c.Flags().Uint64Var(&f.seed, "seed", 0, "first seed: of PSNs and random payload; with odd ones the PSNs wrap")
+	c.Flags().Uint64Var(&f.repeat, "repeat", 2, "run each script with this many seeds")
+	c.Flags().BoolVar(&f.log, "log", false, "print all packets and commands of failed scripts")
+	return c
+}
+
+// load parses the scripts of files and folders, in the order of their paths.
+func load(args []string) (scripts []*script.Script, err error) {
+	for _, arg := range args {
+		err := filepath.WalkDir(arg, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".drill" && path != arg {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			s, err := script.Parse(path, string(text))
+			scripts = append(scripts, s)
+			return err
+		})
+		var bad *script.Error
+		if err != nil && !errors.As(err, &bad) {
+			err = usageError{err}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(scripts) == 0 {
+		return nil, usageError{fmt.Errorf("no scripts (*.drill) in %v", args)}
+	}
+	return scripts, nil
+}
+
+// open starts the device under test.
+func open(name string) (r runner, end func() error, err error) {
+	switch name {
+	case "virtual":
+		return dut.Virtual{}, func() error { return nil }, nil
+	case "roced":
+		own, err := os.Executable()
+		if err != nil {
+			return nil, nil, err
+		}
+		s, err := dut.StartRoced(filepath.Dir(own))
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", dut.ErrLost, err)
+		}
+		return s, s.Close, nil
+	}
+	return nil, nil, usageError{fmt.Errorf("--dut %s: virtual or roced", name)}
+}
+
+// runAll runs the scripts and prints the reports.
+func (a *app) runAll(scripts []*script.Script, f runFlags) error {
+	device, end, err := open(f.dut)
+	if err != nil {
+		return err
+	}
+	var reports []report
+	for _, s := range scripts {
+		var r report
+		if r, err = a.runScript(device, s, f); err != nil {
+			break
+		}
+		reports = append(reports, r)
+		if !a.json {
+			a.line(r)
+		}
+	}
+	err = cmp.Or(err, end(), a.print(reports))
+	if err == nil && slices.ContainsFunc(reports, func(r report) bool { return r.Outcome == drill.Failed.String() }) {
+		return errFailed
+	}
+	return err
+}
+
+// runScript runs a script with all seeds, up to the first that fails.
+func (a *app) runScript(device runner, s *script.Script, f runFlags) (report, error) {
+	began := time.Now()
+	r := report{Script: s.Path, About: s.About, Spec: s.Spec, Must: s.Must}
+	for i := range max(f.repeat, 1) {
+		seed := f.seed + i
+		result, err := device.Run(s, seed)
+		if result != nil {
+			r.Outcome, r.Seed, r.Line, r.Reason = result.Outcome.String(), seed, result.Pos.Line, result.Text
+		}
+		if err == nil && result.Outcome == drill.BadScript {
+			err = &script.Error{Path: s.Path, Pos: result.Pos, Text: result.Text}
+		}
+		if err == nil && result.Outcome == drill.Broken {
+			err = fmt.Errorf("%w: %s:%d: %s", dut.ErrLost, s.Path, result.Pos.Line, result.Text)
+		}
+		if f.log && result != nil && result.Outcome != drill.Passed {
+			a.printLog(result)
+		}
+		if err != nil || result.Outcome != drill.Passed {
+			r.Seconds = time.Since(began).Seconds()
+			return r, err
+		}
+	}
+	r.Line, r.Seconds = 0, time.Since(began).Seconds()
+	return r, nil
+}
+
+// line prints the outcome of a script.
+func (a *app) line(r report) {
+	fmt.Fprintf(a.out, "%-14s %s\n", r.Outcome, r.Script)
+	if r.Reason != "" {
+		fmt.Fprintf(a.out, "               %s:%d: (seed %d) %s\n", r.Script, r.Line, r.Seed, r.Reason)
+	}
+}
+
+// printLog prints the packets and commands of a run.
+func (a *app) printLog(r *drill.Result) {
+	for _, e := range r.Log {
+		text := e.Text
+		if e.Frame != nil {
+			text = e.Frame.String()
+		}
+		fmt.Fprintf(a.diag, "%12.6f %s %s\n", float64(e.At)/1e9, [...]string{"<", ">"}[e.Dir], text)
+	}
+}
+
+// print prints the sums, or everything in JSON.
+func (a *app) print(reports []report) error {
+	if a.json {
+		e := json.NewEncoder(a.out)
+		e.SetIndent("", "  ")
+		return e.Encode(reports)
+	}
+	count := map[string]int{}
+	for _, r := range reports {
+		count[r.Outcome]++
+	}
+	_, err := fmt.Fprintf(a.out, "%d passed, %d failed, %d not applicable\n", count["passed"], count["failed"], count["not applicable"])
+	return err
+}
