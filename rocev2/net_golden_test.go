@@ -3,7 +3,9 @@ package rocev2
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"roced.io/roced/plugin/mono"
@@ -238,8 +240,13 @@ func TestPathErrors(t *testing.T) {
 		{0, "10.0.0.3", ErrNeighbours},
 		{0, "10.0.0.1", nil},
 	} {
-		if _, err := n.net.NewPath(0, AddressVector{SGIDIndex: c.sgid, DGID: gid(c.dst)}); !errors.Is(err, c.want) {
+		_, err := n.net.NewPath(0, AddressVector{SGIDIndex: c.sgid, DGID: gid(c.dst)})
+		if !errors.Is(err, c.want) {
 			t.Errorf("%d to %s: %v, want %v", c.sgid, c.dst, err, c.want)
+		}
+		listed := strings.Contains(fmt.Sprint(err), fmt.Sprintf("(GID index %d; this NIC has 0 10.0.0.1, 1 fd00::1", c.sgid))
+		if listed != (c.want == stack.ErrGIDIndex || c.want == stack.ErrFamily) {
+			t.Errorf("%d to %s: %v", c.sgid, c.dst, err)
 		}
 	}
 	if n.NextTimeout() != mono.Time(stack.NeighFirst) {

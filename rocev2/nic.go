@@ -172,6 +172,7 @@ func (n *NIC) ReregMR(mr *MR, f ReregFlags, pd *PD, a MRAttr) error {
 
 func (n *NIC) MAC() MAC                                             { return n.net.MAC() }
 func (n *NIC) GIDs() []GIDEntry                                     { return n.net.GIDs() }
+func (n *NIC) GIDError(err error, index uint32) error               { return n.net.GIDError(err, index) }
 func (n *NIC) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) { return n.net.Source(dst) }
 func (n *NIC) PollQuery() (q Query, ok bool)                        { return n.net.PollQuery() }
 func (n *NIC) Destinations() []Query                                { return n.net.Destinations() }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -66,6 +67,9 @@ func TestQueries(t *testing.T) {
 	}
 	_, err = n.ctx.QueryGID(1, 99)
 	want(t, err, unix.EINVAL)
+	if s := fmt.Sprint(err); !strings.Contains(s, "no GID at this index (GID index 99; this NIC has 0 10.0.0.1, 1 ") {
+		t.Error(s)
+	}
 	st, err := n.ctx.Stats()
 	must(t, err)
 	if len(st) < 10 || st[0].Name == "" {

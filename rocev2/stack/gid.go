@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // GIDTypeRoCEv2 is the type of every GID of this NIC, numbered as ibv_gid_type_sysfs.
@@ -238,6 +239,20 @@ func (s *Stack) GIDs() []GIDEntry {
 		out[e.Index] = *e
 	}
 	return out
+}
+
+// GIDError returns err with a GID index and the first GIDs of the table.
+func (s *Stack) GIDError(err error, index uint32) error {
+	const most = 16
+	var have []string
+	for e := range s.addrs.live {
+		if len(have) == most {
+			have = append(have, "...")
+			break
+		}
+		have = append(have, fmt.Sprintf("%d %v", e.Index, e.GID.Addr()))
+	}
+	return fmt.Errorf("%w (GID index %d; this NIC has %s)", err, index, strings.Join(have, ", "))
 }
 
 // NumGIDs returns the size of the GID table.

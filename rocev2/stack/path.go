@@ -89,11 +89,11 @@ func (s *Stack) NewGroupPath(av AddressVector) (Path, error) {
 func (s *Stack) newPath(av *AddressVector) (Path, *GIDEntry, error) {
 	from := s.addrs.at(av.SGIDIndex)
 	if from == nil {
-		return Path{}, nil, ErrGIDIndex
+		return Path{}, nil, s.GIDError(ErrGIDIndex, uint32(av.SGIDIndex))
 	}
 	p := Path{Src: from.GID, Dst: av.DGID, flow: av.FlowLabel & 0xfffff}
 	if p.Src.is4() != p.Dst.is4() {
-		return Path{}, nil, ErrFamily
+		return Path{}, nil, s.GIDError(ErrFamily, uint32(av.SGIDIndex))
 	}
 	return p, from, nil
 }

@@ -11,6 +11,7 @@ import (
 	"roced.io/roced/internal/daemon/shard"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/stack"
 )
 
 func (c *client) hello(q *request) error {
@@ -210,8 +211,11 @@ func (c *client) queryGID(q *request) error {
 	}
 	return c.peek(func(n *rocev2.NIC) error {
 		gids := n.GIDs()
-		if in.Port != 1 || in.Index >= uint32(len(gids)) {
+		switch {
+		case in.Port != 1:
 			return unix.EINVAL
+		case in.Index >= uint32(len(gids)):
+			return n.GIDError(stack.ErrGIDIndex, in.Index)
 		}
 		g := gids[in.Index]
 		q.core = uverbs.QueryGIDResp{GID: g.GID, Type: uint32(g.Type)}

@@ -9,6 +9,7 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/shard"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/stack"
 )
 
 var native = binary.NativeEndian
@@ -53,8 +54,8 @@ func (q *request) finish(err error) {
 	if err != nil {
 		q.closeFDs()
 		q.answer = uverbs.Answer{Err: errnoOf(err)}
-		if a := (*advice)(nil); errors.As(err, &a) {
-			q.answer.Body = []byte(a.text)
+		if errors.As(err, new(*advice)) || errors.Is(err, stack.ErrGIDIndex) || errors.Is(err, stack.ErrFamily) {
+			q.answer.Body = []byte(err.Error())
 		}
 	}
 }
