@@ -67,3 +67,11 @@ var extByName = func() map[string]*extField {
 	}
 	return m
 }()
+
+// ExtFields returns the names of the fields of the extension header, for the reference.
+func ExtFields() (names []string) {
+	for i := range extFields {
+		names = append(names, extFields[i].name)
+	}
+	return names
+}
