@@ -25,7 +25,11 @@ func WriteReference(w *strings.Builder) {
 		if v.parts {
 			form += " PART..."
 		}
-		fmt.Fprintf(w, "| `%s` | %s | %s |\n", form, strings.Join(sortedKeys(v.keys), ", "), v.doc)
+		keys := ""
+		if len(v.keys) > 0 {
+			keys = "`" + strings.Join(sortedKeys(v.keys), "= ") + "=`"
+		}
+		fmt.Fprintf(w, "| `%s` | %s | %s |\n", form, keys, v.doc)
 	}
 	fmt.Fprint(w, "\n## Fields\n\n| field | bits | meaning |\n|---|---|---|\n")
 	for _, f := range frame.Fields() {

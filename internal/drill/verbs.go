@@ -63,14 +63,14 @@ func workRequest(doc string) verb {
 var verbs = map[string]verb{
 	"pd": {creates: true, keys: numbers(""), doc: "allocate a protection domain"},
 	"mr": {creates: true, keys: with(with(numbers("size"), keyWord, "fill access"), keyObject, "pd"),
-		doc: "register memory: size=, fill=count or zero, access= a list of letters: l local write, w remote write, r remote read, a atomic, b bind (all)"},
+		doc: "register size= bytes, zero or with fill=count. access= has letters: l local write, w remote write, r remote read, a atomic, b bind"},
 	"mw":  {creates: true, keys: with(numbers("type"), keyObject, "pd"), doc: "allocate a memory window of type 1 or 2"},
 	"cq":  {creates: true, keys: numbers("size"), doc: "create a completion queue"},
 	"srq": {creates: true, keys: with(numbers("size limit"), keyObject, "pd"), doc: "create a shared receive queue"},
 	"ah":  {creates: true, keys: with(numbers(avAttrs), keyObject, "pd"), doc: "create an address handle for the tester"},
 	"qp": {creates: true, word: "type", keys: with(with(numbers(qpAttrs+" "+avAttrs+" size rsize sges sigall inline"), keyObject, "pd scq rcq srq"),
 		keyWord, "state profile access"),
-		doc: "create a queue pair (rc, uc or ud) and bring it to state= (RTS): psn= is its first PSN, rqpsn= the PSN that it expects first"},
+		doc: "create a queue pair of type rc, uc or ud, and bring it to state= (RTS). psn= is its first PSN. It expects rqpsn= first"},
 	"modify": {object: true, keys: with(numbers(qpAttrs+" "+avAttrs), keyWord, "state access"), doc: "modify a queue pair"},
 	"limit":  {object: true, keys: numbers("limit"), doc: "arm the limit event of a shared receive queue"},
 
