@@ -20,6 +20,13 @@ func CloseSocket(fd *int) {
 	}
 }
 
+// ReceiveBuffer is the receive buffer in bytes that a UDP socket of a NIC requests: room for several hundred super-frames.
+// RaiseReceiveBuffer is the remedy if the kernel does not grant it to an ordinary user.
+const (
+	ReceiveBuffer      = 32 << 20
+	RaiseReceiveBuffer = "sysctl net.core.rmem_max=33554432"
+)
+
 // SetBuffers sets the receive and the send buffer of a socket in bytes; 0 leaves one as it is. Without CAP_NET_ADMIN
 // the kernel grants up to net.core.rmem_max and wmem_max.
 func SetBuffers(fd, receive, send int) {

@@ -14,12 +14,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Buffers of the sockets in bytes: room for several hundred received super-frames, and for the frames in the transmit queue
-// of an interface. See port.SetBuffers.
-const (
-	rcvbuf = 32 << 20
-	sndbuf = 4 << 20
-)
+// sndbuf is the send buffer of a socket in bytes: room for the frames in the transmit queue of an interface.
+const sndbuf = 4 << 20
 
 // maxSources is the maximum number of sending sockets per address. More UDP source ports share these sockets.
 const maxSources = 256
@@ -96,7 +92,7 @@ func (p *Port) listen(a netip.Addr, opts []option) (*local, error) {
 		return nil, fmt.Errorf("address %v, UDP port %d: %w", a, bth.UDPPort, err)
 	}
 	l.rx = fd
-	port.SetBuffers(fd, rcvbuf, 0)
+	port.SetBuffers(fd, port.ReceiveBuffer, 0)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1)
 	if p.cfg.Offload != OffloadNever { // Linux 5.0
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)

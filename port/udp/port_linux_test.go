@@ -390,3 +390,13 @@ func TestLink(t *testing.T) {
 		t.Errorf("%+v", tx.State())
 	}
 }
+
+// TestDropReason: a message about drops asks for a larger limit only if the limit is too small.
+func TestDropReason(t *testing.T) {
+	if s := dropReason(4 << 20); s != "the socket buffer of 4096 KiB was full; "+port.RaiseReceiveBuffer {
+		t.Error(s)
+	}
+	if s := dropReason(port.ReceiveBuffer); strings.Contains(s, "rmem_max") {
+		t.Error(s)
+	}
+}

@@ -140,11 +140,19 @@ func (p *Port) dropped(l *local, drops uint32) {
 	}
 	p.Counters.Overruns += uint64(drops - l.drops)
 	l.drops = drops
-	p.told.tell(fmt.Sprintf("the kernel has dropped datagrams to %v: the socket buffer is %d KiB; raise net.core.rmem_max",
-		l.addr, l.room()>>10))
+	p.told.tell(fmt.Sprintf("the kernel has dropped datagrams to %v: %s", l.addr, dropReason(l.room()/2)))
 }
 
-// room returns the size of the receive buffer in bytes.
+// dropReason explains drops at a socket with a buffer of so many bytes, as rocectl doctor does.
+func dropReason(size int) string {
+	text := fmt.Sprintf("the socket buffer of %d KiB was full", size>>10)
+	if size < port.ReceiveBuffer {
+		return text + "; " + port.RaiseReceiveBuffer
+	}
+	return text + ": the daemon gets too little processor time"
+}
+
+// room returns the size of the receive buffer in bytes. The kernel doubles the size that was set, for its own data.
 func (l *local) room() int {
 	n, _ := unix.GetsockoptInt(l.rx, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	return n

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"roced.io/roced/port"
 )
 
 func TestKernels(t *testing.T) {
@@ -42,5 +44,19 @@ func TestNeeds(t *testing.T) {
 			t.Errorf("without %s: %v", uses[i].name, err)
 		}
 		r.Verdicts[i].Works = true
+	}
+}
+
+// TestReceiveBuffer: the advice is that of a UDP port that drops frames, and only for users whom the limit affects.
+func TestReceiveBuffer(t *testing.T) {
+	for _, c := range []struct {
+		limit int
+		admin bool
+		want  Status
+	}{{4 << 20, false, Limited}, {4 << 20, true, OK}, {32 << 20, false, OK}} {
+		f := judgeBuffer(c.limit, c.admin)
+		if f.Status != c.want || (f.Do == port.RaiseReceiveBuffer) != (c.want == Limited) {
+			t.Errorf("%d: %+v", c.limit, f)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/host"
+	"roced.io/roced/port"
 )
 
 // probes are the checks, in the order of the report.
@@ -200,16 +201,26 @@ func sharedMemory() Finding {
 	return Finding{"/dev/shm", OK, fmt.Sprintf("%d MiB are free", free>>20), ""}
 }
 
-// bufferWanted is the size in bytes of a few super-frames (docs/reference/ports.md).
-const bufferWanted = 4 << 20
-
 func receiveBuffer() Finding {
 	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
 	if err != nil {
 		return Finding{"rmem_max", OK, "not to be seen here", ""}
 	}
-	if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && n < bufferWanted {
-		return Finding{"rmem_max", Limited, fmt.Sprintf("%d KiB: a busy NIC of type udp may lose frames", n>>10), "sysctl net.core.rmem_max=33554432"}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return Finding{"rmem_max", Limited, err.Error(), ""}
+	}
+	return judgeBuffer(n, host.RequireCaps(host.CapNetAdmin) == nil)
+}
+
+// judgeBuffer rates the limit of receive buffers in bytes, which CAP_NET_ADMIN overrides.
+func judgeBuffer(limit int, admin bool) Finding {
+	switch {
+	case admin:
+		return Finding{"rmem_max", OK, "does not limit this user", ""}
+	case limit < port.ReceiveBuffer:
+		return Finding{"rmem_max", Limited, fmt.Sprintf("%d KiB of the %d KiB that a NIC of type udp requests: it may lose frames under load",
+			limit>>10, port.ReceiveBuffer>>10), port.RaiseReceiveBuffer}
 	}
 	return Finding{"rmem_max", OK, "sockets can have large buffers", ""}
 }
