@@ -1,6 +1,9 @@
 package bth
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+)
 
 const psnMask = 1<<24 - 1
 
@@ -37,6 +40,9 @@ func (p PSN) String() string { return strconv.FormatUint(uint64(p.v), 10) }
 
 // QPN is a 24-bit queue pair number.
 type QPN uint32
+
+// Text returns the number in decimal and in hexadecimal: programs and tools use both.
+func (q QPN) Text() string { return fmt.Sprintf("%d (%#x)", uint32(q), uint32(q)) }
 
 // MaxQPN is the highest queue pair number; it stands for the multicast QP.
 const MaxQPN QPN = 1<<24 - 1

@@ -22,8 +22,8 @@ func (a *app) fault() *cobra.Command {
   MATCH      qpn=N  psn=+N or psn=N (a range: N..M)  n=TRANSMISSION  op=CLASS
              p=SHARE  seed=N  count=N
 
-PSNs with a plus count from the first one seen. While a NIC has rules, it sends
-single frames.`,
+PSNs with a plus count from the first one seen. Queue pair numbers are decimal, or hexadecimal
+after 0x. While a NIC has rules, it sends single frames.`,
 		Example: `  rocectl fault add rxe_a 'tx drop psn=+3 n=1,2'     a packet's first two transmissions
   rocectl fault add rxe_a 'both drop p=0.01 seed=7'  one per cent, always the same ones
   rocectl fault add rxe_a 'rx delay 2ms p=0.1'

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/daemon/api"
 )
 
@@ -152,9 +153,9 @@ func describe(r *api.Resource) string {
 	switch {
 	case r.QP != nil:
 		q := r.QP
-		s := fmt.Sprintf("lqpn %d type %s state %s pdn %d scqn %d rcqn %d", q.Num, q.Type, q.State, q.PD, q.SendCQ, q.RecvCQ)
+		s := fmt.Sprintf("lqpn %s type %s state %s pdn %d scqn %d rcqn %d", bth.QPN(q.Num).Text(), q.Type, q.State, q.PD, q.SendCQ, q.RecvCQ)
 		if q.Peer != "" {
-			s += fmt.Sprintf(" rqpn %d peer %s path-mtu %d", q.Dest, q.Peer, q.PathMTU)
+			s += fmt.Sprintf(" rqpn %s peer %s path-mtu %d", bth.QPN(q.Dest).Text(), q.Peer, q.PathMTU)
 		}
 		s += fmt.Sprintf(" sq-psn %d rq-psn %d", q.SQPSN, q.RQPSN)
 		if len(q.Groups) > 0 {
@@ -186,7 +187,7 @@ func describe(r *api.Resource) string {
 func describeCMID(c *api.CMID) string {
 	s := fmt.Sprintf("cm-idn %d state %s ps %s", c.ID, c.State, c.PS)
 	if c.QPN != 0 {
-		s += fmt.Sprintf(" lqpn %d", c.QPN)
+		s += fmt.Sprintf(" lqpn %s", bth.QPN(c.QPN).Text())
 	}
 	s += " src-addr " + c.Src
 	if c.Dst != "" {
@@ -329,7 +330,11 @@ func (a *app) printEvent(e *api.Event) {
 		_ = json.NewEncoder(a.out).Encode(e) // to a terminal or a pipe
 		return
 	}
-	fmt.Fprintf(a.out, "%s %s %s %d %s", e.Time.Format("15:04:05.000000"), e.NIC, e.Object, e.Number, e.Event)
+	number := fmt.Sprint(e.Number)
+	if e.Object == "qp" {
+		number = bth.QPN(e.Number).Text()
+	}
+	fmt.Fprintf(a.out, "%s %s %s %s %s", e.Time.Format("15:04:05.000000"), e.NIC, e.Object, number, e.Event)
 	if e.PID != 0 {
 		fmt.Fprintf(a.out, " pid %d", e.PID)
 	}

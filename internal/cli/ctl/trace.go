@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/observe/trace"
 )
@@ -70,7 +71,7 @@ happen. Long pauses take little room in them, unless --to-scale is given.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint32Var(&num, "qp", 0, "number of the queue pair")
+	f.Uint32Var(&num, "qp", 0, "number of the queue pair, such as 17 or 0x11")
 	f.BoolVar(&next, "next", false, "the next queue pair that connects")
 	f.StringVarP(&o.file, "write", "w", "", "file for lines of JSON, - for standard output")
 	f.StringVar(&o.csv, "csv", "", "file for CSV")
@@ -200,8 +201,8 @@ func (a *app) renderTrace(in io.Reader, o *tracing) error {
 	if a.json {
 		return a.show(sum, nil)
 	}
-	fmt.Fprintf(a.diag, "QP %d, %s: %d events (%d lost), %d packets sent, %d of them again, %d timeouts\n",
-		sum.QPN, sum.Profile, sum.Events, sum.Lost, sum.Sent, sum.SentRtx, sum.Timeouts)
+	fmt.Fprintf(a.diag, "QP %s, %s: %d events (%d lost), %d packets sent, %d of them again, %d timeouts\n",
+		bth.QPN(sum.QPN).Text(), sum.Profile, sum.Events, sum.Lost, sum.Sent, sum.SentRtx, sum.Timeouts)
 	return nil
 }
 

@@ -83,7 +83,7 @@ CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17; a file needs nothin
 	f.DurationVar(&o.interval, "interval", time.Second, "time between reports; in files only if given, by their time stamps")
 	f.IntVarP(&o.count, "count", "c", 0, "how many reports (default: until interrupted)")
 	f.BoolVar(&o.once, "once", false, "one report, after one interval")
-	f.StringVar(&o.qp, "qp", "", "details of this queue pair, at either end")
+	f.StringVar(&o.qp, "qp", "", "details of this queue pair, such as 17 or 0x11, at either end")
 	f.StringVar(&o.reporter.Select.Sort, "sort", "rate", "order: "+watch.Orders)
 	f.IntVar(&o.streams, "streams", flow.DefaultStreams, "how many streams to remember, two a connection")
 	return cmd

@@ -83,38 +83,38 @@ const (
 func TestLines(t *testing.T) {
 	for _, c := range []struct{ packet, text, json string }{
 		{string(encode(bth.Packet{Opcode: 0x06, RETH: bth.RETH{VA: 0x1000, RKey: 0x2a, Length: 9000}, Payload: make([]byte, 1024)})),
-			"RC_RDMA_WRITE_FIRST qp 17 psn 5 va 0x1000 rkey 0x0000002a dmalen 9000 payload 1024 icrc ok",
+			"RC_RDMA_WRITE_FIRST qp 17 (0x11) psn 5 va 0x1000 rkey 0x0000002a dmalen 9000 payload 1024 icrc ok",
 			`"opcode":"RC_RDMA_WRITE_FIRST","qpn":17,"psn":5,` + flags + `"va":4096,"rkey":42,"dmalen":9000,"payload":1024,"pad":0,"icrc":"ok"}`},
 		{string(encode(bth.Packet{Opcode: 0x11, AETH: bth.AETH{Syndrome: 0x2c, MSN: 7}})),
-			"RC_ACKNOWLEDGE qp 17 psn 5 RNR(0x2c) msn 7 payload 0 icrc ok",
+			"RC_ACKNOWLEDGE qp 17 (0x11) psn 5 RNR(0x2c) msn 7 payload 0 icrc ok",
 			`"opcode":"RC_ACKNOWLEDGE","qpn":17,"psn":5,` + flags + `"syndrome":44,"msn":7,"payload":0,"pad":0,"icrc":"ok"}`},
 		{string(encode(bth.Packet{Opcode: 0x12, AETH: bth.AETH{Syndrome: 0x1f, MSN: 1}, AtomicAck: 1 << 63})),
-			"RC_ATOMIC_ACKNOWLEDGE qp 17 psn 5 ACK msn 1 original 9223372036854775808 payload 0 icrc ok",
+			"RC_ATOMIC_ACKNOWLEDGE qp 17 (0x11) psn 5 ACK msn 1 original 9223372036854775808 payload 0 icrc ok",
 			`"opcode":"RC_ATOMIC_ACKNOWLEDGE","qpn":17,"psn":5,` + flags + `"syndrome":31,"msn":1,"original":9223372036854775808,"payload":0,"pad":0,"icrc":"ok"}`},
 		{string(encode(bth.Packet{Opcode: 0x13, AtomicETH: bth.AtomicETH{VA: 8, RKey: 1, SwapAdd: 2, Compare: 3}})),
-			"RC_CMP_SWAP qp 17 psn 5 va 0x8 rkey 0x00000001 swapadd 2 compare 3 payload 0 icrc ok",
+			"RC_CMP_SWAP qp 17 (0x11) psn 5 va 0x8 rkey 0x00000001 swapadd 2 compare 3 payload 0 icrc ok",
 			`"opcode":"RC_CMP_SWAP","qpn":17,"psn":5,` + flags + `"va":8,"rkey":1,"swapadd":2,"compare":3,"payload":0,"pad":0,"icrc":"ok"}`},
 		{string(encode(bth.Packet{Opcode: 0x65, DETH: bth.DETH{QKey: 0x11111111, SrcQP: 3}, Imm: 0xff, Payload: []byte("ab")})),
-			"UD_SEND_ONLY_WITH_IMMEDIATE qp 17 psn 5 qkey 0x11111111 srcqp 3 imm 0x000000ff payload 2 pad 2 icrc ok",
+			"UD_SEND_ONLY_WITH_IMMEDIATE qp 17 (0x11) psn 5 qkey 0x11111111 srcqp 3 (0x3) imm 0x000000ff payload 2 pad 2 icrc ok",
 			`"opcode":"UD_SEND_ONLY_WITH_IMMEDIATE","qpn":17,"psn":5,` + flags + `"qkey":286331153,"srcqp":3,"imm":255,"payload":2,"pad":2,"icrc":"ok"}`},
 		{string(encode(bth.Packet{Opcode: 0x17, IETH: 99})),
-			"RC_SEND_ONLY_INV qp 17 psn 5 invrkey 0x00000063 payload 0 icrc ok",
+			"RC_SEND_ONLY_INV qp 17 (0x11) psn 5 invrkey 0x00000063 payload 0 icrc ok",
 			`"opcode":"RC_SEND_ONLY_INV","qpn":17,"psn":5,` + flags + `"invrkey":99,"payload":0,"pad":0,"icrc":"ok"}`},
 		{string(encode(bth.Packet{Opcode: 0xc7, RETH: bth.RETH{VA: 8, RKey: 1, Length: 4}, Payload: []byte("abcd"), Ext: bth.XETH{
 			Profile: bth.ProfileIRN, Flags: bth.XReTx | bth.XSync | bth.XTail | bth.XHasMsg | bth.XHasRecvSN | bth.XHasReadSN | bth.XHasHead,
 			MSN: 3, Offset: 2, RecvSN: 1, ReadSN: 0, Head: bth.MakePSN(9)}})),
-			"EXT_RDMA_WRITE_MIDDLE qp 17 psn 5 ext irn retx sync tail message 3 offset 2 recv_wqe_sn 1 read_wqe_sn 0 head 9" +
+			"EXT_RDMA_WRITE_MIDDLE qp 17 (0x11) psn 5 ext irn retx sync tail message 3 offset 2 recv_wqe_sn 1 read_wqe_sn 0 head 9" +
 				" va 0x8 rkey 0x00000001 dmalen 4 payload 4 icrc ok",
 			`"opcode":"EXT_RDMA_WRITE_MIDDLE","qpn":17,"psn":5,` + flags + `"va":8,"rkey":1,"dmalen":4,"ext":{"profile":"irn","retx":true,` +
 				`"sync":true,"tail":true,"msn":3,"offset":2,"recv_wqe_sn":1,"read_wqe_sn":0,"head":9},"payload":4,"pad":0,"icrc":"ok"}`},
 		{string(encode(bth.Packet{Opcode: 0xe0, AETH: bth.AETH{Syndrome: 0x60, MSN: 7}, Ext: bth.XETH{Profile: bth.ProfileMELO,
 			Flags: bth.XECE | bth.XRefused | bth.XHasSACK | bth.XHasPath | bth.XHasHole1, SACK: bth.MakePSN(9), Path: 49153,
 			Holes: [bth.MaxHoles]bth.Hole{{Start: bth.MakePSN(6), Len: 2}}}})),
-			"EXT_ACKNOWLEDGE qp 17 psn 5 ext melo ece refused sack 9 path 49153 hole 6+2 NAK PSN sequence error msn 7 payload 0 icrc ok",
+			"EXT_ACKNOWLEDGE qp 17 (0x11) psn 5 ext melo ece refused sack 9 path 49153 hole 6+2 NAK PSN sequence error msn 7 payload 0 icrc ok",
 			`"opcode":"EXT_ACKNOWLEDGE","qpn":17,"psn":5,` + flags + `"syndrome":96,"msn":7,"ext":{"profile":"melo","ece":true,"refused":true,` +
 				`"sack":9,"path":49153,"holes":[{"start":6,"len":2}]},"payload":0,"pad":0,"icrc":"ok"}`},
 		{string(encode(bth.Packet{Opcode: 0x81, BECN: true, Payload: make([]byte, 16)})),
-			"CNP qp 17 psn 5 becn payload 16 icrc ok",
+			"CNP qp 17 (0x11) psn 5 becn payload 16 icrc ok",
 			`"opcode":"CNP","qpn":17,"psn":5,` + strings.Replace(flags, `"becn":false`, `"becn":true`, 1) + `"payload":16,"pad":0,"icrc":"ok"}`},
 	} {
 		file := capture(t, pcapng.LinkRaw, pcapng.PacketInfo{Time: 1e9 + 2}, ipv4(17, []byte(c.packet)))
@@ -129,7 +129,7 @@ func TestLines(t *testing.T) {
 
 func TestLinksAndNotes(t *testing.T) {
 	v4, v6 := ipv4(17, send()), ipv6(17, send())
-	tail := " RC_SEND_ONLY qp 17 psn 16777208 ackreq payload 5 pad 3 icrc ok"
+	tail := " RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq payload 5 pad 3 icrc ok"
 	four, six := "10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce"+tail, "fd00::1 > fd00::2 sport 49152"+tail
 	qinq := append([]byte{0x20, 5, 0x81, 0, 0, 6, 8, 0}, v4...)
 	for name, c := range map[string]struct {
@@ -199,10 +199,10 @@ func TestMalformed(t *testing.T) {
 		want  string
 		bad   int
 	}{
-		"ICRC":        {change(func(b []byte) { b[42]++ }), "RC_SEND_ONLY qp 17 psn 16777208 ackreq payload 5 pad 3 icrc bad", 1},
-		"opcode":      {ipv4(17, append([]byte{0x15}, send()[1:]...)), "0x15 qp 17 psn 16777208 ackreq icrc ok error: unknown opcode", 0},
+		"ICRC":        {change(func(b []byte) { b[42]++ }), "RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq payload 5 pad 3 icrc bad", 1},
+		"opcode":      {ipv4(17, append([]byte{0x15}, send()[1:]...)), "0x15 qp 17 (0x11) psn 16777208 ackreq icrc ok error: unknown opcode", 0},
 		"short":       {ipv4(17, send()[:10]), "error: packet shorter than its headers", 0},
-		"no ICRC":     {ipv4(17, send()[:12]), "RC_SEND_ONLY qp 17 psn 16777208 ackreq error: packet shorter than its headers", 0},
+		"no ICRC":     {ipv4(17, send()[:12]), "RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq error: packet shorter than its headers", 0},
 		"UDP length":  {change(func(b []byte) { b[25]++ }), "error: UDP length is 33, the IP header leaves 32", 0},
 		"IP length":   {change(func(b []byte) { b[3] += 4; b[25] += 4 }), "error: IP packet of 56 bytes in a frame that holds 52", 0},
 		"tiny length": {change(func(b []byte) { b[3] = 24; b[25] = 4 }), "error: UDP length is 4", 0},
@@ -220,8 +220,8 @@ func TestSnapLength(t *testing.T) {
 	frame := ipv4(17, encode(write))
 	for snap, want := range map[int]string{
 		28: "truncated",
-		40: "RC_RDMA_WRITE_FIRST qp 17 psn 5 truncated",
-		56: "RC_RDMA_WRITE_FIRST qp 17 psn 5 va 0x10 rkey 0x00000001 dmalen 9000 payload 1023 pad 1 truncated",
+		40: "RC_RDMA_WRITE_FIRST qp 17 (0x11) psn 5 truncated",
+		56: "RC_RDMA_WRITE_FIRST qp 17 (0x11) psn 5 va 0x10 rkey 0x00000001 dmalen 9000 payload 1023 pad 1 truncated",
 	} {
 		file := capture(t, pcapng.LinkRaw, pcapng.PacketInfo{Time: 1e9 + 2}, frame, snap)
 		if line, stats := decodeOne(t, file, decode.Options{}); line != text4+want || stats.Malformed != 0 {

@@ -143,7 +143,7 @@ func (r *Record) appendTransport(b []byte) []byte {
 	if r.Base == nil {
 		return b
 	}
-	b = fmt.Appendf(b, " %s qp %d psn %d", r.Opcode, r.QPN, r.PSN)
+	b = fmt.Appendf(b, " %s qp %s psn %d", r.Opcode, bth.QPN(r.QPN).Text(), r.PSN)
 	for _, f := range []struct {
 		set  bool
 		name string
@@ -165,7 +165,7 @@ func (r *Record) appendExtensions(b []byte) []byte {
 		b = r.Extended.appendTo(b)
 	}
 	if r.Datagram != nil {
-		b = fmt.Appendf(b, " qkey 0x%08x srcqp %d", r.QKey, r.SrcQP)
+		b = fmt.Appendf(b, " qkey 0x%08x srcqp %s", r.QKey, bth.QPN(r.SrcQP).Text())
 	}
 	if r.Flush != nil {
 		b = fmt.Appendf(b, " flush %d level %d", r.FlushType, r.FlushLevel)

@@ -117,7 +117,7 @@ func (s *Selection) has(f *flow.Flow) bool {
 	return s.QPN == nil || is(f.Requester) || is(f.Responder)
 }
 
-// endpoint formats a queue pair as address and number, with "?" for an unknown number.
+// endpoint formats a queue pair as address and number in both notations, with "?" for an unknown number.
 func endpoint(e flow.Endpoint) string {
 	addr := e.Addr.String()
 	if strings.Contains(addr, ":") {
@@ -126,5 +126,5 @@ func endpoint(e flow.Endpoint) string {
 	if e.QPN == nil {
 		return addr + ":?"
 	}
-	return fmt.Sprintf("%s:%d", addr, *e.QPN)
+	return addr + ":" + e.QPN.Text()
 }
