@@ -263,6 +263,7 @@ func (r *requester) progress(now mono.Time) {
 // restartRetries restarts the retry counter and the peer's response time at an instant.
 func (r *requester) restartRetries(at mono.Time) {
 	r.since, r.retries = at, r.q.attr.RetryCnt
+	r.heard()
 }
 
 // newlyAcked returns the bytes that an acknowledgement reports for the first time. Bytes reported by selective
@@ -305,11 +306,18 @@ func (r *requester) acked() uint64 {
 // onLoss handles a loss.
 func (r *requester) onLoss(now mono.Time, packets uint32, timeout bool) {
 	r.lost(now, packets, timeout)
+	if timeout {
+		r.backOff()
+	}
 	r.policy.onLoss(now)
 }
 
 // useRetry uses a retry. If none is left, the queue pair gives up and breaks.
 func (r *requester) useRetry(now mono.Time) {
+	patient := r.q.patient(now)
+	if r.retries == 0 && patient {
+		return
+	}
 	if r.retries == 0 {
 		r.q.ctr.RetryExceededErr++
 		r.fail(now, StatusRetryExcErr)

@@ -14,17 +14,17 @@ import (
 //
 // The bit covers all packets of an acknowledgement. Standard frames cannot carry the number of marked packets.
 type notifier struct {
-	interval time.Duration // [N] at least this between two CNPs; 0: no CNPs
-	last     mono.Time     // when the last one became due
-	due      bool          // a CNP is to be sent
-	began    bool          // a CNP has been sent before
-	echo     bool          // a packet was marked since the last acknowledgement
+	last     mono.Time // when the last one became due
+	interval uint32    // [N] at least these ns between two CNPs; 0: no CNPs
+	due      bool      // a CNP is to be sent
+	began    bool      // a CNP has been sent before
+	echo     bool      // a packet was marked since the last acknowledgement
 }
 
 // marked records a packet that experienced congestion.
 func (n *notifier) marked(now mono.Time) {
 	n.echo = true
-	if n.interval > 0 && (!n.began || now.Sub(n.last) >= n.interval) {
+	if n.interval > 0 && (!n.began || now.Sub(n.last) >= time.Duration(n.interval)) {
 		n.due, n.began, n.last = true, true, now
 	}
 }

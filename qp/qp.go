@@ -2,6 +2,7 @@ package qp
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"roced.io/roced/bth"
@@ -148,9 +149,10 @@ type QP struct {
 	resp responder
 	np   notifier
 
-	x     *extension // extended transports only
-	trace *tracing   // nil: no tracer
-	timer mono.Time  // the result of NextTimeout
+	x       *extension // extended transports only
+	peering *peering   // nil: no peer
+	trace   *tracing   // nil: no tracer
+	timer   mono.Time  // the result of NextTimeout
 
 	timerValid bool        // timer is up to date
 	drained    bool        // PollTransmit has returned false since the last input
@@ -192,7 +194,7 @@ func New(cfg Config) *QP {
 			p.ResponseRecovery = retrans.NewGoBackN()
 		}
 	}
-	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, scratch: cfg.Scratch, np: notifier{interval: cfg.CNPInterval}}
+	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, scratch: cfg.Scratch, np: notifier{interval: uint32(min(cfg.CNPInterval, math.MaxUint32))}}
 	if cfg.Type == RC && p.Kind.Extended() {
 		q.x, q.transport = &extension{Traits: p.Traits}, bth.TransportExt
 		q.x.out.init(q, p)
@@ -226,10 +228,14 @@ func (q *QP) Attr() Attr {
 // peer's address.
 func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	q.touch()
+	var d Drop
 	if q.trace != nil || q.ctr.Distributions != nil {
-		return q.tracedReceive(now, p, m)
+		d = q.tracedReceive(now, p, m)
+	} else {
+		d = q.receive(now, p, m)
 	}
-	return q.receive(now, p, m)
+	q.countOutstanding()
+	return d
 }
 
 func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
@@ -325,6 +331,7 @@ func (q *QP) OnTimeout(now mono.Time) {
 	if q.x != nil {
 		q.x.responses.onTimeout(now)
 	}
+	q.countOutstanding()
 	q.traceState(now)
 }
 
@@ -338,6 +345,7 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.req.pace.Waiting = false
 	t.Path, t.Snapshot = 0, false
 	if !q.Blocked() && (q.pollCNP(t) || q.pollProfileNAK(t) || q.poll(now, t)) {
+		q.countOutstanding()
 		return true
 	}
 	q.drained = true
@@ -419,6 +427,7 @@ func (q *QP) enterError(now mono.Time) {
 	q.req.flush()
 	q.resp.flush()
 	q.Free()
+	q.countOutstanding()
 	q.flush(now)
 }
 

@@ -51,6 +51,9 @@ func (r *requester) retransmit(now mono.Time, psn bth.PSN, t *Transmit) bool {
 	if !ok || r.At(i).status != StatusSuccess {
 		return false
 	}
+	if !r.overdue && r.q.peering != nil && r.rec.InFlight() >= r.q.maxUnacked() {
+		return false
+	}
 	window, _ := r.limits()
 	if !r.overdue && r.acks.pending() && r.rec.InFlight() > 0 && uint64(r.bytesInFlight()) >= window {
 		return false

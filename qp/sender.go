@@ -201,6 +201,9 @@ func (s *sender) feedback(now mono.Time, f *reorder.Feedback) retrans.Outcome {
 	if d := s.q.ctr.Distributions; d != nil && s.q.scratch.rtt > 0 {
 		d.RTT.add(uint64(s.q.scratch.rtt))
 	}
+	if fl := s.q.peering; fl != nil {
+		fl.onAck(now, out.Acked, s.q.scratch.rtt)
+	}
 	s.q.traceAck(now, f, s.q.scratch.rtt, s.responses)
 	return out
 }
@@ -229,11 +232,25 @@ func (s *sender) shrink(packets int) {
 // lost reports a loss to congestion control, and a timeout to the paths.
 func (s *sender) lost(now mono.Time, packets uint32, timeout bool) {
 	s.q.ctr.CompleterRetry++
+	if f := s.q.peering; f != nil {
+		f.onLoss(now, s.age(now, timeout))
+	}
 	s.ctl.OnLoss(now, packets, timeout)
 	s.timer.running = false
 	if timeout {
 		s.paths.Restart()
 	}
+}
+
+// age returns the age of a flight in which a packet was lost, as far as it is known.
+func (s *sender) age(now mono.Time, timeout bool) time.Duration {
+	switch {
+	case s.timer.running:
+		return now.Sub(s.timer.since)
+	case timeout:
+		return s.q.ackTimeout()
+	}
+	return 0
 }
 
 // timedOut calls the recovery at its deadline, and returns the number of lost packets.

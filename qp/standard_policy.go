@@ -64,7 +64,7 @@ func (s standardPolicy) requestsAck(now mono.Time, ends, retransmit bool) bool {
 		_, more := r.rec.NextRetransmit()
 		stop = !more
 	}
-	a, limit := &r.acks, r.q.cfg.MaxUnacked
+	a, limit := &r.acks, r.q.maxUnacked()
 	window := uint64(ccalgo.Unlimited)
 	if !r.noControl {
 		bytes, _ := r.limits()
@@ -182,8 +182,16 @@ func (s standardPolicy) deadline() mono.Time {
 	return r.since.Add(wait)
 }
 
-// onDeadline implements senderPolicy: pollProbe sends the probe.
-func (s standardPolicy) onDeadline(mono.Time) { s.r.tail.due = true }
+// onDeadline implements senderPolicy: pollProbe sends the probe, unless another queue pair probes the peer.
+func (s standardPolicy) onDeadline(now mono.Time) {
+	r := s.r
+	if p := r.q.peering; p != nil && !p.mayProbe(r.q) {
+		r.tail.sent++
+		r.since = now
+		return
+	}
+	r.tail.due = true
+}
 
 // roundTrip is the smoothed round-trip time and its variation (RFC 6298 2), in ns.
 type roundTrip struct {

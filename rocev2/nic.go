@@ -54,6 +54,10 @@ type Config struct {
 	Events EventSink
 	// MaxUnacked is the maximum number of PSNs in flight on a queue pair.
 	MaxUnacked uint32
+	// PeerWindow is the maximum number of packets in flight towards an address; zero is the default of qp.NewPeer. Near
+	// means that the peers share this machine's processors.
+	PeerWindow uint32
+	Near       bool
 	// Quantum is the number of bytes of UDP payload that a queue pair sends in its turn; zero is a little more than
 	// the largest super-frame. Turns end between frames.
 	Quantum int
@@ -146,6 +150,7 @@ type NIC struct {
 	sch   scheduler     // sched.go
 	gsi   gsiState      // gsi.go
 	mcast multicast     // multicast.go
+	peers map[GID]*peer // peer.go
 	ctr   Counters      // counters.go
 	temp  qp.Scratch
 	obs   Observer

@@ -46,6 +46,7 @@ func (n *NIC) initNet() (err error) {
 	}
 	n.up = true
 	n.mcast.groups = map[GID]*group{}
+	n.peers = map[GID]*peer{}
 	n.tx.init()
 	n.SetOffload(c.Offload)
 	return nil

@@ -32,6 +32,7 @@ type QueuePair struct {
 	kept    []keptPacket // packets that wait for memory
 	windows memory.Bindings
 	path    stack.Path
+	peer    *peer // nil: not connected to another address
 	node    schedNode
 	av      AddressVector
 
@@ -223,6 +224,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
 		n.net.SetQPNs(&q.path, q.num, bth.QPN(q.core.Attr().DestQPN))
 		q.core.SetFlow(qp.Flow{Dst: q.path.Dst, Port: q.path.SourcePort()})
+		n.setPeer(q)
 	}
 	switch to := q.State(); {
 	case mask&qp.AttrState == 0:
@@ -293,6 +295,7 @@ func (n *NIC) reset(q *QueuePair) {
 	}
 	q.core.ClearFlow()
 	n.releasePath(&q.path)
+	n.setPeer(q)
 	q.av = AddressVector{}
 }
 
@@ -308,6 +311,7 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 	q.core.Free()
 	q.core.ClearFlow()
 	n.releasePath(&q.path)
+	n.setPeer(q)
 	q.windows.Unbind()
 	n.obj.qps.Remove(q.slot)
 	n.obj.numbers.rest(q)

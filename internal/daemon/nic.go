@@ -147,9 +147,10 @@ func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 	}
 	n.mac = cfg.MAC
 	cfg.Events, cfg.MaxUnacked = n.events, c.MaxUnacked
-	if r, ok := n.roomy(); ok && cfg.MaxUnacked == 0 {
-		cfg.MaxUnacked = windowFor(r)
+	if r, ok := n.roomy(); ok {
+		cfg.PeerWindow = max(windowFor(r), c.MaxUnacked)
 	}
+	cfg.Near = c.Port.Type == "udp" || c.Port.Type == "unix"
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
 	cfg.Limits = nicLimits
 	cfg.NewProfile, cfg.Quantum, cfg.Distributions = c.Maker(), int(c.Share.Quantum), distributions

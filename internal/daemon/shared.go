@@ -105,12 +105,12 @@ func (n *nic) roomy() (bytes int, ok bool) {
 	return p.Room(), true
 }
 
-// windowFor returns the maximum number of packets in flight for a queue pair. It assumes that the peer's receive
-// buffer has our size, and uses half of it. The kernel charges whole pages for a packet of the largest path MTU, and
-// drops packets beyond the buffer.
+// windowFor returns the maximum number of packets in flight towards a peer. It assumes that the peer's receive buffer
+// has our size. The kernel charges whole pages for a packet of the largest path MTU, which is half of a charge of two
+// pages, and drops packets beyond the buffer.
 func windowFor(room int) uint32 {
-	const packet, least, most = 8 << 10, 32, 1024
-	return uint32(min(max(room/packet, least), most))
+	const packet, least = 8 << 10, 32
+	return uint32(max(room/packet, least))
 }
 
 // linkOf returns the link state of a NIC on sockets.

@@ -1,0 +1,210 @@
+package qp
+
+import (
+	"time"
+
+	"roced.io/roced/plugin/mono"
+)
+
+// Peer bounds the packets that the queue pairs of a NIC have outstanding towards one address. The receiver of a
+// software NIC is a process with a bounded socket buffer, which fills while the process waits for a processor. The
+// window of a single queue pair cannot prevent that: the sum counts.
+//
+// Queue pairs with packets outstanding get equal shares of the window, so none waits for another one. The window halves
+// when packets are lost behind a long queue, and grows by one packet per window acknowledged, as TCP's (RFC 5681 3.1).
+// A loss without a queue is a fault of the path; a smaller window would not help.
+type Peer struct {
+	window   uint32        // packets
+	most     uint32        // largest window
+	sent     uint32        // outstanding PSNs of all queue pairs
+	active   uint32        // queue pairs with outstanding PSNs
+	acked    uint32        // PSNs since the window has grown
+	shortest time.Duration // round trip
+	latest   time.Duration // round trip
+	timed    mono.Time     // when the latest one ended
+	prober   *QP           // the queue pair that probes the silent peer
+	cut      mono.Time     // when the window was halved
+	patience time.Duration
+}
+
+const (
+	// defaultPeerWindow applies to links that do not report their buffers.
+	defaultPeerWindow = 1 << 14
+	// leastPeerWindow fills the links that software drives at their shortest round trips.
+	leastPeerWindow = 16
+	// queueing is the delay above two shortest round trips that shows a queue at the receiver: a process that runs
+	// answers sooner.
+	queueing = time.Millisecond
+	// longestWait limits the doubled timeouts.
+	longestWait = 250 * time.Millisecond
+	// nearPatience is the time for which a near peer may stay silent.
+	nearPatience = 2 * time.Second
+)
+
+// NewPeer returns a Peer with a window of most packets, zero for the default. near means that the peer shares this
+// machine's processors, and may wait for them longer than retries last.
+func NewPeer(most uint32, near bool) *Peer {
+	if most == 0 {
+		most = defaultPeerWindow
+	}
+	most = max(most, leastPeerWindow)
+	p := &Peer{window: most, most: most}
+	if near {
+		p.patience = nearPatience
+	}
+	return p
+}
+
+// share returns the part of the window for one queue pair.
+func (p *Peer) share() uint32 { return max(p.window/max(p.active, 1), 1) }
+
+// update replaces the outstanding PSNs of a queue pair.
+func (p *Peer) update(before, after uint32) {
+	p.sent += after - before
+	switch {
+	case before == 0 && after != 0:
+		p.active++
+	case before != 0 && after == 0:
+		p.active--
+	}
+}
+
+// onAck follows an acknowledgement of n PSNs. rtt is zero if no packet was timed. A window that is not used does not grow
+// (RFC 7661).
+func (p *Peer) onAck(now mono.Time, n uint32, rtt time.Duration) {
+	p.prober = nil
+	if rtt > 0 {
+		p.latest, p.timed = rtt, now
+		if p.shortest == 0 || rtt < p.shortest {
+			p.shortest = rtt
+		}
+	}
+	if p.sent < p.window/2 {
+		return
+	}
+	if p.acked += n; p.acked >= p.window {
+		p.acked = 0
+		p.window = min(p.window+1, p.most)
+	}
+}
+
+// onLoss follows a loss. A packet of the lost flight was sent age ago, or the round trip that ended last began with the
+// flight. Losses of a flight that began before the last reduction are part of the same event.
+func (p *Peer) onLoss(now mono.Time, age time.Duration) {
+	if now.Sub(p.timed) < p.latest {
+		age = max(age, p.latest)
+	}
+	if age <= 2*p.shortest+queueing || p.cut != 0 && now.Sub(p.cut) < age {
+		return
+	}
+	p.cut, p.acked = now, 0
+	p.window = max(min(p.window, p.sent)/2, leastPeerWindow)
+}
+
+// peering is the part of a Peer that one queue pair uses.
+type peering struct {
+	*Peer
+	counted uint32    // outstanding PSNs that the peer counts
+	expired uint8     // timeouts of RC since the last progress
+	stuck   mono.Time // when the first packet after the last progress was lost; zero: none
+}
+
+// mayProbe reports whether q may probe for a tail loss. While the peer is silent, one queue pair does.
+func (p *Peer) mayProbe(q *QP) bool {
+	if p.prober == nil {
+		p.prober = q
+	}
+	return p.prober == q
+}
+
+// release ends the probes of q.
+func (p *Peer) release(q *QP) {
+	if p.prober == q {
+		p.prober = nil
+	}
+}
+
+// SetPeer makes q share the window of p. After nil, q shares none.
+func (q *QP) SetPeer(p *Peer) {
+	if f := q.peering; f != nil {
+		f.update(f.counted, 0)
+		f.release(q)
+	}
+	q.peering = nil
+	if p != nil {
+		q.peering = &peering{Peer: p}
+		q.countOutstanding()
+	}
+}
+
+// countOutstanding reports the outstanding packets of q to its peer. It follows each input.
+func (q *QP) countOutstanding() {
+	f := q.peering
+	if f == nil {
+		return
+	}
+	n := uint32(0)
+	if q.req.rec != nil && q.sending() {
+		n = q.req.rec.InFlight()
+	}
+	if q.x != nil {
+		n += q.x.responses.rec.InFlight()
+	}
+	if n != f.counted {
+		f.update(f.counted, n)
+		f.counted = n
+	}
+}
+
+// maxUnacked returns the limit on outstanding PSNs of q. After a timeout, one packet at a time probes the peer: the
+// packets sent before may still wait in its buffer.
+func (q *QP) maxUnacked() uint32 {
+	switch f := q.peering; {
+	case f == nil:
+		return q.cfg.MaxUnacked
+	case f.expired > 0:
+		return 1
+	default:
+		return min(q.cfg.MaxUnacked, f.share())
+	}
+}
+
+// heard ends the wait for a silent peer.
+func (r *requester) heard() {
+	f := r.q.peering
+	if f == nil {
+		return
+	}
+	f.stuck = 0
+	if f.expired > 0 {
+		f.expired = 0
+		r.rec.SetTimeout(r.q.ackTimeout())
+	}
+}
+
+// backOff doubles the timeout of RC after a timeout, up to longestWait and, unless the peer is near, to four times the
+// ACK timeout, as IBTA allows (vol.1 9.7.6.1.3).
+func (r *requester) backOff() {
+	f := r.q.peering
+	if f == nil || r.q.x != nil {
+		return
+	}
+	f.expired = min(f.expired+1, 16)
+	t, most := r.q.ackTimeout(), longestWait
+	if f.patience == 0 {
+		most = min(most, 4*t)
+	}
+	r.rec.SetTimeout(max(t, min(t<<f.expired, most)))
+}
+
+// patient follows a loss and reports whether the peer may answer without retries left.
+func (q *QP) patient(now mono.Time) bool {
+	f := q.peering
+	if f == nil {
+		return false
+	}
+	if f.stuck == 0 {
+		f.stuck = now
+	}
+	return now.Sub(f.stuck) < f.patience
+}
