@@ -56,7 +56,10 @@ func newWorld(t testing.TB, s scenario) *world {
 		Far: s.seed%2 == 1,
 		// Packets without room are lost while memory is awaited.
 		Deferred: s.deferred(),
-		Config:   func(c *rocev2.Config) { c.MaxUnacked, c.NewProfile = s.unacked, s.profiles() },
+		Config: func(c *rocev2.Config) {
+			c.MaxUnacked, c.NewProfile = s.unacked, s.profiles()
+			c.PeerWindow, c.Near = uint32(s.seed%4)*16, s.seed%5 == 0
+		},
 	})
 	w.wire.p, w.wire.delay = w.p, s.delay+time.Microsecond
 	if err := w.wire.eng.SetRules(s.rules); err != nil {
