@@ -47,13 +47,26 @@ func (h *host) NextRecv(w *qp.RecvWQE) bool {
 	return h.rq.Next(w)
 }
 
+// failed records a completion in error, the reason why the queue pair breaks.
+func (h *host) failed(s qp.Status) {
+	if s == qp.StatusSuccess || s == qp.StatusWRFlushErr {
+		return
+	}
+	h.failure = s
+	if f := h.nic.cfg.Failed; f != nil {
+		f((*QueuePair)(h), s)
+	}
+}
+
 func (h *host) CompleteSend(c qp.CQE) {
+	h.failed(c.Status)
 	if !h.defers.hold(&c, false) {
 		h.sendCQ.push(c)
 	}
 }
 
 func (h *host) CompleteRecv(c qp.CQE) {
+	h.failed(c.Status)
 	if !h.defers.hold(&c, true) && h.recvCQ.push(c) {
 		h.core.Woken()
 	}

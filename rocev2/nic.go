@@ -52,6 +52,8 @@ type Config struct {
 	Seed [32]byte
 	// Events receives asynchronous events.
 	Events EventSink
+	// Failed receives the status of completions in error except flushes; may be nil.
+	Failed func(q *QueuePair, s qp.Status)
 	// MaxUnacked is the maximum number of PSNs in flight on a queue pair.
 	MaxUnacked uint32
 	// PeerWindow is the maximum number of packets in flight towards an address; zero is the default of qp.NewPeer. Near

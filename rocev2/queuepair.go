@@ -24,8 +24,9 @@ type QueuePair struct {
 	pkey uint16
 	dead bool
 
-	failing bool // a completion queue has overflowed, see failOverflowed
-	lost    bool // a write since the last Sync has failed
+	failing bool      // a completion queue has overflowed, see failOverflowed
+	lost    bool      // a write since the last Sync has failed
+	failure qp.Status // of the last work request that failed
 	sigAll  bool
 	guesses guesses
 	defers  *deferrals   // nil: no Deferred memory used so far
@@ -337,8 +338,9 @@ type QPInfo struct {
 	Connected          bool // AV is set
 	AV                 AddressVector
 	Profile            string
-	Window, Rate       uint64 // of congestion control: bytes, bits per second; ccalgo.Unlimited
-	Groups             []GID  // attached
+	Failure            qp.Status // of the last work request that failed; StatusSuccess: none
+	Window, Rate       uint64    // of congestion control: bytes, bits per second; ccalgo.Unlimited
+	Groups             []GID     // attached
 	Ctx                any
 }
 
@@ -353,7 +355,7 @@ func (n *NIC) QueryQP(q *QueuePair) (QPInfo, error) {
 func (q *QueuePair) info() QPInfo {
 	i := QPInfo{Num: q.num, Type: q.typ, PD: q.pd.ID(), SendCQ: q.sendCQ.id, RecvCQ: q.recvCQ.id,
 		Attr: q.core.Attr(), Caps: q.caps, SigAll: q.sigAll, Connected: q.path.Valid(), AV: q.av,
-		Profile: q.profile, Ctx: q.Ctx}
+		Profile: q.profile, Failure: q.failure, Ctx: q.Ctx}
 	i.Window, i.Rate = q.core.Limits()
 	for _, g := range q.nic.mcast.list {
 		if slices.Contains(g.qps, q) {

@@ -9,6 +9,7 @@ import (
 	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/verbs"
 )
 
 var eventNames = map[qp.Event]string{
@@ -47,6 +48,9 @@ func resource(nic string, ctx any) api.Resource {
 func qpOf(i *rocev2.QPInfo) *api.QP {
 	q := &api.QP{Num: uint32(i.Num), Type: typeNames[i.Type], State: stateNames[i.Attr.State], PD: i.PD, SendCQ: i.SendCQ,
 		RecvCQ: i.RecvCQ, SRQ: i.SRQ, SQPSN: i.Attr.SQPSN, RQPSN: i.Attr.RQPSN, Profile: i.Profile}
+	if s := i.Attr.State; i.Failure != qp.StatusSuccess && (s == qp.Err || s == qp.SQE) {
+		q.Error = verbs.Status(i.Failure).String()
+	}
 	for _, g := range i.Groups {
 		q.Groups = append(q.Groups, g.Addr().String())
 	}

@@ -19,6 +19,7 @@ import (
 	"roced.io/roced/port"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/verbs"
 )
 
 // nic is a NIC with its port, shard, devices and observers.
@@ -35,6 +36,7 @@ type nic struct {
 	showing sync.Mutex    // held during an update of the tree
 	changed chan struct{} // signals a change of the port
 	events  *server.Events
+	failed  func(*rocev2.QueuePair, qp.Status) // reports a completion in error
 	taps    taps
 	// captures holds the captures that clients have named.
 	captures named
@@ -52,6 +54,11 @@ type nic struct {
 func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	c := &d.cfg.NICs[i]
 	n = &nic{cfg: c, log: d.log.With("nic", c.Name), events: &server.Events{}, changed: make(chan struct{}, 1)}
+	n.failed = func(q *rocev2.QueuePair, s qp.Status) {
+		e := newEvent(c.Name, "qp", uint32(q.Num()), server.OwnerOf(q.Ctx), 0)
+		e.Event, e.Status = "completion_error", verbs.Status(s).String()
+		d.events.send(e)
+	}
 	n.events.Observe = func(what string, num uint32, o *server.Owner, e qp.Event) {
 		d.events.send(newEvent(c.Name, what, num, o, e))
 		if what == "qp" && e == qp.EventQPAccessErr && o != nil {
@@ -146,7 +153,7 @@ func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 		return nil, err
 	}
 	n.mac = cfg.MAC
-	cfg.Events, cfg.MaxUnacked = n.events, c.MaxUnacked
+	cfg.Events, cfg.Failed, cfg.MaxUnacked = n.events, n.failed, c.MaxUnacked
 	if r, ok := n.roomy(); ok {
 		cfg.PeerWindow = max(windowFor(r), c.MaxUnacked)
 	}

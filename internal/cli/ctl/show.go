@@ -157,6 +157,9 @@ func describe(r *api.Resource) string {
 		if q.Peer != "" {
 			s += fmt.Sprintf(" rqpn %s peer %s path-mtu %d", bth.QPN(q.Dest).Text(), q.Peer, q.PathMTU)
 		}
+		if q.Error != "" {
+			s += fmt.Sprintf(" error %q", q.Error)
+		}
 		s += fmt.Sprintf(" sq-psn %d rq-psn %d", q.SQPSN, q.RQPSN)
 		if len(q.Groups) > 0 {
 			s += " groups " + strings.Join(q.Groups, ",")
@@ -335,6 +338,9 @@ func (a *app) printEvent(e *api.Event) {
 		number = bth.QPN(e.Number).Text()
 	}
 	fmt.Fprintf(a.out, "%s %s %s %s %s", e.Time.Format("15:04:05.000000"), e.NIC, e.Object, number, e.Event)
+	if e.Status != "" {
+		fmt.Fprintf(a.out, " %q", e.Status)
+	}
 	if e.PID != 0 {
 		fmt.Fprintf(a.out, " pid %d", e.PID)
 	}

@@ -103,6 +103,7 @@ type QP struct {
 	Num     uint32 `json:"qpn"`
 	Type    string `json:"type"`
 	State   string `json:"state"`
+	Error   string `json:"error,omitempty"` // of the work request that broke it, in states ERR and SQE
 	PD      uint32 `json:"pd"`
 	SendCQ  uint32 `json:"send_cq"`
 	RecvCQ  uint32 `json:"recv_cq"`
@@ -185,6 +186,7 @@ type Event struct {
 	Object string    `json:"object"` // qp, cq, srq, port
 	Number uint32    `json:"number"`
 	Event  string    `json:"event"`
+	Status string    `json:"status,omitempty"` // of a completion_error
 	Client uint64    `json:"client,omitempty"`
 	PID    int32     `json:"pid,omitempty"`
 }

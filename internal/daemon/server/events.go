@@ -26,11 +26,15 @@ func (v *Events) observe(what string, number uint32, ctx any, e qp.Event) {
 	if v.Observe == nil {
 		return
 	}
-	var owner *Owner
+	v.Observe(what, number, OwnerOf(ctx), e)
+}
+
+// OwnerOf returns the owner of an object with this context, nil if it has none.
+func OwnerOf(ctx any) *Owner {
 	if o, ok := ctx.(Owned); ok {
-		owner = o.Own()
+		return o.Own()
 	}
-	v.Observe(what, number, owner, e)
+	return nil
 }
 
 // QPEvent implements rocev2.EventSink.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/decode"
@@ -98,6 +99,7 @@ func TestPage(t *testing.T) {
 	s := show(t, netlab.LabOptions{NoOffload: true, Extra: "    profile: mp-rdma\n"})
 	s.numbers()
 	s.rule()
+	s.failure()
 	s.connection()
 	s.flows()
 	s.capture()
@@ -157,7 +159,7 @@ func (s *shown) connection() {
 	s.Do(`document.querySelector("#qps .table").focus()`)
 	s.Press(kb.ArrowDown)
 	s.Wait(`document.querySelector("#qps [aria-selected=true]").id === document.querySelector("#qps .table").getAttribute("aria-activedescendant")`)
-	s.Wait(fmt.Sprintf(`document.querySelector("#qp h3").textContent === "Queue pair %d"`, qp[0].QP.Num))
+	s.Wait(fmt.Sprintf(`document.querySelector("#qp h3").textContent === "Queue pair %s"`, bth.QPN(qp[0].QP.Num).Text()))
 	s.Press(kb.Tab + kb.Enter) // Tab moves to the button
 	s.Wait(`document.querySelector(".trace button").textContent === "Stop trace"`)
 	for _, chart := range []string{"sequence", "rtt", "window"} {
@@ -173,6 +175,24 @@ func (s *shown) connection() {
 		p.Exit(lab.Limit)
 	}
 	s.Wait(`document.querySelectorAll("#qps .space .row").length === 0`)
+}
+
+// failure: the page shows why a queue pair has failed, although its program destroys it at once.
+func (s *shown) failure() {
+	s.T.Helper()
+	client, server := s.pair("write-bw", "-s", "16k", "-D", "300s", "--quiet")
+	s.Wait(`document.querySelector("#qps .space .row")`)
+	s.Click(`#qps .space .row`)
+	s.Wait(`document.querySelector("#qp p.state").textContent.startsWith("RC RTS")`)
+	ctl := func(args ...string) {
+		lab.Must(s.T, s.Start(0, append([]string{lab.Program("rocectl"), "--run-dir", s.Host[0].RunDir, "fault"}, args...)...).Wait(lab.Limit))
+	}
+	ctl("add", s.Host[0].Device, "tx drop")
+	client.Fails(lab.Limit, "transport retry counter exceeded")
+	s.Wait(`document.querySelector("#qp p.state").textContent.endsWith("after an error: transport retry counter exceeded.")`)
+	s.Wait(`document.querySelector("#events [data-event=completion_error]").textContent.includes("transport retry counter exceeded")`)
+	ctl("clear", s.Host[0].Device)
+	server.Kill()
 }
 
 // zoomed: the keys of a chart change the visible range of all charts.
@@ -306,6 +326,7 @@ func TestWithoutToken(t *testing.T) {
 	if got := browser.Eval[string](s.Page, parts); got != "nics traffic qps qp counters faults events" {
 		t.Errorf("shown are %s", got)
 	}
+	s.Wait(`document.getElementById("qp").textContent.includes("With its token, this page also shows PSNs")`)
 	if browser.Eval[bool](s.Page, `document.querySelector("#faults form") !== null`) {
 		t.Error("there is a form for rules")
 	}

@@ -10,6 +10,11 @@ export function short(v, unit = "") {
   return v.toFixed(digits) + sep + prefixes[i] + unit;
 }
 
+/** number writes a queue pair number in both notations. */
+export function number(n) {
+  return `${n} (0x${n.toString(16)})`;
+}
+
 /** whole writes all digits of a number, in groups. */
 export function whole(v) {
   return String(v).replace(/\B(?=(\d{3})+$)/g, "\u202f");

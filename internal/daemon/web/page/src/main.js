@@ -45,7 +45,10 @@ function watchDaemon(about) {
   });
   live.on("res/qp", (resources) => parts.qps.set(resources));
   live.on("stat", (stats, at) => parts.counters.set(stats, at));
-  live.on("events", (e) => happened.add(e));
+  live.on("events", (e) => {
+    happened.add(e);
+    parts.qps.happened(e);
+  });
   live.restart();
 }
 
