@@ -24,6 +24,11 @@ func (c completion) String() string {
 	return text
 }
 
+// has reports whether the completion has this status. ERROR stands for every status but SUCCESS.
+func (c completion) has(status string) bool {
+	return c["status"] == status || status == "ERROR" && c["status"] != "SUCCESS"
+}
+
 // event is an asynchronous event.
 type event struct{ on, kind string }
 
@@ -166,7 +171,7 @@ func (e *Engine) completes(now mono.Time, k *command) bool {
 			continue
 		}
 		c := queue[0]
-		if c["status"] != k.word {
+		if !c.has(k.word) {
 			e.finish(Failed, k.call.Pos, fmt.Sprintf("the completion is %v, expected %s", c, k.word))
 			return false
 		}

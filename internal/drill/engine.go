@@ -274,6 +274,8 @@ func (e *Engine) leave(now mono.Time) bool {
 // end checks that nothing is left over.
 func (e *Engine) end() {
 	pos := e.pos()
+	for len(e.frames) > 0 && e.permit(e.frames[0].frame) {
+	}
 	if len(e.frames) > 0 {
 		e.finish(Failed, pos, "the device sent a packet that the script does not expect: "+e.frames[0].frame.String())
 		return

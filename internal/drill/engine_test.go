@@ -161,6 +161,8 @@ func TestOutcomes(t *testing.T) {
 		"completion, status":    {qp + "dut.cqe qp SUCCESS wr=1", []input{{1, "cqe on=qp queue=send wr=1 status=RETRY_EXC_ERR"}}, "failed: the completion is wr=1 RETRY_EXC_ERR, expected SUCCESS"},
 		"completion, key":       {qp + "dut.cqe qp SUCCESS wr=1 len=5", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS len=6"}}, "failed: the completion is wr=1 SUCCESS len=6, expected len=5"},
 		"completion, order":     {qp + "dut.cqe qp SUCCESS wr=1", []input{{1, "cqe on=qp queue=send wr=2 status=SUCCESS"}, {2, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "failed: expected dut.cqe"},
+		"completion, any error": {qp + "dut.cqe qp ERROR wr=1", []input{{1, "cqe on=qp queue=send wr=1 status=WR_FLUSH_ERR"}}, "passed: "},
+		"completion, no error":  {qp + "dut.cqe qp ERROR wr=1", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "failed: the completion is wr=1 SUCCESS, expected ERROR"},
 		"two queues":            {qp + "dut.cqe qp SUCCESS wr=1\ndut.cqe qp SUCCESS wr=2", []input{{1, "cqe on=qp queue=recv wr=2 status=SUCCESS"}, {2, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "passed: "},
 		"no completion":         {qp + "dut.cqe qp SUCCESS wr=1", nil, "failed: expected dut.cqe on=qp status=SUCCESS wr=1 within 100ms; the device reports nothing"},
 		"a completion too much": {qp + "wait 1ms", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "failed: qp has a completion that the script does not expect: wr=1 SUCCESS"},
@@ -202,11 +204,11 @@ func TestWrongScripts(t *testing.T) {
 		"qp = dut.qp rc mtuu=1":             "dut.qp has no key mtuu; it has access,",
 		"dut.qp rc":                         "dut.qp creates an object: write NAME = dut.qp",
 		"x = dut.query qp":                  "dut.query creates no object",
-		"x = y[1:2]":                        "y is neither a memory region nor bytes",
+		"x = 7[1:2]":                        "0x7 is neither a memory region nor bytes",
 		"x = 1 / 0":                         "division by zero",
 		"x = rand(1, 2)":                    "rand has 1 arguments, not 2",
 		"x = rant(1)":                       "there is no function rant",
-		"x = count(3)\ny = x[2:9]":          "x[2:9]: it has 3 bytes",
+		"x = count(3)\ny = x[2:9]":          "[2:9] is no part of 3 bytes",
 		"> SEND_ONLY within 1ms of nothing": "there is no label nothing before this line",
 	} {
 		if r := device(t, text); r.Outcome != BadScript || !strings.HasPrefix(r.Text, want) {

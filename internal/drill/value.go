@@ -163,33 +163,29 @@ func (e *Engine) binary(x *script.Binary) value {
 
 // slice evaluates "x[from:to]": a part of a region, or of bytes.
 func (e *Engine) slice(x *script.Slice) value {
-	size, region := uint64(0), e.regions[x.Of]
-	v := e.env[x.Of]
-	switch {
-	case region != nil:
-		size = uint64(len(region))
-	case v.kind == isBytes:
-		size = uint64(len(v.bytes))
-	default:
-		e.fail(x.Pos, "%s is neither a memory region nor bytes", x.Of)
+	var b []byte
+	n, named := x.Of.(*script.Name)
+	if named && e.regions[n.Name] != nil {
+		b = e.regions[n.Name]
+	} else if v := e.eval(x.Of); v.kind == isBytes {
+		named, b = false, v.bytes
+	} else {
+		e.fail(x.Pos, "%v is neither a memory region nor bytes", v)
 	}
-	from, to := uint64(0), size
+	from, to := uint64(0), uint64(len(b))
 	if x.From != nil {
 		from = e.number(x.From)
 	}
 	if x.To != nil {
 		to = e.number(x.To)
 	}
-	if region != nil { // a part beyond the end is a valid test
-		if from > to || to-from > maxBytes {
-			e.fail(x.Pos, "%s[%d:%d] is no range", x.Of, from, to)
-		}
-		return value{kind: isMemory, ref: memoryPart{x.Of, from, to}}
+	if from > to || to-from > maxBytes || !named && to > uint64(len(b)) {
+		e.fail(x.Pos, "[%d:%d] is no part of %d bytes", from, to, len(b))
 	}
-	if from > to || to > size {
-		e.fail(x.Pos, "%s[%d:%d]: it has %d bytes", x.Of, from, to, size)
+	if named { // a part beyond the end of a region is a valid test
+		return value{kind: isMemory, ref: memoryPart{n.Name, from, to}}
 	}
-	return bytesOf(v.bytes[from:to])
+	return bytesOf(b[from:to])
 }
 
 // content returns bytes, or the initial content of a part of a memory region. It returns nil for other values.

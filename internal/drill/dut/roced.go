@@ -61,7 +61,7 @@ func (d *daemon) start() (*Session, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	s := newSession(l, agent, d.stop)
-	s.Caps, s.Slack = RocedCaps, 200*time.Millisecond
+	s.Caps, s.Slack = RocedCaps, 3*time.Second
 	if err := s.open("rxe_dut"); err != nil {
 		return nil, errors.Join(err, s.Close(), fmt.Errorf("the daemon's log:\n%s", d.log.String()))
 	}

@@ -155,6 +155,6 @@ type Function struct {
 // Slice is a part of memory or of bytes: "mr[0:64]".
 type Slice struct {
 	Pos
-	Of       string
+	Of       Expr
 	From, To Expr // nil: the start, the end
 }

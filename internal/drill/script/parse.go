@@ -325,7 +325,16 @@ func (p *parser) expr(level int) Expr {
 	return x
 }
 
+// operand parses a value and the slices of it.
 func (p *parser) operand() Expr {
+	x := p.single()
+	for p.accept("[") {
+		x = p.slice(x)
+	}
+	return x
+}
+
+func (p *parser) single() Expr {
 	t := p.next()
 	switch t.kind {
 	case tokNumber:
@@ -341,9 +350,6 @@ func (p *parser) operand() Expr {
 	case tokName:
 		if p.accept("(") {
 			return &Function{t.Pos, t.text, p.arguments()}
-		}
-		if p.accept("[") {
-			return p.slice(t)
 		}
 		return &Name{t.Pos, t.text}
 	}
@@ -361,8 +367,8 @@ func (p *parser) arguments() (args []Expr) {
 	return args
 }
 
-func (p *parser) slice(of token) Expr {
-	s := &Slice{Pos: of.Pos, Of: of.text}
+func (p *parser) slice(of Expr) Expr {
+	s := &Slice{Pos: of.At(), Of: of}
 	if !p.is(":") {
 		s.From = p.expr(0)
 	}
