@@ -39,7 +39,7 @@ after 0x. While a NIC has rules, it sends single frames.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, r := range args[1:] {
 				if _, err := fault.Parse(r); err != nil {
-					return usageError{fmt.Errorf("rule %q: %w", r, err)}
+					return usageError{err}
 				}
 			}
 			return a.client().Do(c.Context(), "POST", api.RuleSet{Rules: args[1:], Replace: replace}, "faults", args[0])
