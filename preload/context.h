@@ -38,8 +38,9 @@ struct context {
 	struct call_lock *call; /* one command at a time; guards answer */
 	struct answer answer;
 
-	pthread_mutex_t lock; /* guards objects */
+	pthread_mutex_t lock; /* guards objects and channels */
 	struct objects objects;
+	struct channel *channels; /* events.c */
 };
 
 /* ---- context.c ---- */

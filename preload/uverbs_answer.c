@@ -82,6 +82,7 @@ static void destroyed(struct command *m)
 	if (a->ret == 0 && a->len >= n)
 		memcpy(a->body, counts, n);
 	objects_remove(&m->c->objects, o);
+	channels_purge(m->c);
 }
 
 /* modified records whether a queue pair may send. */

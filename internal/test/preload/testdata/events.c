@@ -38,6 +38,21 @@ static void message(struct loop *l, struct ibv_qp *qp, struct ibv_cq *done)
 	CHECK(post_send(l, qp, 2) == 0 && reap(done).status == IBV_WC_SUCCESS);
 }
 
+/* unread destroys a queue whose event is unread. The channel then is not readable: a program that polls it would block in
+ * ibv_get_cq_event(). */
+static void unread(struct loop *l, struct ibv_comp_channel *ch)
+{
+	for (int i = 0; i < 20; i++) {
+		struct ibv_cq *cq = ibv_create_cq(l->ctx, 32, NULL, ch, 0);
+		CHECK(cq != NULL);
+		struct ibv_qp *qp = loop_qp(l, cq, cq);
+		traffic(l, qp, cq);
+		CHECK(readable(ch->fd, 5000) == 1);
+		CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+		CHECK(readable(ch->fd, 0) == 0);
+	}
+}
+
 /* late arms the queue after the completions have arrived. */
 static void late(struct loop *l, struct ibv_comp_channel *ch)
 {
@@ -92,6 +107,7 @@ int main(void)
 	void *context;
 	CHECK(ibv_get_cq_event(ch, &got, &context) == -1 && errno == EAGAIN);
 	CHECK(readable(ch->fd, 0) == 0);
+	unread(&l, ch);
 	late(&l, ch);
 	CHECK(ibv_destroy_comp_channel(ch) == 0);
 	CHECK(ibv_dereg_mr(l.mr) == 0 && ibv_dealloc_pd(l.pd) == 0 && ibv_close_device(l.ctx) == 0);
