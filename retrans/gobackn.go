@@ -61,7 +61,9 @@ func (g *GoBackN) OnSent(now mono.Time, psn bth.PSN, span uint32, _ bool) {
 	}
 }
 
-// OnFeedback implements Recovery.
+// OnFeedback implements Recovery. After a timeout, the acknowledgement of a packet that still waits for its retransmission
+// shows that the timeout was premature, as in F-RTO (RFC 5682). The peer has the other packets too, or will NAK the first
+// missing one.
 func (g *GoBackN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	acked := g.offset(f.Expected)
 	if acked > g.outstanding() {
@@ -70,6 +72,9 @@ func (g *GoBackN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	if acked > 0 {
 		if acked > g.offset(g.cur) {
 			g.cur = f.Expected
+			if g.nakAt == mono.Never {
+				g.cur = g.nxt
+			}
 		}
 		g.una, g.nakAt = f.Expected, mono.Never
 		g.restart(now)

@@ -60,6 +60,27 @@ func TestGoBackNOncePerLoss(t *testing.T) {
 	next(t, g, 3)
 }
 
+// TestGoBackNPremature: packets that a slow peer acknowledges after a timeout are not retransmitted.
+func TestGoBackNPremature(t *testing.T) {
+	g := NewGoBackN()
+	g.Reset(psn(0))
+	for i := range uint32(6) {
+		g.OnSent(1, psn(i), 1, false)
+	}
+	g.OnTimeout(2)
+	g.OnSent(2, psn(0), 1, true)
+	g.OnFeedback(3, &reorder.Feedback{Expected: psn(1)})
+	next(t, g, 1)
+	g.OnFeedback(4, &reorder.Feedback{Expected: psn(2)})
+	if p, ok := g.NextRetransmit(); ok || g.InFlight() != 4 {
+		t.Errorf("retransmits %v, %d in flight", p, g.InFlight())
+	}
+	if out := g.OnFeedback(5, &reorder.Feedback{Expected: psn(4), Gap: true}); out != (Outcome{Acked: 2, Delivered: 2, Lost: 2}) {
+		t.Errorf("NAK: %+v", out)
+	}
+	next(t, g, 4)
+}
+
 func TestGoBackNStale(t *testing.T) {
 	g := NewGoBackN()
 	g.Reset(psn(10))
