@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim rocedrill
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./port/... | grep -vE '/(base/(bitpool|ring|sched)|cm|sim|sim/(engine|fabric|flor|inside|nic|papers|parquet|prefetch|result|scenario|workload)|e2e|examples|install|programs|preload|containers|interop|siege|page|test/papers|test/metrics|test/ci|test/contact|test/kubernetes)$$')
 
-.PHONY: all help build install package image setup lint prose-sample vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim rocesim-profile papers demo curves clean
+.PHONY: all help build install package image setup lint prose-sample vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim rocesim-profile papers demo curves clean
 
 all: build
 
@@ -96,6 +96,7 @@ nightly: setup build ## what takes too long for make test
 	$(GO) test ./qp -run TestEdges -count=1 -timeout 60m -args -qp.long
 	$(MAKE) soak
 	$(MAKE) siege
+	$(MAKE) endure
 	$(MAKE) fuzz
 	$(GO) run ./tools/interop -bin $(BIN)
 	tools/scripts/pristine 12 $(GO) test ./internal/test/ci -run 'Workflow|Failure|GitLab' -count=1 -timeout 30m -v -args -pristine
@@ -165,6 +166,10 @@ soak: ## deterministic fault simulation over SEEDS seeds, from FIRST on
 DURATION ?= 10m
 siege: build ## hostile programs against a daemon for DURATION, as root; docs/design/siege.md
 	$(GO) test ./internal/test/siege -run TestSiege -count=1 -timeout 0 -v -args -siege=$(DURATION)
+
+endure: setup build ## reliable connections on all ports beside a heavy load for DURATION (30m), as root also as an ordinary user
+	$(GO) test ./internal/test/programs -run TestEndure -parallel 4 -count=1 -timeout 0 -v -args -endure=$(DURATION)
+endure: DURATION = 30m
 
 bench: setup build ## measure against other software, write docs/results/benchmarks.md
 	$(GO) run ./tools/bench -bin $(BIN) -out docs/results/benchmarks.md

@@ -96,7 +96,11 @@ func outOfBand(l *lab.Lab, r rung, args ...string) rung {
 	port := lastPort
 	r.common = append(append([]string{}, args...), "-p", strconv.Itoa(port))
 	r.server = []string{"-d", l.Host[serverHost].Device}
-	r.client = []string{"-d", l.Host[clientHost].Device, l.Bed.NS[serverHost].Addr.String()}
+	addr := l.Host[serverHost].Addr
+	if l.Bed != nil {
+		addr = l.Bed.NS[serverHost].Addr.String()
+	}
+	r.client = []string{"-d", l.Host[clientHost].Device, addr}
 	r.ready = func(_ *lab.Lab, server *lab.Proc) error { return server.Listens(port) }
 	return r
 }
