@@ -76,6 +76,15 @@ func TestWorkflow(t *testing.T) {
 	}
 }
 
+// TestUnixPair: the NICs are on AF_UNIX sockets if the job says so.
+func TestUnixPair(t *testing.T) {
+	j := newJob(t, machine(t))
+	if !j.uses("./", map[string]string{"nics": "unix", "run": "rocectl link show | grep unix; ibv_devinfo -d rxe_a | grep PORT_ACTIVE"}) {
+		t.Error("it fails")
+	}
+	j.gone()
+}
+
 // TestFailure: after failed commands or steps, log, state and captures are present, and no process remains.
 func TestFailure(t *testing.T) {
 	start := machine(t)
