@@ -15,6 +15,8 @@ type PerfResult struct {
 	MessagesPerSecond float64 `json:"messages_per_second"`
 	Latency           struct {
 		Mean float64 `json:"mean_us"`
+		P50  float64 `json:"p50_us"`
+		P99  float64 `json:"p99_us"`
 	} `json:"latency"`
 }
 
@@ -38,7 +40,12 @@ func (l *Lab) Perf(ctx context.Context, oob string, args ...string) (r PerfResul
 
 // Ctl runs rocectl for host i and returns its output.
 func (l *Lab) Ctl(ctx context.Context, i int, args ...string) (string, error) {
-	return l.Output(ctx, i, append([]string{filepath.Join(l.Bin, "rocectl"), "--run-dir", l.Host[i].RunDir}, args...))
+	return l.Output(ctx, i, l.CtlArgs(i, args...))
+}
+
+// CtlArgs returns the command line of rocectl for host i.
+func (l *Lab) CtlArgs(i int, args ...string) []string {
+	return append([]string{filepath.Join(l.Bin, "rocectl"), "--run-dir", l.Host[i].RunDir}, args...)
 }
 
 // SetFaults replaces the fault rules of the NIC of host i.

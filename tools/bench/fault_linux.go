@@ -16,6 +16,7 @@ import (
 	bpffault "roced.io/roced/bpf/fault"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // Lines of forwarding. A frame enters by one veth, passes a bridge, and leaves by another veth, with and without the
@@ -35,32 +36,22 @@ func (b *bench) forwarding() error {
 		return err
 	}
 	defer bed.Close()
-	cases := []struct {
-		name, rule string
-		rates      []float64
-	}{{name: forwardBare}, {name: forwardIdle, rule: "tx drop qpn=0xfffffe psn=5"}, {name: forwardFlows, rule: "tx drop qpn=0 psn=+5 n=9"}}
+	cases := []struct{ name, rule string }{{forwardBare, ""}, {forwardIdle, "tx drop qpn=0xfffffe psn=5"}, {forwardFlows, "tx drop qpn=0 psn=+5 n=9"}}
+	var rates [][]float64
 	err = bed.NS[0].Do(func() error {
 		g, err := newGenerator()
 		if err != nil {
 			return err
 		}
 		defer g.close()
-		for range forwardRounds {
-			for i := range cases {
-				rate, err := g.with(cases[i].rule)
-				if err != nil {
-					return err
-				}
-				cases[i].rates = append(cases[i].rates, rate)
-			}
-		}
-		return nil
+		rates, err = measure.Alternate(forwardRounds, len(cases), func(i int) (float64, error) { return g.with(cases[i].rule) })
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("forwarding: %w", err)
 	}
-	for _, c := range cases {
-		b.add(c.name, "M/s of a core", middle(c.rates))
+	for i, c := range cases {
+		b.add(c.name, "M/s of a core", measure.Median(rates[i]))
 	}
 	return nil
 }

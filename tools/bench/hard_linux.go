@@ -1,12 +1,8 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // hardship is a condition that affects some kinds of port more than others.
@@ -45,7 +41,7 @@ func (b *bench) hard() error {
 				extra = manyPorts
 			}
 			if err := b.suffer(h, &hardPorts[j], extra); err != nil {
-				return fmt.Errorf("%s: %w", hardName(hardPorts[j].name, h), err)
+				return err
 			}
 		}
 	}
@@ -53,32 +49,13 @@ func (b *bench) hard() error {
 }
 
 // suffer measures one port under one condition.
-func (b *bench) suffer(h *hardship, k *kind, extra string) (err error) {
-	dir, err := os.MkdirTemp(b.dir, "hard")
-	if err != nil {
-		return err
-	}
-	c := *b
-	c.dir = dir
-	c.lab, err = netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: dir, Shared: [2]string{k.shared, k.shared}, Extra: extra})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.lab.Close()) }()
-	if len(h.rules) > 0 {
-		add := append([]string{filepath.Join(b.bin, "rocectl"), "--run-dir", c.lab.Host[0].RunDir, "fault", "add", netlab.Device}, h.rules...)
-		if _, err := c.lab.Output(b.ctx, 0, add); err != nil {
+func (b *bench) suffer(h *hardship, k *kind, extra string) error {
+	return b.Lab(netlab.LabOptions{Shared: [2]string{k.shared, k.shared}, Extra: extra}, func(l *netlab.Lab) error {
+		if err := l.SetFaults(b.ctx, 0, h.rules...); err != nil {
 			return err
 		}
-	}
-	v, err := c.repeat(func() (float64, error) {
-		r, err := c.perf(h.args...)
-		return r.Gbps, err
+		return b.median(hardName(k.name, h), "Gb/s", func() (float64, error) { return gbps(measure.Perf(l, float64(b.Seconds), h.args...)) })
 	})
-	if err == nil {
-		b.add(hardName(k.name, h), "Gb/s", v)
-	}
-	return err
 }
 
 // hardRatios compare UDP sockets with a TAP.

@@ -5,17 +5,16 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 func main() {
@@ -26,61 +25,38 @@ func main() {
 		}
 		return
 	}
-	bin := flag.String("bin", "bin", "folder of the programs")
-	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
-	seconds := flag.Int("seconds", 4, "length of each measurement")
-	only := flag.String("only", "", "measure these parts only, separated by commas: links, bandwidth, rates, latencies, stock, memory, rendezvous, crowd, ports, hard, scale, connections, forwarding")
-	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
-	flag.Parse()
-	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	measure.Main("bench", "measure these parts only, separated by commas: "+partNames(), measure.Run{Seconds: 4, Rounds: 3}, run)
 }
 
-func run(bin, out, only string, seconds, rounds int) error {
+// run measures the selected parts and writes the report.
+func run(r *measure.Run, w io.Writer) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("needs root: UCX has to see the namespace's devices in /sys")
 	}
 	if m := missing("iperf3", "ucx_perftest", "ib_write_bw", "unshare"); m != nil {
 		return fmt.Errorf("not installed: %v (make setup)", m)
 	}
-	dir, err := os.MkdirTemp("", "roced-bench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	b := &bench{bin: bin, dir: dir, only: only, seconds: seconds, rounds: rounds}
-	for name := range strings.SplitSeq(only, ",") {
-		if only != "" && !slices.ContainsFunc(b.parts(), func(p part) bool { return p.name == name }) {
+	for name := range strings.SplitSeq(r.Only, ",") {
+		if r.Only != "" && !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			return fmt.Errorf("no part %q", name)
 		}
 	}
-	b.ctx, b.cancel = context.WithTimeout(context.Background(), 30*time.Minute)
-	defer b.cancel()
-	if err := b.measure(); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	defer cancel()
+	b := &bench{Run: r, ctx: ctx}
+	if err := b.Lab(netlab.LabOptions{}, b.measure); err != nil {
 		return err
 	}
-	b.report(os.Stdout)
-	if out == "" {
-		return nil
-	}
-	f, err := os.Create(out)
-	if err != nil {
-		return err
-	}
-	b.report(f)
-	return f.Close()
+	b.report(w)
+	return nil
 }
 
 type bench struct {
-	ctx             context.Context
-	cancel          context.CancelFunc
-	bin, dir, only  string
-	seconds, rounds int
-	lab             *netlab.Lab
-	table           []row
-	portTable       []portRow
+	*measure.Run
+	ctx       context.Context
+	lab       *netlab.Lab
+	table     []row
+	portTable []portRow
 }
 
 // row is one line of the report.
@@ -105,15 +81,11 @@ func (b *bench) value(name string) float64 {
 
 // median runs f several times and records the median.
 func (b *bench) median(name, unit string, f func() (float64, error)) error {
-	var vs []float64
-	for range b.rounds {
-		v, err := f()
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		vs = append(vs, v)
+	vs, err := measure.Repeat(b.Rounds, f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	b.add(name, unit, middle(vs))
+	b.add(name, unit, measure.Median(vs))
 	return nil
 }
 
@@ -163,7 +135,7 @@ func (b *bench) report(w io.Writer) {
 	fmt.Fprintf(w, "# Benchmarks\n\nMade by `make bench` on %s, %d cores, %s. Two network namespaces, joined by\n"+
 		"TAP - bridge - veth - bridge - TAP. Medians of %d measurements of %d s; all lines are from one run. Machines are\n"+
 		"noisy: compare lines with each other, not with other runs.\n\n", kernel(), runtime.NumCPU(),
-		runtime.Version(), b.rounds, b.seconds)
+		runtime.Version(), b.Rounds, b.Seconds)
 	fmt.Fprintf(w, "| | | |\n|---|--:|---|\n")
 	for _, r := range b.table {
 		fmt.Fprintf(w, "| %s | %.2f | %s |\n", r.name, r.value, r.unit)
@@ -225,5 +197,3 @@ func kernel() string {
 	}
 	return "Linux " + string(v[:max(0, len(v)-1)])
 }
-
-func (b *bench) oob() string { return filepath.Join(b.dir, "oob") }

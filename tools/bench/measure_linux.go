@@ -1,15 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // Names of the lines that ratios refer to.
@@ -33,23 +33,14 @@ const (
 	writeLat   = "roceperf write-lat 8 B"
 )
 
-func middle(vs []float64) float64 {
-	slices.SortFunc(vs, cmp.Compare[float64])
-	return vs[len(vs)/2]
-}
-
-// measure runs all parts. It measures the two sides of a ratio shortly after one another.
-func (b *bench) measure() (err error) {
-	b.lab, err = netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: b.dir})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.lab.Close()) }()
-	for _, p := range b.parts() {
-		if b.only != "" && !slices.Contains(strings.Split(b.only, ","), p.name) {
+// measure runs the selected parts. It measures the two sides of a ratio shortly after one another.
+func (b *bench) measure(l *netlab.Lab) error {
+	b.lab = l
+	for _, p := range parts {
+		if b.Only != "" && !slices.Contains(strings.Split(b.Only, ","), p.name) {
 			continue
 		}
-		if err := p.run(); err != nil {
+		if err := p.run(b); err != nil {
 			return err
 		}
 	}
@@ -59,28 +50,38 @@ func (b *bench) measure() (err error) {
 // part is a group of measurements that can run alone.
 type part struct {
 	name string
-	run  func() error
+	run  func(*bench) error
 }
 
-func (b *bench) parts() []part {
-	return []part{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock},
-		{"memory", b.memory}, {"rendezvous", b.rendezvous}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"scale", b.scale}, {"connections", b.connections}, {"forwarding", b.forwarding}}
+var parts = []part{
+	{"links", (*bench).links}, {"bandwidth", (*bench).bandwidth}, {"rates", (*bench).rates}, {"latencies", (*bench).latencies},
+	{"stock", (*bench).stock}, {"memory", (*bench).memory}, {"rendezvous", (*bench).rendezvous}, {"crowd", (*bench).crowd},
+	{"ports", (*bench).ports}, {"hard", (*bench).hard}, {"scale", (*bench).scale}, {"connections", (*bench).connections},
+	{"forwarding", (*bench).forwarding},
+}
+
+func partNames() string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func (b *bench) links() error {
 	return errors.Join(
 		b.median(rawTAP, "Gb/s", func() (float64, error) {
-			return raw(b.lab.Bed, time.Duration(b.seconds)*time.Second)
+			return raw(b.lab.Bed, time.Duration(b.Seconds)*time.Second)
 		}),
-		b.median(rawSockets, "Gb/s", func() (float64, error) { return rawUDP(time.Duration(b.seconds) * time.Second) }),
-		b.median(iperfTCP, "Gb/s", func() (float64, error) { return iperf3(b.ctx, b.lab, b.seconds) }),
+		b.median(rawSockets, "Gb/s", func() (float64, error) { return rawUDP(time.Duration(b.Seconds) * time.Second) }),
+		b.median(iperfTCP, "Gb/s", func() (float64, error) { return iperf3(b.ctx, b.lab, b.Seconds) }),
 	)
 }
 
 func (b *bench) bandwidth() error {
 	return errors.Join(
-		b.ucx(ucxPutBW, "Gb/s", "ucp_put_bw", 65536, 8000*b.seconds, ucx.gbps),
-		b.ucx(ucxTagBW, "Gb/s", "tag_bw", 65536, 8000*b.seconds, ucx.gbps),
+		b.ucx(ucxPutBW, "Gb/s", "ucp_put_bw", 65536, 8000*b.Seconds, ucx.gbps),
+		b.ucx(ucxTagBW, "Gb/s", "tag_bw", 65536, 8000*b.Seconds, ucx.gbps),
 		b.gbps(writeBW, "write-bw", "-s", "64k"),
 		b.gbps(sendBW, "send-bw", "-s", "64k"),
 		b.gbps("roceperf read-bw 64 KiB", "read-bw", "-s", "64k"),
@@ -94,8 +95,8 @@ func (b *bench) bandwidth() error {
 
 func (b *bench) rates() error {
 	return errors.Join(
-		b.ucx(ucxPutRate, "M/s", "ucp_put_bw", 64, 100000*b.seconds, ucx.millions),
-		b.ucx(ucxTagRate, "M/s", "tag_bw", 64, 100000*b.seconds, ucx.millions),
+		b.ucx(ucxPutRate, "M/s", "ucp_put_bw", 64, 100000*b.Seconds, ucx.millions),
+		b.ucx(ucxTagRate, "M/s", "tag_bw", 64, 100000*b.Seconds, ucx.millions),
 		b.rate(writeRate, "write-bw", "-s", "64"),
 		b.rate(sendRate, "send-bw", "-s", "64"),
 	)
@@ -103,8 +104,8 @@ func (b *bench) rates() error {
 
 func (b *bench) latencies() error {
 	return errors.Join(
-		b.ucx(ucxPutLat, "us", "ucp_put_lat", 8, 30000*b.seconds, ucx.mean),
-		b.ucx(ucxTagLat, "us", "tag_lat", 8, 30000*b.seconds, ucx.mean),
+		b.ucx(ucxPutLat, "us", "ucp_put_lat", 8, 30000*b.Seconds, ucx.mean),
+		b.ucx(ucxTagLat, "us", "tag_lat", 8, 30000*b.Seconds, ucx.mean),
 		b.latency(writeLat, "write-lat", "-s", "8"),
 		b.latency(sendLat, "send-lat", "-s", "8"),
 		b.latency("roceperf read-lat 8 B", "read-lat", "-s", "8"),
@@ -134,7 +135,7 @@ func (b *bench) crowd() error {
 // background runs a second pair of spinning processes.
 func (b *bench) background(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if _, err := b.lab.Perf(ctx, b.oob()+"2", "write-lat", "-s", "8", "-D", "60s"); err != nil {
+		if _, err := b.lab.Perf(ctx, filepath.Join(b.lab.Dir, "oob2"), "write-lat", "-s", "8", "-D", "60s"); err != nil {
 			return err
 		}
 	}
@@ -150,27 +151,22 @@ func (b *bench) ucx(name, unit, test string, size, count int, value func(ucx) fl
 }
 
 func (b *bench) gbps(name string, args ...string) error {
-	return b.median(name, "Gb/s", func() (float64, error) {
-		r, err := b.perf(args...)
-		return r.Gbps, err
-	})
+	return b.median(name, "Gb/s", func() (float64, error) { return gbps(b.perf(args...)) })
 }
 
 func (b *bench) rate(name string, args ...string) error {
-	return b.median(name, "M/s", func() (float64, error) {
-		r, err := b.perf(args...)
-		return r.MessagesPerSecond / 1e6, err
-	})
+	return b.median(name, "M/s", func() (float64, error) { return millions(b.perf(args...)) })
 }
 
 // latency takes the mean, like the average of ucx_perftest.
 func (b *bench) latency(name string, args ...string) error {
-	return b.median(name, "us", func() (float64, error) {
-		r, err := b.perf(args...)
-		return r.Latency.Mean, err
-	})
+	return b.median(name, "us", func() (float64, error) { return mean(b.perf(args...)) })
 }
 
 func (b *bench) perf(args ...string) (netlab.PerfResult, error) {
-	return b.lab.Perf(b.ctx, b.oob(), append(args, "-D", fmt.Sprintf("%ds", b.seconds))...)
+	return measure.Perf(b.lab, float64(b.Seconds), args...)
 }
+
+func gbps(r netlab.PerfResult, err error) (float64, error)     { return r.Gbps, err }
+func millions(r netlab.PerfResult, err error) (float64, error) { return r.MessagesPerSecond / 1e6, err }
+func mean(r netlab.PerfResult, err error) (float64, error)     { return r.Latency.Mean, err }

@@ -21,14 +21,7 @@ func memoryName(size int, way string) string {
 func (b *bench) memory() error {
 	for _, size := range []int{4096, 65536} {
 		for _, way := range ways {
-			err := b.median(memoryName(size, way.name), "Gb/s", func() (float64, error) {
-				args := []string{"env", "ROCED_MR=" + way.mode, "ib_write_bw", "-s", strconv.Itoa(size), "-D", strconv.Itoa(b.seconds)}
-				out, err := b.perftestPair(b.ctx, perftestPort, args)
-				if err != nil {
-					return 0, err
-				}
-				return parsePerftest(out, 3)
-			})
+			err := b.perftest(memoryName(size, way.name), "Gb/s", "env", "ROCED_MR="+way.mode, "ib_write_bw", "-s", strconv.Itoa(size))
 			if err != nil {
 				return err
 			}

@@ -2,13 +2,11 @@ package main
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,7 +14,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
@@ -25,6 +22,7 @@ import (
 	"roced.io/roced/port/xdp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // kind is a kind of port.
@@ -124,116 +122,79 @@ func (b *bench) barePort(k *kind, r *portRow) error {
 		return err
 	}
 	defer p.close()
-	large := func() (float64, error) {
-		f, err := p.flow(4096, 15, b.duration())
-		return f.rate * 4096 * 8 / 1e9, err
+	large, err := measure.Repeat(b.Rounds, func() (flow, error) { return p.flow(rawPayload, rawSegments, b.duration()) })
+	if err != nil {
+		return err
 	}
-	var cpu []float64
-	small := func() (float64, error) {
-		f, err := p.flow(64, 64, b.duration())
-		cpu = append(cpu, f.cpu*1e6)
-		return f.rate / 1e6, err
+	small, err := measure.Repeat(b.Rounds, func() (flow, error) { return p.flow(64, 64, b.duration()) })
+	if err != nil {
+		return err
 	}
-	if r.large, err = b.repeat(large); err == nil {
-		r.small, err = b.repeat(small)
-	}
-	r.cpu = middle(cpu)
+	rate := func(f flow) float64 { return f.rate }
+	r.large, r.small = measure.Middle(large, rate).gbps(rawPayload), measure.Middle(small, rate).rate/1e6
+	r.cpu = measure.Middle(small, func(f flow) float64 { return f.cpu }).cpu * 1e6
 	fmt.Fprintf(os.Stderr, "  %-52s %10.2f Gb/s %10.2f M/s %10.2f us\n", r.name, r.large, r.small, r.cpu)
-	return err
+	return nil
 }
 
-func (b *bench) duration() time.Duration { return time.Duration(b.seconds) * time.Second / 2 }
+func (b *bench) duration() time.Duration { return time.Duration(b.Seconds) * time.Second / 2 }
 
 // overPort measures roceperf over ports of a kind.
-func (b *bench) overPort(k *kind, r *portRow) (err error) {
-	dir, err := os.MkdirTemp(b.dir, "port")
-	if err != nil {
-		return err
-	}
-	c := *b
-	c.dir = dir
-	c.lab, err = netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: dir, NoOffload: k.shared == "" && k.single,
-		Shared: [2]string{k.shared, k.shared}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.lab.Close()) }()
-	if _, err := c.perf("write-bw"); err != nil { // a TAP loses the frames of the first second
-		return err
-	}
-	var cpu []float64
-	write := func() (float64, error) {
-		before, err := c.spent()
-		if err != nil {
-			return 0, err
+func (b *bench) overPort(k *kind, r *portRow) error {
+	o := netlab.LabOptions{NoOffload: k.shared == "" && k.single, Shared: [2]string{k.shared, k.shared}}
+	return b.Lab(o, func(l *netlab.Lab) error {
+		c := *b
+		c.lab = l
+		if _, err := c.perf("write-bw"); err != nil { // a TAP loses the frames of the first second
+			return err
 		}
-		res, err := c.perf("write-bw", "-s", "64k")
+		writes, err := measure.Repeat(b.Rounds, c.written)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		after, err := c.spent()
-		cpu = append(cpu, (after.cpu-before.cpu).Seconds()*1e6/float64(after.packets-before.packets))
-		return res.Gbps, err
-	}
-	if r.write, err = c.repeat(write); err != nil {
-		return err
-	}
-	r.nicPU = middle(cpu)
-	r.rate, err = c.repeat(func() (float64, error) {
-		res, err := c.perf("write-bw", "-s", "64")
-		return res.MessagesPerSecond / 1e6, err
+		r.write = measure.Middle(writes, func(w written) float64 { return w.gbps }).gbps
+		r.nicPU = measure.Middle(writes, func(w written) float64 { return w.cpu }).cpu
+		rates, err := measure.Repeat(b.Rounds, func() (float64, error) { return millions(c.perf("write-bw", "-s", "64")) })
+		if err != nil {
+			return err
+		}
+		latencies, err := measure.Repeat(b.Rounds, func() (float64, error) { return mean(c.perf("write-lat", "-s", "8")) })
+		if err != nil {
+			return err
+		}
+		r.rate, r.latency = measure.Median(rates), measure.Median(latencies)
+		fmt.Fprintf(os.Stderr, "  %-52s %10.2f Gb/s %10.2f M/s %10.2f us\n", r.name+": roceperf", r.write, r.rate, r.nicPU)
+		return nil
 	})
+}
+
+// written is a measurement of WRITEs: their rate, and the CPU time of both daemons for a packet, in us.
+type written struct{ gbps, cpu float64 }
+
+func (b *bench) written() (w written, err error) {
+	cpu, packets, err := b.spent()
 	if err != nil {
-		return err
+		return w, err
 	}
-	r.latency, err = c.repeat(func() (float64, error) {
-		res, err := c.perf("write-lat", "-s", "8")
-		if err != nil {
-			return 0, err
-		}
-		return res.Latency.Mean, nil
-	})
-	fmt.Fprintf(os.Stderr, "  %-52s %10.2f Gb/s %10.2f M/s %10.2f us\n", r.name+": roceperf", r.write, r.rate, r.nicPU)
-	return err
+	if w.gbps, err = gbps(b.perf("write-bw", "-s", "64k")); err != nil {
+		return w, err
+	}
+	cpuAfter, packetsAfter, err := b.spent()
+	w.cpu = (cpuAfter - cpu).Seconds() * 1e6 / float64(packetsAfter-packets)
+	return w, err
 }
 
-// repeat is the median of several measurements.
-func (b *bench) repeat(f func() (float64, error)) (float64, error) {
-	var vs []float64
-	for range b.rounds {
-		v, err := f()
+// spent returns the CPU time of both daemons and the packets that they have received.
+func (b *bench) spent() (cpu time.Duration, packets uint64, err error) {
+	for i := range b.lab.Host {
+		counters, err := measure.Counters(b.lab, i)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		vs = append(vs, v)
+		packets += counters["rcvd_pkts"]
 	}
-	return middle(vs), nil
-}
-
-// spending is the CPU time and the packets of both daemons so far.
-type spending struct {
-	cpu     time.Duration
-	packets uint64 // received
-}
-
-func (b *bench) spent() (s spending, err error) {
-	for i, h := range b.lab.Host {
-		cpu, err := cpuOf(h.PID())
-		if err != nil {
-			return s, err
-		}
-		s.cpu += cpu
-		text, err := b.lab.Output(b.ctx, i, []string{filepath.Join(b.bin, "rocectl"), "--run-dir", h.RunDir, "stat", "--json"})
-		if err != nil {
-			return s, err
-		}
-		var nics []api.Stat
-		if err := json.Unmarshal([]byte(text), &nics); err != nil {
-			return s, err
-		}
-		s.packets += nics[0].Counters["rcvd_pkts"]
-	}
-	return s, nil
+	cpu, err = b.daemonsTime()
+	return cpu, packets, err
 }
 
 // cpuOf returns the CPU time of a process, including system calls (proc(5)).
@@ -336,6 +297,9 @@ type flow struct {
 	rate float64 // packets per second
 	cpu  float64 // seconds of both threads for each packet, including system calls
 }
+
+// gbps returns the rate of the payload.
+func (f flow) gbps(payload float64) float64 { return f.rate * payload * 8 / 1e9 }
 
 // flow sends packets from port 0 to port 1, in super-frames if the port accepts them.
 func (p *pair) flow(payload, segments int, d time.Duration) (flow, error) {

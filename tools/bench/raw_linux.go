@@ -2,19 +2,12 @@ package main
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net/netip"
 	"runtime"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"roced.io/roced/internal/netlab"
-	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // Shape of the raw test. It equals a 64 KiB WRITE at path MTU 4096: 15 segments of BTH, 4096 bytes and ICRC in a
@@ -27,29 +20,13 @@ const (
 // raw moves super-frames without a protocol from a TAP in one namespace to a TAP in the other: the capacity of the
 // link. It returns payload bits per second.
 func raw(bed *netlab.Bed, d time.Duration) (gbps float64, err error) {
-	var ports [2]*tap.Port
-	for i := range ports {
-		ports[i], err = tap.Open(tap.Config{
-			Name: "raw", Netns: bed.NS[i].Path(), Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: true,
-		})
-		if err != nil {
-			return 0, err
-		}
-		defer ports[i].Close()
+	p, err := openPair(bed, &kinds[0])
+	if err != nil {
+		return 0, err
 	}
-	// One frame teaches the bridges the receiver's address. They forward as soon as they have seen it, or after a
-	// second.
-	hello := rawFrame([6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, rawMAC, 1, rawPayload, 1)
-	for range 15 {
-		if err := ports[1].Send(0, &rocev2.Frame{Bufs: [][]byte{hello}, Len: len(hello)}); err != nil {
-			return 0, err
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	bytes, seconds, err := counted(
-		func(got *atomic.Uint64, stop *atomic.Bool) { drain(ports[1], got, stop) },
-		func() error { return flood(ports[0], time.Now().Add(d)) })
-	return float64(bytes) * 8 / seconds / 1e9, err
+	defer p.close()
+	f, err := p.flow(rawPayload, rawSegments, d)
+	return f.gbps(rawPayload), err
 }
 
 // counted runs send while another thread counts arriving packets until stop is set. It returns the count when send
@@ -71,38 +48,6 @@ func counted(count func(got *atomic.Uint64, stop *atomic.Bool), send func() erro
 	stop.Store(true)
 	<-done
 	return n, seconds, err
-}
-
-// drain counts the payload of arriving frames.
-func drain(p *tap.Port, got *atomic.Uint64, stop *atomic.Bool) {
-	buf := make([]byte, 1<<17)
-	wait := [1]unix.PollFd{{Events: unix.POLLIN}}
-	for !stop.Load() {
-		n, _, err := p.Recv(0, buf)
-		if err != nil {
-			wait[0].Fd = int32(p.FD())
-			// The loop checks stop and the port after any result of Poll.
-			_, _ = unix.Poll(wait[:], 10)
-			continue
-		}
-		if n > 42 && binary.BigEndian.Uint16(buf[36:]) == 4791 {
-			got.Add(uint64(n-42) / (rawPayload + rawOverhead) * rawPayload)
-		}
-	}
-}
-
-// flood sends the same super-frame until the end time.
-func flood(p *tap.Port, end time.Time) error {
-	frame := rawFrame(rawMAC, [6]byte{2, 0, 0, 0, 0, 1}, 0, rawPayload, rawSegments)
-	f := &rocev2.Frame{Bufs: [][]byte{frame}, Len: len(frame), HdrLen: 42, SegSize: rawPayload + rawOverhead}
-	for time.Now().Before(end) {
-		for range 16 {
-			if err := p.Send(0, f); err != nil && !errors.Is(err, port.ErrAgain) {
-				return fmt.Errorf("raw TAP: %w", err)
-			}
-		}
-	}
-	return nil
 }
 
 // rawMAC is the address of the receiver.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"strconv"
 
 	"roced.io/roced/internal/netlab"
@@ -48,7 +47,7 @@ func (b *bench) rendezvous() error {
 // ucxOverNIC runs the ucx_perftest test of tagged messages over verbs.
 func (b *bench) ucxOverNIC(size int, without bool) (ucx, error) {
 	peer := b.lab.Bed.NS[1].Addr.String()
-	count := max(b.seconds<<27/size, 1000) // UCX does not wait for the last messages
+	count := max(b.Seconds<<27/size, 1000) // UCX does not wait for the last messages
 	side := func(i int) []string {
 		cmd := []string{"UCX_TLS=rc", "UCX_NET_DEVICES=" + netlab.Device + ":1", "UCX_LOG_LEVEL=error"}
 		if without {
@@ -66,7 +65,7 @@ func (b *bench) ucxOverNIC(size int, without bool) (ucx, error) {
 
 // exec returns the command line of a verbs program on host i.
 func (b *bench) exec(i int, args ...string) []string {
-	return append([]string{filepath.Join(b.bin, "rocectl"), "--run-dir", b.lab.Host[i].RunDir, "exec", "--"}, args...)
+	return b.lab.CtlArgs(i, append([]string{"exec", "--"}, args...)...)
 }
 
 // rendezvousRatios compare each size with and without rendezvous.

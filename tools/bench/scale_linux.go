@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // Lines of scale.
@@ -196,7 +197,7 @@ func (b *bench) connections() error {
 		if err != nil {
 			return err
 		}
-		b.add(v.name+scaleCPU, "us", middle(costs))
+		b.add(v.name+scaleCPU, "us", measure.Median(costs))
 	}
 	return nil
 }
@@ -214,7 +215,7 @@ func (b *bench) connectRate(kind string, parallel int) (rate float64, cost time.
 	}
 	var addr string
 	if err = server.dec.Decode(&addr); err == nil {
-		client, err = newHand(b.lab.Host[0], "dial", kind, strconv.Itoa(parallel), addr, strconv.Itoa(b.seconds))
+		client, err = newHand(b.lab.Host[0], "dial", kind, strconv.Itoa(parallel), addr, strconv.Itoa(b.Seconds))
 	}
 	var done dialed
 	if err == nil {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -38,47 +36,33 @@ func (b *bench) stock() error {
 		b.perftest(stockSendLat, "us", "ib_send_lat", "-s", "8"),
 		b.latency(stockSendLat+besideRoceperf, "send-lat", "-s", "8"),
 		b.perftest(stockReadLat, "us", "ib_read_lat", "-s", "8"),
-		b.perftestEvents(stockSendLat+", sleeping in completion channels", "ib_send_lat", "-s", "8"),
+		// A program that sleeps in completion channels takes a number of messages, not a duration.
+		b.perftestColumn(stockSendLat+", sleeping in completion channels", "us", 5, "ib_send_lat", "-s", "8", "-e", "-n", strconv.Itoa(8000*b.Seconds)),
 	)
 }
 
-// perftest measures one program of perftest.
+// perftest measures one program of perftest for some seconds.
 func (b *bench) perftest(name, unit string, args ...string) error {
-	args = append(args, "-D", strconv.Itoa(b.seconds))
+	column := map[string]int{"Gb/s": 3, "M/s": 4, "us": 2}[unit]
+	return b.perftestColumn(name, unit, column, append(args, "-D", strconv.Itoa(b.Seconds))...)
+}
+
+// perftestColumn measures a column of one program of perftest between the two hosts. The two sides connect by a TCP
+// port.
+func (b *bench) perftestColumn(name, unit string, column int, args ...string) error {
 	return b.median(name, unit, func() (float64, error) {
-		out, err := b.perftestPair(b.ctx, perftestPort, args)
+		peer := b.lab.Bed.NS[1].Addr.String()
+		out, err := b.lab.Pair(b.ctx, b.preloaded(1, args), append(b.preloaded(0, args), peer), listening(b.lab, peer, perftestPort))
 		if err != nil {
 			return 0, err
 		}
-		return parsePerftest(out, map[string]int{"Gb/s": 3, "M/s": 4, "us": 2}[unit])
+		return parsePerftest(out, column)
 	})
-}
-
-// perftestEvents measures the latency of a program that sleeps in completion channels. The program takes a number of
-// messages, not a duration.
-func (b *bench) perftestEvents(name string, args ...string) error {
-	args = append(args, "-e", "-n", strconv.Itoa(8000*b.seconds))
-	return b.median(name, "us", func() (float64, error) {
-		out, err := b.perftestPair(b.ctx, perftestPort, args)
-		if err != nil {
-			return 0, err
-		}
-		return parsePerftest(out, 5)
-	})
-}
-
-// perftestPair runs a perftest program between the two hosts. The two sides connect by a TCP port.
-func (b *bench) perftestPair(ctx context.Context, port string, args []string) (string, error) {
-	peer := b.lab.Bed.NS[1].Addr.String()
-	return b.lab.Pair(ctx, b.preloaded(1, port, args), append(b.preloaded(0, port, args), peer), listening(b.lab, peer, port))
 }
 
 // preloaded returns the command line of a perftest program on host i, on the first IPv4 address there.
-func (b *bench) preloaded(i int, port string, args []string) []string {
-	h := b.lab.Host[i]
-	cmd := []string{filepath.Join(b.bin, "rocectl"), "--run-dir", h.RunDir, "exec", "--"}
-	cmd = append(cmd, args...)
-	return append(cmd, "-d", h.Device, "-x", "0", "-F", "-p", port, "--report_gbits")
+func (b *bench) preloaded(i int, args []string) []string {
+	return append(b.exec(i, args...), "-d", b.lab.Host[i].Device, "-x", "0", "-F", "-p", perftestPort, "--report_gbits")
 }
 
 // parsePerftest reads a column of the result line. All lines begin with bytes and iterations. A bandwidth test then has

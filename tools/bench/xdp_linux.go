@@ -17,6 +17,7 @@ import (
 	"roced.io/roced/port"
 	"roced.io/roced/port/xdp"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // echoWindow is the number of frames in flight. An echo bounces frames between two namespaces.
@@ -48,21 +49,13 @@ func (b *bench) echoes() error {
 		port := func(p *pair, i int) (bouncer, error) {
 			return openBouncer(bed.NS[i], p.frame(i, payload, 1), rawAddr(i))
 		}
-		var bares, ports []float64
-		for range b.rounds {
-			for _, e := range []struct {
-				open func(p *pair, i int) (bouncer, error)
-				to   *[]float64
-			}{{bare, &bares}, {port, &ports}} {
-				v, err := echo(bed, e.open, b.duration())
-				if err != nil {
-					return err
-				}
-				*e.to = append(*e.to, v)
-			}
+		opens := []func(p *pair, i int) (bouncer, error){bare, port}
+		rates, err := measure.Alternate(b.Rounds, len(opens), func(i int) (float64, error) { return echo(bed, opens[i], b.duration()) })
+		if err != nil {
+			return err
 		}
-		b.add(echoName(payload, "bare sockets"), "M/s", middle(bares))
-		b.add(echoName(payload, "port"), "M/s", middle(ports))
+		b.add(echoName(payload, "bare sockets"), "M/s", measure.Median(rates[0]))
+		b.add(echoName(payload, "port"), "M/s", measure.Median(rates[1]))
 	}
 	return nil
 }

@@ -10,19 +10,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // mtu is the path MTU of roceperf's queue pairs in the lab.
 const mtu = 4096
 
-// measure is a kind of measurement.
-type measure struct {
+// kind is a kind of measurement.
+type kind struct {
 	name  string
 	args  []string // of roceperf
 	value func(netlab.PerfResult) float64
@@ -33,7 +32,7 @@ func gbps(r netlab.PerfResult) float64     { return r.Gbps }
 func millions(r netlab.PerfResult) float64 { return r.MessagesPerSecond / 1e6 }
 func mean(r netlab.PerfResult) float64     { return r.Latency.Mean }
 
-var measures = []measure{
+var kinds = []kind{
 	{"64 packets, Gb/s", []string{"write-bw", "-u", "14", "-s", fmt.Sprint(64 * mtu)}, gbps, false},
 	{"1 packet, Gb/s", []string{"write-bw", "-u", "14", "-s", fmt.Sprint(mtu)}, gbps, false},
 	{"64 B, M/s", []string{"write-bw", "-u", "14", "-s", "64"}, millions, false},
@@ -52,12 +51,13 @@ var losses = []struct {
 func main() {
 	before := flag.String("before", "", "folder of the programs of the earlier build (required)")
 	after := flag.String("bin", "bin", "folder of the programs of the later one")
-	seconds := flag.Float64("seconds", 1, "length of each measurement")
-	rounds := flag.Int("rounds", 5, "measurements of each kind and build; ratios are of the medians")
-	only := flag.String("only", "", "measure only what contains this in its line of the report")
+	c := comparison{}
+	flag.Float64Var(&c.seconds, "seconds", 1, "length of each measurement")
+	flag.IntVar(&c.Rounds, "rounds", 5, "measurements of each kind and build; ratios are of the medians")
+	flag.StringVar(&c.Only, "only", "", "measure only what contains this in its line of the report")
 	watched := flag.Bool("watched", false, "instead of two builds, measure -bin without and with somebody who looks at its live page")
 	flag.Parse()
-	c := comparison{bins: [2]string{*before, *after}, length: time.Duration(*seconds * float64(time.Second)), rounds: *rounds, only: *only}
+	c.bins = [2]string{*before, *after}
 	run := c.run
 	if *watched {
 		run = c.watched
@@ -70,10 +70,9 @@ func main() {
 
 // comparison holds the two builds and the settings.
 type comparison struct {
-	bins   [2]string
-	length time.Duration
-	rounds int
-	only   string
+	measure.Run
+	bins    [2]string
+	seconds float64
 }
 
 func (c *comparison) run() error {
@@ -90,25 +89,20 @@ func (c *comparison) run() error {
 }
 
 // profile measures a transport profile in two labs.
-func (c *comparison) profile(name string) (err error) {
-	var labs [2]*netlab.Lab
-	for i, bin := range c.bins {
-		dir, err := os.MkdirTemp("", "roced-cmp")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		l, err := netlab.NewLab(netlab.LabOptions{Bin: bin, Dir: dir, Extra: "    profile: " + name + "\n"})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, l.Close()) }()
-		labs[i] = l
-	}
-	for _, m := range measures {
+func (c *comparison) profile(name string) error {
+	o := netlab.LabOptions{Bin: c.bins[0], Extra: "    profile: " + name + "\n"}
+	return c.Lab(o, func(before *netlab.Lab) error {
+		o.Bin = c.bins[1]
+		return c.Lab(o, func(after *netlab.Lab) error { return c.builds(name, [2]*netlab.Lab{before, after}) })
+	})
+}
+
+// builds compares the builds in two labs.
+func (c *comparison) builds(name string, labs [2]*netlab.Lab) error {
+	for _, m := range kinds {
 		for _, loss := range losses {
 			line := fmt.Sprintf("| %s | %s | %s |", name, m.name, loss.name)
-			if m.worse && loss.rules != nil || !strings.Contains(line, c.only) {
+			if m.worse && loss.rules != nil || !strings.Contains(line, c.Only) {
 				continue
 			}
 			text, err := c.ratio(labs, &m, loss.rules)
@@ -121,35 +115,42 @@ func (c *comparison) profile(name string) (err error) {
 	return nil
 }
 
-// ratio measures both builds in alternation.
-func (c *comparison) ratio(labs [2]*netlab.Lab, m *measure, rules []string) (string, error) {
-	var values [2][]float64
-	var ratios []float64
-	for range c.rounds {
-		for i, l := range labs {
-			v, err := c.sample(l, m, rules)
-			if err != nil {
-				return "", err
-			}
-			values[i] = append(values[i], v)
+// ratio measures both builds.
+func (c *comparison) ratio(labs [2]*netlab.Lab, m *kind, rules []string) (string, error) {
+	p, err := c.alternate(m, func(i int) (*netlab.Lab, func(), error) {
+		return labs[i], nil, labs[i].SetFaults(context.Background(), 0, rules...)
+	})
+	if err != nil {
+		return "", err
+	}
+	was, is := measure.Median(p.values[0]), measure.Median(p.values[1])
+	return fmt.Sprintf("%.3g | %.3g | %.2f | %.2f-%.2f |", was, is, is/was, slices.Min(p.ratios), slices.Max(p.ratios)), nil
+}
+
+// pair has the values of both sides of a comparison, and their ratios in each round.
+type pair struct {
+	values [][]float64
+	ratios []float64
+}
+
+// alternate measures both sides of a comparison in turns. prepare prepares side i; it may return a function that runs
+// after the measurement.
+func (c *comparison) alternate(m *kind, prepare func(i int) (*netlab.Lab, func(), error)) (p pair, err error) {
+	p.values, err = measure.Alternate(c.Rounds, 2, func(i int) (float64, error) {
+		l, stop, err := prepare(i)
+		if err != nil {
+			return 0, err
 		}
-		ratios = append(ratios, values[1][len(values[1])-1]/values[0][len(values[0])-1])
+		if stop != nil {
+			defer stop()
+		}
+		r, err := measure.Perf(l, c.seconds, m.args...)
+		return m.value(r), err
+	})
+	if err == nil {
+		for i, v := range p.values[0] {
+			p.ratios = append(p.ratios, p.values[1][i]/v)
+		}
 	}
-	was, is := median(values[0]), median(values[1])
-	return fmt.Sprintf("%.3g | %.3g | %.2f | %.2f-%.2f |", was, is, is/was, slices.Min(ratios), slices.Max(ratios)), nil
-}
-
-func (c *comparison) sample(l *netlab.Lab, m *measure, rules []string) (float64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.length+time.Minute)
-	defer cancel()
-	if err := l.SetFaults(ctx, 0, rules...); err != nil {
-		return 0, err
-	}
-	r, err := l.Perf(ctx, filepath.Join(l.Dir, "oob"), append(slices.Clone(m.args), "-D", c.length.String())...)
-	return m.value(r), err
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
+	return p, err
 }

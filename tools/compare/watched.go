@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,49 +14,32 @@ import (
 
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // watched measures a build in one lab, alternating between no reader of the live page and a reader like a browser.
-func (c *comparison) watched() (err error) {
-	dir, err := os.MkdirTemp("", "roced-cmp")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	l, err := netlab.NewLab(netlab.LabOptions{Bin: c.bins[1], Dir: dir, Daemon: "web: {listen: \"127.0.0.1:0\"}\n"})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	fmt.Println("| measured | unwatched | watched | watched/unwatched | range of the rounds |\n|---|--:|--:|--:|---|")
-	for _, m := range measures {
-		var values [2][]float64
-		var ratios []float64
-		for range c.rounds {
+func (c *comparison) watched() error {
+	return c.Lab(netlab.LabOptions{Bin: c.bins[1], Daemon: "web: {listen: \"127.0.0.1:0\"}\n"}, func(l *netlab.Lab) error {
+		fmt.Println("| measured | unwatched | watched | watched/unwatched | range of the rounds |\n|---|--:|--:|--:|---|")
+		for _, m := range kinds {
 			var seen atomic.Int64
-			for i := range 2 {
-				stop := func() {}
+			p, err := c.alternate(&m, func(i int) (_ *netlab.Lab, stop func(), err error) {
 				if i == 1 {
-					if stop, err = look(l, &seen); err != nil {
-						return err
-					}
+					stop, err = look(l, &seen)
 				}
-				v, err := c.sample(l, &m, nil)
-				stop()
-				if err != nil {
-					return fmt.Errorf("%s: %w", m.name, err)
-				}
-				values[i] = append(values[i], v)
+				return l, stop, err
+			})
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
 			}
 			if seen.Load() == 0 {
 				return errors.New("the page has shown nothing")
 			}
-			ratios = append(ratios, values[1][len(values[1])-1]/values[0][len(values[0])-1])
+			fmt.Printf("| %s | %.3g | %.3g | %.3f | %.2f-%.2f |\n", m.name, measure.Median(p.values[0]), measure.Median(p.values[1]),
+				measure.Median(p.ratios), slices.Min(p.ratios), slices.Max(p.ratios))
 		}
-		slices.Sort(ratios)
-		fmt.Printf("| %s | %.3g | %.3g | %.3f | %.2f-%.2f |\n", m.name, median(values[0]), median(values[1]), median(ratios), ratios[0], ratios[len(ratios)-1])
-	}
-	return nil
+		return nil
+	})
 }
 
 // look reads the streams of both daemons' pages until stop is called, and counts the bytes.

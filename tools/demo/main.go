@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -95,7 +94,6 @@ var latencies = []step{
 type demonstration struct {
 	ctx context.Context
 	lab *netlab.Lab
-	bin string
 	out string
 }
 
@@ -113,7 +111,7 @@ func demo(ctx context.Context, out string, o netlab.LabOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	d := &demonstration{ctx, lab, o.Bin, out}
+	d := &demonstration{ctx, lab, out}
 	defer func() { err = errors.Join(err, lab.Close(), d.keepLogs()) }()
 	return d.show()
 }
@@ -176,39 +174,15 @@ func (d *demonstration) measure() error {
 	return nil
 }
 
-// result has the fields that the demo reads from roceperf's JSON.
-type result struct {
-	Gbps              float64 `json:"gbps"`
-	MessagesPerSecond float64 `json:"messages_per_second"`
-	Latency           struct {
-		P50 float64 `json:"p50_us"`
-		P99 float64 `json:"p99_us"`
-	} `json:"latency"`
-}
-
 // perf runs roceperf between the two hosts.
-func (d *demonstration) perf(args []string) (result, error) {
-	var r result
-	oob := filepath.Join(d.lab.Dir, "oob")
-	os.Remove(oob)
-	base := append([]string{filepath.Join(d.bin, "roceperf")}, args...)
-	server := append(base[:len(base):len(base)], "--run-dir", d.lab.Host[1].RunDir, "--oob", "unix:"+oob)
-	client := append(base[:len(base):len(base)], "--run-dir", d.lab.Host[0].RunDir, "--oob", "unix:"+oob, "--json", "peer")
-	text, err := d.lab.Pair(d.ctx, server, client, func(ctx context.Context) error { return netlab.WaitFile(ctx, oob) })
-	if err != nil {
-		return r, err
-	}
-	return r, json.Unmarshal([]byte(text), &r)
-}
-
-func (d *demonstration) rocectl(args ...string) []string {
-	return append([]string{filepath.Join(d.bin, "rocectl"), "--run-dir", d.lab.Host[0].RunDir}, args...)
+func (d *demonstration) perf(args []string) (netlab.PerfResult, error) {
+	return d.lab.Perf(d.ctx, filepath.Join(d.lab.Dir, "oob"), args...)
 }
 
 // ctl shows the output of a rocectl command on the first host.
 func (d *demonstration) ctl(args ...string) error {
 	fmt.Printf("\n$ rocectl %s\n", strings.Join(args, " "))
-	text, err := d.lab.Output(d.ctx, 0, d.rocectl(args...))
+	text, err := d.lab.Ctl(d.ctx, 0, args...)
 	fmt.Print(text)
 	return err
 }
@@ -217,7 +191,7 @@ func (d *demonstration) ctl(args ...string) error {
 // existed.
 func (d *demonstration) awaitLink() error {
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		text, err := d.lab.Output(d.ctx, 0, d.rocectl("link", "show"))
+		text, err := d.lab.Ctl(d.ctx, 0, "link", "show")
 		if err != nil || strings.Contains(text, "state ACTIVE") || time.Now().After(deadline) {
 			return err
 		}
@@ -225,7 +199,7 @@ func (d *demonstration) awaitLink() error {
 }
 
 func (d *demonstration) counters() error {
-	text, err := d.lab.Output(d.ctx, 0, d.rocectl("stat"))
+	text, err := d.lab.Ctl(d.ctx, 0, "stat")
 	for line := range strings.Lines(text) {
 		if !strings.HasSuffix(line, " 0\n") {
 			fmt.Print("  ", line)
@@ -241,7 +215,7 @@ func (d *demonstration) capture() (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	done := make(chan error, 1)
 	go func() {
-		_, err := d.lab.Interruptible(ctx, 0, d.rocectl("capture", d.lab.Host[0].Device, "-w", d.pcap()))
+		_, err := d.lab.Interruptible(ctx, 0, d.lab.CtlArgs(0, "capture", d.lab.Host[0].Device, "-w", d.pcap()))
 		done <- err
 	}()
 	stop = func() error {

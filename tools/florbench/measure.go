@@ -1,25 +1,23 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
-// bench holds the settings of the measurements.
+// bench measures in a lab.
 type bench struct {
-	bin             string
-	seconds, rounds int
-	only            string // part
+	*measure.Run
+	*netlab.Lab
 }
 
 // subject is a test of roceperf flor with its options. The server gets the options in both, too.
@@ -51,19 +49,19 @@ type quantiles struct {
 const writes = "write-bw"
 
 // measure runs a subject once.
-func (b *bench) measure(l *netlab.Lab, s *subject, seconds int) (r sample, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds+30)*time.Second)
-	defer cancel()
+func (b *bench) measure(s *subject, seconds int) (r sample, err error) {
 	if s.test == writes {
-		p, err := l.Perf(ctx, filepath.Join(l.Dir, "oob"), append([]string{writes, "-D", fmt.Sprint(seconds, "s")}, strings.Fields(s.client)...)...)
+		p, err := measure.Perf(b.Lab, float64(seconds), append([]string{writes}, strings.Fields(s.client)...)...)
 		return sample{Gbps: p.Gbps, PerSecond: p.MessagesPerSecond}, err
 	}
-	perf := filepath.Join(b.bin, "roceperf")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds+30)*time.Second)
+	defer cancel()
+	perf := filepath.Join(b.Lab.Bin, "roceperf")
 	both := strings.Fields(s.both)
-	server := append([]string{perf, "flor", "serve", "--run-dir", l.Host[1].RunDir}, both...)
-	client := append([]string{perf, "flor", s.test, l.Host[1].Addr, "--run-dir", l.Host[0].RunDir, "--json", "-D", fmt.Sprint(seconds, "s")}, both...)
+	server := append([]string{perf, "flor", "serve", "--run-dir", b.Host[1].RunDir}, both...)
+	client := append([]string{perf, "flor", s.test, b.Host[1].Addr, "--run-dir", b.Host[0].RunDir, "--json", "-D", fmt.Sprint(seconds, "s")}, both...)
 	client = append(client, strings.Fields(s.client)...)
-	text, err := l.Pair(ctx, server, client, func(ctx context.Context) error { return listens(ctx, l) })
+	text, err := b.Pair(ctx, server, client, b.listens)
 	if err != nil {
 		return r, err
 	}
@@ -71,9 +69,9 @@ func (b *bench) measure(l *netlab.Lab, s *subject, seconds int) (r sample, err e
 }
 
 // listens waits until a program listens on host 1.
-func listens(ctx context.Context, l *netlab.Lab) error {
+func (b *bench) listens(ctx context.Context) error {
 	for {
-		text, err := l.Ctl(ctx, 1, "res", "show", "cm_id", "--json")
+		text, err := b.Ctl(ctx, 1, "res", "show", "cm_id", "--json")
 		if err != nil || strings.Contains(text, "LISTEN") {
 			return err
 		}
@@ -81,22 +79,21 @@ func listens(ctx context.Context, l *netlab.Lab) error {
 	}
 }
 
-// medians measures the subjects in alternation, so that all meet the same noise.
-func (b *bench) medians(l *netlab.Lab, subjects []subject) ([]sample, error) {
-	all := make([][]sample, len(subjects))
-	for range b.rounds {
-		for i := range subjects {
-			r, err := b.measure(l, &subjects[i], b.seconds)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", subjects[i].name, err)
-			}
-			all[i] = append(all[i], r)
+// medians measures the subjects.
+func (b *bench) medians(subjects []subject) ([]sample, error) {
+	all, err := measure.Alternate(b.Rounds, len(subjects), func(i int) (sample, error) {
+		r, err := b.measure(&subjects[i], b.Seconds)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", subjects[i].name, err)
 		}
+		return r, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	out := make([]sample, len(subjects))
 	for i := range all {
-		slices.SortFunc(all[i], func(a, b sample) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
-		out[i] = all[i][len(all[i])/2]
+		out[i] = measure.Middle(all[i], func(s sample) float64 { return s.PerSecond })
 		out[i].RTT = middle(all[i])
 		fmt.Fprintf(os.Stderr, "  %-44s %8.2f Gb/s %10.0f a second\n", subjects[i].name, out[i].Gbps, out[i].PerSecond)
 	}
@@ -107,60 +104,38 @@ func (b *bench) medians(l *netlab.Lab, subjects []subject) ([]sample, error) {
 // tail.
 func middle(list []sample) quantiles {
 	median := func(of func(*quantiles) float64) float64 {
-		var v []float64
-		for i := range list {
-			v = append(v, of(&list[i].RTT))
-		}
-		slices.Sort(v)
-		return v[len(v)/2]
+		m := measure.Middle(list, func(s sample) float64 { return of(&s.RTT) })
+		return of(&m.RTT)
 	}
 	return quantiles{median(func(q *quantiles) float64 { return q.P50 }), median(func(q *quantiles) float64 { return q.P99 }),
 		median(func(q *quantiles) float64 { return q.P999 })}
 }
 
-// lab runs f on two NICs. extra is added to their configuration.
-func (b *bench) lab(extra string, f func(*netlab.Lab) error) (err error) {
-	dir, err := os.MkdirTemp("", "roced-flor")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	l, err := netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: dir, Extra: extra})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	if _, err := b.measure(l, &subject{test: "lat", both: "-c plain"}, 1); err != nil { // address resolution completes before the measurement
-		return err
-	}
-	return f(l)
-}
-
 // failover breaks the queue pair that an RC connection uses during calls. It returns the client's result.
-func (b *bench) failover(l *netlab.Lab) (sample, error) {
+func (b *bench) failover() (sample, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	broken := make(chan error, 1)
 	go func() {
-		qpn, err := primary(ctx, l)
+		qpn, err := b.primary(ctx)
 		if err == nil {
-			err = l.SetFaults(ctx, 0, fmt.Sprintf("tx drop qpn=%#x count=2000", qpn))
+			err = b.SetFaults(ctx, 0, fmt.Sprintf("tx drop qpn=%#x count=2000", qpn))
 		}
 		broken <- err
 	}()
-	r, err := b.measure(l, &subject{test: "rate", both: "-c rc", client: "-q 1 -t 4"}, 2)
+	r, err := b.measure(&subject{test: "rate", both: "-c rc", client: "-q 1 -t 4"}, 2)
 	cancel()
 	if err = errors.Join(err, <-broken); err != nil {
 		return r, err
 	}
-	return r, l.SetFaults(context.Background(), 0)
+	return r, b.SetFaults(context.Background(), 0)
 }
 
 // primary waits until a connection carries calls. It returns the number of the queue pair at host 1 that receives them.
-func primary(ctx context.Context, l *netlab.Lab) (uint32, error) {
+func (b *bench) primary(ctx context.Context) (uint32, error) {
 	before := map[uint32]uint32{} // PSNs by queue pair number
 	for {
-		text, err := l.Ctl(ctx, 0, "res", "show", "qp", "--json")
+		text, err := b.Ctl(ctx, 0, "res", "show", "qp", "--json")
 		if err != nil {
 			return 0, err
 		}

@@ -1,13 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
+	"io"
 	"runtime"
+	"slices"
+	"strings"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // idle is a rule that matches no frame. NICs with rules send single frames, and all compared runs must do so.
@@ -26,47 +28,54 @@ const fixed = " --window 4194304"
 // line is a rate of 1 Gb/s. At this rate the transport is the bottleneck, not the processors.
 const line = "    congestion: {algorithm: static, rate_bps: 1e9}\n"
 
-func (b *bench) run(out string) error {
-	w := &bytes.Buffer{}
-	fmt.Fprintf(w, `# Flor on real frames
-
-Made by `+"`make bench-flor`"+` on %d cores: calls of `+"`roceperf flor`"+`, answered with 8 bytes, between two network namespaces over
-TAPs, medians of %d measurements of %d s in turns. Four processes share the processors: two daemons, client and server.
-"CPU" is the client's program for each call, without the daemon. For bandwidth and losses Flor has a fixed window of 4 MB (7.3).
-`, runtime.NumCPU(), b.rounds, b.seconds)
-	if err := b.lab("", func(l *netlab.Lab) error {
-		return b.parts(w, l, []part{{"bandwidth", b.bandwidth}, {"rate", b.rate}, {"latency", b.latency}, {"switchover", b.switchover},
-			{"loss", func(w *bytes.Buffer, l *netlab.Lab) error { return b.loss(w, l, "As fast as the processors go", nil) }}})
-	}); err != nil {
-		return err
-	}
-	if err := b.lab(line, func(l *netlab.Lab) error {
-		return b.parts(w, l, []part{{"acks", b.acks}, {"loss", func(w *bytes.Buffer, l *netlab.Lab) error {
-			return b.loss(w, l, "A line of 1 Gb/s, packets late by 2.2 ms", []string{"tx delay 2200us"})
-		}}})
-	}); err != nil {
-		return err
-	}
-	if out == "" {
-		_, err := os.Stdout.Write(w.Bytes())
-		return err
-	}
-	return os.WriteFile(out, w.Bytes(), 0o644)
+// sections are the labs, and the parts of the report that are measured in each.
+var sections = []struct {
+	extra string // configuration of the NICs
+	parts []part
+}{
+	{"", []part{{"bandwidth", (*bench).bandwidth}, {"rate", (*bench).rate}, {"latency", (*bench).latency}, {"switchover", (*bench).switchover},
+		{"loss", func(b *bench, w io.Writer) error { return b.loss(w, "As fast as the processors go") }}}},
+	{line, []part{{"acks", (*bench).acks},
+		{"loss", func(b *bench, w io.Writer) error {
+			return b.loss(w, "A line of 1 Gb/s, packets late by 2.2 ms", "tx delay 2200us")
+		}}}},
 }
 
 // part is a part of the report.
 type part struct {
 	name string
-	run  func(*bytes.Buffer, *netlab.Lab) error
+	run  func(*bench, io.Writer) error
 }
 
-// parts runs the selected parts.
-func (b *bench) parts(w *bytes.Buffer, l *netlab.Lab, list []part) error {
-	for _, p := range list {
-		if b.only != "" && b.only != p.name {
-			continue
-		}
-		if err := p.run(w, l); err != nil {
+// write measures the selected parts and writes the report.
+func write(run *measure.Run, w io.Writer) error {
+	if run.Only != "" && !slices.Contains(names, run.Only) {
+		return fmt.Errorf("no part %q; there are %s", run.Only, strings.Join(names, ", "))
+	}
+	fmt.Fprintf(w, `# Flor on real frames
+
+Made by `+"`make bench-flor`"+` on %d cores: calls of `+"`roceperf flor`"+`, answered with 8 bytes, between two network namespaces over
+TAPs, medians of %d measurements of %d s in turns. Four processes share the processors: two daemons, client and server.
+"CPU" is the client's program for each call, without the daemon. For bandwidth and losses Flor has a fixed window of 4 MB (7.3).
+`, runtime.NumCPU(), run.Rounds, run.Seconds)
+	for _, s := range sections {
+		err := run.Lab(netlab.LabOptions{Extra: s.extra}, func(l *netlab.Lab) error {
+			b := &bench{run, l}
+			// Address resolution completes before the measurement.
+			if _, err := b.measure(&subject{test: "lat", both: "-c plain"}, 1); err != nil {
+				return err
+			}
+			for _, p := range s.parts {
+				if run.Only != "" && run.Only != p.name {
+					continue
+				}
+				if err := p.run(b, w); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -81,12 +90,12 @@ func goal(share, least float64) string {
 	return fmt.Sprintf("%.2f, goal %.2f: **no**", share, least)
 }
 
-func (b *bench) bandwidth(w *bytes.Buffer, l *netlab.Lab) error {
+func (b *bench) bandwidth(w io.Writer) error {
 	s := []subject{{name: "WRITE of roceperf", test: writes, client: "-s 1m"}}
 	for _, c := range carriers {
 		s = append(s, subject{name: "calls, " + c.name, test: "bw", both: c.option + fixed, client: "-s 1m -t 8"})
 	}
-	r, err := b.medians(l, s)
+	r, err := b.medians(s)
 	if err != nil {
 		return err
 	}
@@ -101,7 +110,7 @@ func (b *bench) bandwidth(w *bytes.Buffer, l *netlab.Lab) error {
 	return nil
 }
 
-func (b *bench) rate(w *bytes.Buffer, l *netlab.Lab) error {
+func (b *bench) rate(w io.Writer) error {
 	const many = "-s 128 -q 8 -t 16"
 	s := []subject{
 		{name: "Flor, UC, an acknowledgement for each WQE", test: "rate", both: "-c uc --ack-wqes 1", client: many},
@@ -109,7 +118,7 @@ func (b *bench) rate(w *bytes.Buffer, l *netlab.Lab) error {
 		{name: "Flor, RC", test: "rate", both: "-c rc", client: many},
 		{name: "plain RC", test: "rate", both: "-c plain", client: many},
 	}
-	r, err := b.medians(l, s)
+	r, err := b.medians(s)
 	if err != nil {
 		return err
 	}
@@ -120,12 +129,12 @@ func (b *bench) rate(w *bytes.Buffer, l *netlab.Lab) error {
 			share = goal(r[i].PerSecond/r[0].PerSecond, 1.3)
 		}
 		fmt.Fprintf(w, "| %s | %.0f | %s | %.2f | %.1f |\n", s[i].name, r[i].PerSecond, share,
-			float64(r[i].Counters.AcksReceived)/max(r[i].PerSecond*float64(b.seconds), 1), r[i].CPUMicros)
+			float64(r[i].Counters.AcksReceived)/max(r[i].PerSecond*float64(b.Seconds), 1), r[i].CPUMicros)
 	}
 	return nil
 }
 
-func (b *bench) latency(w *bytes.Buffer, l *netlab.Lab) error {
+func (b *bench) latency(w io.Writer) error {
 	var s []subject
 	for _, c := range carriers {
 		s = append(s, subject{name: c.name, test: "lat", both: c.option})
@@ -133,7 +142,7 @@ func (b *bench) latency(w *bytes.Buffer, l *netlab.Lab) error {
 	for _, c := range carriers {
 		s = append(s, subject{name: c.name + ", incast: 64 KB, 64 connections", test: "incast", both: c.option})
 	}
-	r, err := b.medians(l, s)
+	r, err := b.medians(s)
 	if err != nil {
 		return err
 	}
@@ -145,13 +154,13 @@ func (b *bench) latency(w *bytes.Buffer, l *netlab.Lab) error {
 }
 
 // acks compares acknowledgements on a separate queue pair with some behind data (4.1, figure 16).
-func (b *bench) acks(w *bytes.Buffer, l *netlab.Lab) error {
+func (b *bench) acks(w io.Writer) error {
 	const both = "-c uc --echo"
 	s := []subject{
 		{name: "a queue pair and a completion queue of their own", test: "bw", both: both, client: echoes},
 		{name: "behind data, polled with them", test: "bw", both: both + " --shared-acks", client: echoes},
 	}
-	r, err := b.medians(l, s)
+	r, err := b.medians(s)
 	if err != nil {
 		return err
 	}
@@ -177,7 +186,7 @@ congestion control is told of (4.1, figure 16; the paper: ten times as accurate 
 const echoes = "-s 1m -q 1 -t 8"
 
 // switchover breaks RC queue pairs.
-func (b *bench) switchover(w *bytes.Buffer, l *netlab.Lab) error {
+func (b *bench) switchover(w io.Writer) error {
 	fmt.Fprint(w, `
 ## From the completion in error to the first message by the backup queue pair
 
@@ -186,8 +195,8 @@ All packets to the queue pair in use are dropped until its NIC gives up (RC, ret
 | us | reached | queue pairs connected anew |
 |--:|---|--:|
 `)
-	for range b.rounds {
-		r, err := b.failover(l)
+	for range b.Rounds {
+		r, err := b.failover()
 		if err != nil {
 			return err
 		}
@@ -204,7 +213,7 @@ All packets to the queue pair in use are dropped until its NIC gives up (RC, ret
 }
 
 // loss measures the effect of losses, next to a run without losses.
-func (b *bench) loss(w *bytes.Buffer, l *netlab.Lab, title string, rules []string) error {
+func (b *bench) loss(w io.Writer, title string, rules ...string) error {
 	conditions := []struct{ name, rule string }{{"no loss", idle}, {"1/16384", lossy(16384)}, {"1/4096", lossy(4096)}, {"1/1024", lossy(1024)}, {"1/256", lossy(256)}}
 	var s []subject
 	for _, c := range carriers {
@@ -212,11 +221,11 @@ func (b *bench) loss(w *bytes.Buffer, l *netlab.Lab, title string, rules []strin
 	}
 	results := make([][]sample, len(conditions))
 	for i, c := range conditions {
-		if err := l.SetFaults(context.Background(), 0, append([]string{c.rule}, rules...)...); err != nil {
+		if err := b.SetFaults(context.Background(), 0, append([]string{c.rule}, rules...)...); err != nil {
 			return err
 		}
 		var err error
-		if results[i], err = b.medians(l, s); err != nil {
+		if results[i], err = b.medians(s); err != nil {
 			return err
 		}
 	}
@@ -237,5 +246,5 @@ func (b *bench) loss(w *bytes.Buffer, l *netlab.Lab, title string, rules []strin
 		}
 		fmt.Fprintln(w)
 	}
-	return l.SetFaults(context.Background(), 0)
+	return b.SetFaults(context.Background(), 0)
 }

@@ -5,13 +5,14 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // subject is a profile with its settings.
@@ -60,57 +61,29 @@ type result map[string]sample
 func (r result) share(c condition) float64 { return r[c.name].Gbps / r[c.base].Gbps }
 
 func main() {
-	bin := flag.String("bin", "bin", "folder of the programs")
-	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
-	seconds := flag.Int("seconds", 2, "length of each measurement")
-	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
-	only := flag.String("only", "", "measure only profiles whose name contains this")
-	flag.Parse()
-	b := bench{bin: *bin, seconds: *seconds, rounds: *rounds}
-	if err := b.run(*only, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "lossbench:", err)
-		os.Exit(1)
-	}
+	measure.Main("lossbench", "measure only profiles whose name contains this", measure.Run{Seconds: 2, Rounds: 3}, write)
 }
 
-// bench holds the settings of the measurements.
-type bench struct {
-	bin             string
-	seconds, rounds int
-}
-
-func (b *bench) run(only, out string) error {
+// write measures everything and writes the report.
+func write(run *measure.Run, w io.Writer) error {
 	if os.Geteuid() != 0 && netlab.Own() == netlab.Unprivileged {
 		return errors.New("needs root: this user may not make network namespaces and TAP devices")
 	}
-	chosen := slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !strings.Contains(s.name, only) })
+	chosen := slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !strings.Contains(s.name, run.Only) })
 	if len(chosen) == 0 {
-		return fmt.Errorf("no profile's name contains %q", only)
+		return fmt.Errorf("no profile's name contains %q", run.Only)
 	}
-	r := report{bench: b, subjects: chosen}
+	heading(w, run)
 	for _, n := range networks {
 		var results []result
 		for _, s := range chosen {
-			res, err := b.measure(&n, &s)
+			r, err := medians(run, &n, &s)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", n.name, s.name, err)
 			}
-			results = append(results, res)
+			results = append(results, r)
 		}
-		r.results = append(r.results, results)
+		n.write(w, chosen, results)
 	}
-	var err error
-	if r.states, err = measureStates(); err != nil {
-		return err
-	}
-	r.write(os.Stdout)
-	if out == "" {
-		return nil
-	}
-	f, err := os.Create(out)
-	if err != nil {
-		return err
-	}
-	r.write(f)
-	return f.Close()
+	return writeMemory(w)
 }

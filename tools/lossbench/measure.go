@@ -1,17 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
-	"time"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/tools/internal/measure"
 )
 
 // sample is one measurement.
@@ -20,79 +15,46 @@ type sample struct {
 	again float64 // retransmissions as a share of all packets
 }
 
-// measure returns the medians of a profile on a network.
-func (b *bench) measure(n *network, s *subject) (medians result, err error) {
-	dir, err := os.MkdirTemp("", "roced-loss")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	l, err := netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: dir, Extra: n.yaml(s) + window})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	if _, err := b.sample(l, n.conditions[0].rules, 1); err != nil { // address resolution completes before the measurement
-		return nil, err
-	}
-	samples := map[string][]sample{}
-	for range b.rounds { // alternate, so that all conditions meet the same noise
-		for _, c := range n.conditions {
-			v, err := b.sample(l, c.rulesFor(s), b.seconds)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
-			}
-			samples[c.name] = append(samples[c.name], v)
+// medians measures a profile on a network.
+func medians(run *measure.Run, n *network, s *subject) (result, error) {
+	medians := result{}
+	return medians, run.Lab(netlab.LabOptions{Extra: n.yaml(s) + window}, func(l *netlab.Lab) error {
+		if _, err := take(l, n.conditions[0].rules, 1); err != nil { // address resolution completes before the measurement
+			return err
 		}
-	}
-	medians = result{}
-	for _, c := range n.conditions {
-		all := samples[c.name]
-		slices.SortFunc(all, func(a, b sample) int { return cmp.Compare(a.Gbps, b.Gbps) })
-		m := all[len(all)/2]
-		medians[c.name] = m
-		fmt.Fprintf(os.Stderr, "  %-28s %-42s %-8s %6.2f Gb/s, %4.1f %% sent again\n", n.name, s.name, c.name, m.Gbps, 100*m.again)
-	}
-	return medians, nil
+		samples, err := measure.Alternate(run.Rounds, len(n.conditions), func(i int) (sample, error) {
+			v, err := take(l, n.conditions[i].rulesFor(s), run.Seconds)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", n.conditions[i].name, err)
+			}
+			return v, err
+		})
+		if err != nil {
+			return err
+		}
+		for i, c := range n.conditions {
+			m := measure.Middle(samples[i], func(s sample) float64 { return s.Gbps })
+			medians[c.name] = m
+			fmt.Fprintf(os.Stderr, "  %-28s %-42s %-8s %6.2f Gb/s, %4.1f %% sent again\n", n.name, s.name, c.name, m.Gbps, 100*m.again)
+		}
+		return nil
+	})
 }
 
-// sample measures WRITEs of 64 KiB under fault rules.
-func (b *bench) sample(l *netlab.Lab, rules []string, seconds int) (s sample, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds+60)*time.Second)
-	defer cancel()
-	if err := l.SetFaults(ctx, 0, rules...); err != nil {
+// take measures WRITEs of 64 KiB under fault rules.
+func take(l *netlab.Lab, rules []string, seconds int) (s sample, err error) {
+	if err := l.SetFaults(context.Background(), 0, rules...); err != nil {
 		return s, err
 	}
-	before, err := b.counters(ctx, l)
+	before, err := measure.Counters(l, 0)
 	if err != nil {
 		return s, err
 	}
-	r, err := l.Perf(ctx, filepath.Join(l.Dir, "oob"), "write-bw", "-s", "64k", "-u", "14", "-D", fmt.Sprintf("%ds", seconds))
+	r, err := measure.Perf(l, float64(seconds), "write-bw", "-s", "64k", "-u", "14")
 	if err != nil {
 		return s, err
 	}
-	s.Gbps = r.Gbps
-	after, err := b.counters(ctx, l)
-	if err != nil {
-		return s, err
-	}
+	after, err := measure.Counters(l, 0)
 	grown := func(name string) float64 { return float64(after[name] - before[name]) }
-	s.again = grown("retransmitted_packets") / max(grown("sent_pkts"), 1)
-	return s, nil
-}
-
-// counters returns the sender's counters.
-func (b *bench) counters(ctx context.Context, l *netlab.Lab) (map[string]uint64, error) {
-	text, err := l.Ctl(ctx, 0, "stat", l.Host[0].Device, "--json")
-	if err != nil {
-		return nil, err
-	}
-	var stats []struct{ Counters map[string]uint64 }
-	if err := json.Unmarshal([]byte(text), &stats); err != nil {
-		return nil, fmt.Errorf("rocectl stat: %w", err)
-	}
-	if len(stats) != 1 {
-		return nil, fmt.Errorf("rocectl stat tells of %d NICs", len(stats))
-	}
-	return stats[0].Counters, nil
+	return sample{r.Gbps, grown("retransmitted_packets") / max(grown("sent_pkts"), 1)}, err
 }

@@ -5,15 +5,9 @@ import (
 	"io"
 	"runtime"
 	"strings"
-)
 
-// report has the results.
-type report struct {
-	bench    *bench
-	subjects []subject
-	results  [][]result // by network and subject
-	states   []state
-}
+	"roced.io/roced/tools/internal/measure"
+)
 
 // settings lists the differences between the transports' settings and their papers.
 const settings = `
@@ -27,29 +21,25 @@ Settings that are not those of the papers, and why:
 | eunomia | last packets held at the sender; RTO as IRN's | rows for both ways; 3.2 ms | holding each WRITE's last packet costs a round trip for each message |
 `
 
-func (r *report) write(w io.Writer) {
+func heading(w io.Writer, run *measure.Run) {
 	fmt.Fprintf(w, `# Losses and disorder
 
 Made by `+"`make bench-loss`"+` on %d cores: WRITEs of 64 KiB by one queue pair, path MTU 4096, between two network
 namespaces over TAPs, medians of %d measurements of %d s. The faults are the sender's NIC's, by seed, in both
 directions, ACKs included. Frames are single ones throughout, because a NIC with fault rules sends no super-frames.
 Each share is of the profile's own goodput without faults in the same run.
-`, runtime.NumCPU(), r.bench.rounds, r.bench.seconds)
+`, runtime.NumCPU(), run.Rounds, run.Seconds)
 	fmt.Fprint(w, settings)
-	for i, n := range networks {
-		r.network(w, &n, r.results[i])
-	}
-	r.memory(w)
 }
 
-// network writes the tables of one network.
-func (r *report) network(w io.Writer, n *network, results []result) {
+// write writes the tables of one network.
+func (n *network) write(w io.Writer, subjects []subject, results []result) {
 	fmt.Fprintf(w, "\n## %s\n\n%s\n\n| profile |", n.name, n.about)
 	for _, c := range n.conditions {
 		fmt.Fprintf(w, " %s |", c.name)
 	}
 	fmt.Fprint(w, " sent again at 1 % loss |\n|---|"+strings.Repeat("--:|", len(n.conditions)+1)+"\n")
-	for i, s := range r.subjects {
+	for i, s := range subjects {
 		fmt.Fprintf(w, "| %s |", s.name)
 		for _, c := range n.conditions {
 			if c.base == "" {
@@ -62,7 +52,7 @@ func (r *report) network(w io.Writer, n *network, results []result) {
 	}
 	fmt.Fprint(w, "\n| goal | reached |\n|---|---|\n")
 	for _, c := range n.conditions {
-		for i, s := range r.subjects {
+		for i, s := range subjects {
 			share := results[i].share(c)
 			switch {
 			case c.name == percent && s.worst:
@@ -76,8 +66,12 @@ func (r *report) network(w io.Writer, n *network, results []result) {
 	}
 }
 
-// memory writes the table of connection memory.
-func (r *report) memory(w io.Writer) {
+// writeMemory measures the memory of connections and writes the table.
+func writeMemory(w io.Writer) error {
+	states, err := measureStates()
+	if err != nil {
+		return err
+	}
 	fmt.Fprint(w, `
 ## State of a connection
 
@@ -88,9 +82,10 @@ connections included.
 | profile | the paper | counted like it | Go |
 |---|---|---|--:|
 `)
-	for _, s := range r.states {
+	for _, s := range states {
 		fmt.Fprintf(w, "| %s | %s | %s | %d |\n", s.name, s.paper, s.counted, s.bytes)
 	}
+	return nil
 }
 
 func yes(v bool) string {

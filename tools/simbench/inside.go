@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"runtime"
 	"time"
@@ -17,17 +16,6 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// again runs this program as a child.
-func again(child string, args ...string) ([]byte, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	c := exec.Command(self, append([]string{"-child", child}, args...)...)
-	c.Stderr = os.Stderr
-	return c.Output()
-}
-
 // pairsResult is the cost of many queue pairs.
 type pairsResult struct {
 	Hosts, Pairs  int
@@ -37,24 +25,16 @@ type pairsResult struct {
 	Seconds       float64 // for a message on each
 }
 
-func manyPairs() (r pairsResult, err error) {
-	out, err := again("pairs")
-	if err == nil {
-		err = json.Unmarshal(out, &r)
-	}
-	return r, err
-}
-
 // idle is a user that counts completions.
 type idle struct{ done int }
 
 func (u *idle) Completed(engine.Time, *nic.QP, qp.CQE, bool) { u.done++ }
 
 // pairs connects 100,000 pairs of queue pairs on 1,024 hosts at 400 Gb/s, and sends a message on each pair.
-func pairs() error {
+func pairs() (*pairsResult, error) {
 	g, err := fabric.FatTree(fabric.Wires{HostRate: 400e9, Delay: engine.Microsecond}, 16)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	e := new(engine.Engine)
 	k, err := nic.NewCluster(e, nic.Config{MTU: 1000, Classes: nic.Classes{Ack: 7, CNP: 7}, Network: func(o fabric.Owner) (*fabric.Network, error) {
@@ -63,13 +43,13 @@ func pairs() error {
 		}})
 	}})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	makers := make([]*profile.Maker, g.Hosts)
 	for h := range makers {
 		makers[h] = profile.NewMaker(profile.Link{Rate: 400e9, RTT: 12 * time.Microsecond})
 	}
-	r := pairsResult{Hosts: g.Hosts, Pairs: 100_000}
+	r := &pairsResult{Hosts: g.Hosts, Pairs: 100_000}
 	u, rng, qps := new(idle), rand.New(rand.NewPCG(1, 1)), make([]*nic.QP, 0, r.Pairs)
 	before, from := heap(), time.Now()
 	for range r.Pairs {
@@ -77,7 +57,7 @@ func pairs() error {
 		x, _, err := k.Connect(a, (a+1+rng.IntN(g.Hosts-1))%g.Hosts, nic.QPConfig{User: u, MaxUnacked: 1024,
 			Profile: func(h int) (qp.Profile, error) { return makers[h].New("rc", profile.Spec{}) }})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		qps = append(qps, x)
 	}
@@ -90,12 +70,12 @@ func pairs() error {
 	e.Drain()
 	r.Seconds = time.Since(from).Seconds()
 	if u.done != r.Pairs {
-		return fmt.Errorf("%d of %d messages done", u.done, r.Pairs)
+		return nil, fmt.Errorf("%d of %d messages done", u.done, r.Pairs)
 	}
 	for i := range k.Network().Links() {
 		r.Links += k.Network().Links()[i].Stats.Packets
 	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return r, nil
 }
 
 // heap returns the bytes in use.

@@ -9,14 +9,18 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
+
+	"roced.io/roced/tools/internal/measure"
 )
 
 // row is one measurement.
@@ -34,22 +38,10 @@ type row struct {
 func (r *row) speed() float64 { return r.links / r.cpu / 1e6 }
 
 func main() {
-	bin := flag.String("bin", "bin", "folder with rocesim")
-	out := flag.String("out", "", "file for the table; default: standard output")
 	long := flag.Bool("long", false, "10^8 packets, too, which takes some minutes")
-	child := flag.String("child", "", "used by simbench itself")
-	flag.Parse()
-	var err error
-	switch *child {
-	case "":
-		err = run(*bin, *out, *long)
-	case "pairs":
-		err = pairs()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "simbench:", err)
-		os.Exit(1)
-	}
+	measure.Main("simbench", "", measure.Run{}, func(r *measure.Run, w io.Writer) error {
+		return run(filepath.Join(r.Bin, "rocesim"), w, *long)
+	})
 }
 
 // scenario is a file of configs/sim with changes.
@@ -81,13 +73,12 @@ func growing(exponent int, size string) scenario {
 type report struct {
 	peers, leaf, sizes, beside []row
 	shares                     []share
-	pairs                      pairsResult
+	pairs                      *pairsResult
 	large                      row
 	peerMissing                bool
 }
 
-func run(bin, out string, long bool) error {
-	rocesim := filepath.Join(bin, "rocesim")
+func run(rocesim string, w io.Writer, long bool) error {
 	dir, err := os.MkdirTemp("", "simbench")
 	if err != nil {
 		return err
@@ -107,13 +98,13 @@ func run(bin, out string, long bool) error {
 	if r.sizes, err = measureAll(rocesim, sizes); err != nil {
 		return err
 	}
-	if r.large, err = measure(rocesim, large); err != nil {
+	if r.large, err = simulate(rocesim, large); err != nil {
 		return err
 	}
 	if r.beside, err = sideBySide(rocesim, sizes[0]); err != nil {
 		return err
 	}
-	if r.pairs, err = manyPairs(); err != nil {
+	if r.pairs, err = pairs(); err != nil {
 		return err
 	}
 	for _, s := range append([]scenario{sizes[0]}, leafSpine...) {
@@ -123,18 +114,13 @@ func run(bin, out string, long bool) error {
 		}
 		r.shares = append(r.shares, x)
 	}
-	var b bytes.Buffer
-	r.write(&b)
-	if out == "" {
-		_, err = io.Copy(os.Stdout, &b)
-		return err
-	}
-	return os.WriteFile(out, b.Bytes(), 0o644)
+	r.write(w)
+	return nil
 }
 
 func measureAll(program string, ss []scenario) (rows []row, err error) {
 	for _, s := range ss {
-		r, err := measure(program, s)
+		r, err := simulate(program, s)
 		if err != nil {
 			return nil, err
 		}
@@ -151,8 +137,8 @@ func (s *scenario) args() []string {
 	return args
 }
 
-// measure runs rocesim.
-func measure(program string, s scenario) (r row, err error) {
+// simulate runs rocesim.
+func simulate(program string, s scenario) (r row, err error) {
 	var stdout, stderr bytes.Buffer
 	c := exec.Command(program, s.args()...)
 	c.Stdout, c.Stderr = &stdout, &stderr
@@ -184,28 +170,13 @@ func (r *row) used(p *os.ProcessState) {
 
 // sideBySide runs a scenario alone and then twice at once.
 func sideBySide(program string, s scenario) ([]row, error) {
-	alone, err := measure(program, s)
-	if err != nil {
-		return nil, err
+	rows := make([]row, 3)
+	errs := make([]error, len(rows))
+	rows[0], errs[0] = simulate(program, s)
+	var both sync.WaitGroup
+	for i := 1; i < len(rows); i++ {
+		both.Go(func() { rows[i], errs[i] = simulate(program, s) })
 	}
-	type answer struct {
-		row
-		err error
-	}
-	answers := make(chan answer)
-	for range 2 {
-		go func() {
-			r, err := measure(program, s)
-			answers <- answer{r, err}
-		}()
-	}
-	rows := []row{alone}
-	for range 2 {
-		a := <-answers
-		if a.err != nil {
-			return nil, a.err
-		}
-		rows = append(rows, a.row)
-	}
-	return rows, nil
+	both.Wait()
+	return rows, errors.Join(errs...)
 }

@@ -50,7 +50,7 @@ func permutations(rocesim, dir string) (rows []row, missing bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		ours, err := measure(rocesim, scenario{fmt.Sprintf("rocesim, rc + PFC: %d hosts, %d MB each", p.hosts, p.bytes/1e6), "permutation.yaml",
+		ours, err := simulate(rocesim, scenario{fmt.Sprintf("rocesim, rc + PFC: %d hosts, %d MB each", p.hosts, p.bytes/1e6), "permutation.yaml",
 			[]string{fmt.Sprintf("topology.k=%d", p.k), fmt.Sprintf("workload=[{kind: flows, file: %q}]", flows)}})
 		if err != nil {
 			return nil, false, err
