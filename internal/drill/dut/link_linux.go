@@ -3,7 +3,6 @@ package dut
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 	"unsafe"
@@ -31,29 +30,6 @@ func openSocket(local, remote string) (*link, error) {
 	return l, l.prepare()
 }
 
-// openInterface returns a link on an Ethernet interface, by AF_PACKET. It needs CAP_NET_RAW. The tester has an address of its
-// own there, so the interface should be promiscuous or have the tester's MAC.
-func openInterface(name string) (*link, error) {
-	i, err := net.InterfaceByName(name)
-	if err != nil {
-		return nil, fmt.Errorf("interface %s: %w", name, err)
-	}
-	const all = 0x0300 // ETH_P_ALL in network order
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all)
-	if err != nil {
-		return nil, fmt.Errorf("interface %s: %w", name, err)
-	}
-	l := &link{fd: fd}
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
-		return nil, errors.Join(fmt.Errorf("interface %s: %w", name, err), l.close())
-	}
-	m := unix.PacketMreq{Ifindex: int32(i.Index), Type: unix.PACKET_MR_PROMISC}
-	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
-		return nil, errors.Join(fmt.Errorf("interface %s: %w", name, err), l.close())
-	}
-	return l, l.prepare()
-}
-
 // prepare asks for the kernel's time of each received frame.
 func (l *link) prepare() error {
 	if err := unix.SetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
@@ -64,10 +40,6 @@ func (l *link) prepare() error {
 
 // send sends a frame.
 func (l *link) send(frame []byte) error {
-	if l.to == nil {
-		_, err := unix.Write(l.fd, frame)
-		return err
-	}
 	return unix.Sendto(l.fd, frame, 0, l.to)
 }
 
