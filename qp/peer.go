@@ -124,14 +124,15 @@ func (p *Peer) release(q *QP) {
 	}
 }
 
-// SetPeer makes q share the window of p. After nil, q shares none.
+// SetPeer makes q share the window of p. After nil, q shares none. Extended transports share none: their papers bound the
+// outstanding packets (IRN 3.2, MP-RDMA 3.2).
 func (q *QP) SetPeer(p *Peer) {
 	if f := q.peering; f != nil {
 		f.update(f.counted, 0)
 		f.release(q)
 	}
 	q.peering = nil
-	if p != nil {
+	if p != nil && q.x == nil {
 		q.peering = &peering{Peer: p}
 		q.countOutstanding()
 	}
@@ -146,9 +147,6 @@ func (q *QP) countOutstanding() {
 	n := uint32(0)
 	if q.req.rec != nil && q.sending() {
 		n = q.req.rec.InFlight()
-	}
-	if q.x != nil {
-		n += q.x.responses.rec.InFlight()
 	}
 	if n != f.counted {
 		f.update(f.counted, n)
@@ -186,7 +184,7 @@ func (r *requester) heard() {
 // ACK timeout, as IBTA allows (vol.1 9.7.6.1.3).
 func (r *requester) backOff() {
 	f := r.q.peering
-	if f == nil || r.q.x != nil {
+	if f == nil {
 		return
 	}
 	f.expired = min(f.expired+1, 16)

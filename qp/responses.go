@@ -94,7 +94,7 @@ func (a *responseSender) retransmit(now mono.Time, psn bth.PSN, t *Transmit) boo
 
 // fresh implements source.
 func (a *responseSender) fresh(now mono.Time, t *Transmit) bool {
-	if a.exhausted() || !a.hasRoom() || a.rec.InFlight() >= a.q.maxUnacked() || !a.windowOpen() {
+	if a.exhausted() || !a.hasRoom() || a.rec.InFlight() >= a.q.cfg.MaxUnacked || !a.windowOpen() {
 		return false
 	}
 	for a.nxt.Since(a.At(a.cursor).first) >= a.At(a.cursor).span {
