@@ -98,6 +98,23 @@ func TestEunomiaTimeout(t *testing.T) {
 	}
 }
 
+// TestEunomiaAfterTimeout: an acknowledgement beyond the retransmitted packets is no reason to stop. The receiver may have
+// had those packets in its bitmap, and may lack later ones.
+func TestEunomiaAfterTimeout(t *testing.T) {
+	r, err := newEunomia(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Reset(psn(0))
+	for i := range uint32(6) {
+		r.OnSent(1, psn(i), 1, false)
+	}
+	r.OnTimeout(2)
+	r.OnSent(2, psn(0), 1, true)
+	r.OnFeedback(3, &reorder.Feedback{Expected: psn(3)}) // 1 and 2 had arrived
+	next(t, r, 3)
+}
+
 // TestSelectiveModel compares selective repeat with a set of marks.
 func TestSelectiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

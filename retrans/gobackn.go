@@ -26,6 +26,10 @@ type GoBackN struct {
 	// is not standard; see reorder.Strict.
 	nakInterval uint32 // ns
 	nakAt       mono.Time
+
+	// holds means that the receiver keeps packets behind a gap. Then an acknowledgement beyond cur proves no premature
+	// timeout: the receiver may have had those packets before.
+	holds bool
 }
 
 // NewGoBackN returns a go-back-N recovery with an infinite timeout.
@@ -72,7 +76,7 @@ func (g *GoBackN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	if acked > 0 {
 		if acked > g.offset(g.cur) {
 			g.cur = f.Expected
-			if g.nakAt == mono.Never {
+			if g.nakAt == mono.Never && !g.holds {
 				g.cur = g.nxt
 			}
 		}

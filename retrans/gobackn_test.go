@@ -13,7 +13,7 @@ import (
 
 func psn(v uint32) bth.PSN { return bth.MakePSN(v) }
 
-func next(t *testing.T, g *GoBackN, want int) {
+func next(t *testing.T, g Recovery, want int) {
 	t.Helper()
 	got := -1
 	if p, ok := g.NextRetransmit(); ok {
