@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/retrans"
 )
 
 // Peer bounds the packets that the queue pairs of a NIC have outstanding towards one address. The receiver of a
@@ -132,6 +133,9 @@ func (q *QP) SetPeer(p *Peer) {
 		f.release(q)
 	}
 	q.peering = nil
+	if g, ok := q.req.rec.(*retrans.GoBackN); ok {
+		g.SetSlowPeer(p != nil)
+	}
 	if p != nil && q.x == nil {
 		q.peering = &peering{Peer: p}
 		q.countOutstanding()

@@ -30,7 +30,7 @@ func NewEunomia(inner Recovery) *Eunomia {
 func newEunomia(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: eunomia", p)
 	timeout := readTimeout(r, 0)
-	inner := Recovery(&GoBackN{nakAt: mono.Never, holds: true})
+	inner := Recovery(NewGoBackN())
 	if r.Bool("selective_repeat", false) {
 		inner = readSelective(r)
 	}

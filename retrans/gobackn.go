@@ -27,9 +27,7 @@ type GoBackN struct {
 	nakInterval uint32 // ns
 	nakAt       mono.Time
 
-	// holds means that the receiver keeps packets behind a gap. Then an acknowledgement beyond cur proves no premature
-	// timeout: the receiver may have had those packets before.
-	holds bool
+	slowPeer bool
 }
 
 // NewGoBackN returns a go-back-N recovery with an infinite timeout.
@@ -65,9 +63,12 @@ func (g *GoBackN) OnSent(now mono.Time, psn bth.PSN, span uint32, _ bool) {
 	}
 }
 
-// OnFeedback implements Recovery. After a timeout, the acknowledgement of a packet that still waits for its retransmission
-// shows that the timeout was premature, as in F-RTO (RFC 5682). The peer has the other packets too, or will NAK the first
-// missing one.
+// SetSlowPeer declares that the peer may answer later than the timeout, because its process waits for a processor. Then,
+// after a timeout, the acknowledgement of a packet that still waits for its retransmission shows that the timeout was
+// premature, as in F-RTO (RFC 5682). The peer has the other packets too, or will NAK the first missing one.
+func (g *GoBackN) SetSlowPeer(slow bool) { g.slowPeer = slow }
+
+// OnFeedback implements Recovery.
 func (g *GoBackN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	acked := g.offset(f.Expected)
 	if acked > g.outstanding() {
@@ -76,7 +77,7 @@ func (g *GoBackN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	if acked > 0 {
 		if acked > g.offset(g.cur) {
 			g.cur = f.Expected
-			if g.nakAt == mono.Never && !g.holds {
+			if g.nakAt == mono.Never && g.slowPeer {
 				g.cur = g.nxt
 			}
 		}

@@ -63,6 +63,7 @@ func TestGoBackNOncePerLoss(t *testing.T) {
 // TestGoBackNPremature: packets that a slow peer acknowledges after a timeout are not retransmitted.
 func TestGoBackNPremature(t *testing.T) {
 	g := NewGoBackN()
+	g.SetSlowPeer(true)
 	g.Reset(psn(0))
 	for i := range uint32(6) {
 		g.OnSent(1, psn(i), 1, false)
