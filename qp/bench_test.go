@@ -89,6 +89,7 @@ func (h *benchHost) ReadRemote(_ uint32, _ uint64, n int, _ uint32) ([]byte, boo
 	return h.memory[:n], true
 }
 func (h *benchHost) WriteLocal(uint32, uint64, []byte) bool             { return true }
+func (h *benchHost) WriteRecv(uint32, uint64, []byte) bool              { return true }
 func (h *benchHost) WriteRemote(uint32, uint64, []byte) bool            { return true }
 func (h *benchHost) CheckLocal(uint32, uint64, uint32, qp.Access) bool  { return true }
 func (h *benchHost) CheckRemote(uint32, uint64, uint32, qp.Access) bool { return true }

@@ -196,7 +196,7 @@ func (r *requester) placeResponse(s *slot, k, n uint32, p *bth.Packet) Drop {
 	case len(data) != int(min(s.wqe.Length-off, r.q.mtu)):
 		return DropLength
 	}
-	if scatter(r.q.host, s.wqe.SGEs, off, data) {
+	if scatter(r.q.host.WriteLocal, s.wqe.SGEs, off, data) {
 		return Accepted
 	}
 	return DropAccess

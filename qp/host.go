@@ -28,6 +28,9 @@ type Host interface {
 	ReadLocal(lkey uint32, va uint64, n int, ahead uint32) ([]byte, bool)
 	// WriteLocal places p at va under lkey, which needs AccessLocalWrite. The data may become visible as late as Sync.
 	WriteLocal(lkey uint32, va uint64, p []byte) bool
+	// WriteRecv is WriteLocal for a receive work request. The memory of an SRQ's receives belongs to the SRQ's protection
+	// domain, which may differ from that of the queue pair.
+	WriteRecv(lkey uint32, va uint64, p []byte) bool
 	// Sync makes all written data visible. It is called at the end of a message, before its completion or
 	// acknowledgement. It returns false if some data was lost.
 	Sync() bool

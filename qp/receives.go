@@ -13,7 +13,7 @@ const maxRecvAhead = 256
 type receive struct {
 	wqe    RecvWQE
 	room   uint64 // bytes of the list
-	usable bool   // the list may be written to
+	usable bool   // the list is not too long
 
 	// Messages that arrive in any order: the number of packets of the SEND that have arrived, and its first PSN.
 	packets uint32
@@ -47,28 +47,26 @@ func (r *responder) takeRecv(sn uint32) *receive {
 // nextRecv returns the oldest receive work request, and takes it from the host if necessary.
 func (r *responder) nextRecv() *receive { return r.takeRecv(r.recvs.Head & mask24) }
 
-// measure adds up the list and checks it. WRITE with immediate places no data there and ignores the result.
+// measure adds up the list. WRITE with immediate places no data there and ignores its length.
 func (in *receive) measure(q *QP) {
 	if len(in.wqe.SGEs) > int(q.cfg.MaxRecvSGE) && !q.cfg.HasSRQ || len(in.wqe.SGEs) > MaxSGE {
 		return
 	}
 	in.usable = true
 	for _, s := range in.wqe.SGEs {
-		if s.Length > 0 && !q.host.CheckLocal(s.LKey, s.Addr, s.Length, AccessLocalWrite) {
-			in.usable = false
-		}
 		in.room += uint64(s.Length)
 	}
 }
 
-// fill places p at off of the list.
+// fill places p at off of the list. As rxe (copy_data in rxe_mr.c), it checks rights and bounds of the bytes that
+// arrive, not of the whole list: a message that fits completes, though an element is longer than its region.
 func (in *receive) fill(q *QP, off uint32, p []byte) *refusal {
 	switch {
 	case !in.usable:
 		return badBuffer
 	case uint64(off)+uint64(len(p)) > in.room:
 		return shortBuffer
-	case !scatter(q.host, in.wqe.SGEs, off, p):
+	case !scatter(q.host.WriteRecv, in.wqe.SGEs, off, p):
 		return badBuffer
 	}
 	return nil
@@ -83,8 +81,8 @@ func (in *receive) matches(p *bth.Packet) bool {
 	return in.first == first
 }
 
-// scatter places p at off of a list of memory.
-func scatter(h Host, list []SGE, off uint32, p []byte) bool {
+// scatter places p at off of a list of memory by write.
+func scatter(write func(lkey uint32, va uint64, p []byte) bool, list []SGE, off uint32, p []byte) bool {
 	for i := 0; i < len(list) && len(p) > 0; i++ {
 		s := &list[i]
 		if off >= s.Length {
@@ -92,7 +90,7 @@ func scatter(h Host, list []SGE, off uint32, p []byte) bool {
 			continue
 		}
 		n := min(uint32(len(p)), s.Length-off)
-		if !h.WriteLocal(s.LKey, s.Addr+uint64(off), p[:n]) {
+		if !write(s.LKey, s.Addr+uint64(off), p[:n]) {
 			return false
 		}
 		p, off = p[n:], 0

@@ -97,6 +97,10 @@ func (h *scriptHost) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 	return ok
 }
 
+func (h *scriptHost) WriteRecv(lkey uint32, va uint64, p []byte) bool {
+	return h.WriteLocal(lkey, va, p)
+}
+
 func (h *scriptHost) Sync() bool { return true }
 
 func (*scriptHost) Later() bool { return false }

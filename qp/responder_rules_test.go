@@ -66,7 +66,7 @@ func TestRefusals(t *testing.T) {
 
 		{"buffer too small", "send_first psn=100 len=256, send_middle psn=101 len=256, send_last psn=102 len=89",
 			invalid, qp.DropLength, "cqe wr=1 LOC_LEN_ERR"},
-		{"buffer not writable", "send_only psn=100 len=256, send_only psn=101", operational, qp.DropAccess, "cqe wr=2 LOC_PROT_ERR"},
+		{"buffer not writable", "send_only psn=100 len=256, send_only psn=101 len=1", operational, qp.DropAccess, "cqe wr=2 LOC_PROT_ERR"},
 		{"too many elements", "send_only psn=100, write_only_imm psn=101, send_only psn=102",
 			operational, qp.DropAccess, "cqe wr=3 LOC_PROT_ERR"},
 	} {

@@ -11,15 +11,6 @@ type host QueuePair
 
 var _ qp.Host = (*host)(nil)
 
-// local returns the memory region of lkey and the offset of n bytes at va in it.
-func (h *host) local(lkey uint32, va, n uint64, need qp.Access) (*memory.Region, uint64) {
-	var srq *PD
-	if h.srq != nil {
-		srq = h.srq.pd
-	}
-	return h.nic.mem.Local(h.pd, srq, lkey, va, n, need)
-}
-
 // remote returns the region or window of rkey and the offset of n bytes at va in it.
 func (h *host) remote(rkey uint32, va, n uint64, need qp.Access) (*memory.Region, uint64) {
 	return h.nic.mem.Remote(h.pd, &h.windows, rkey, va, n, need)
@@ -75,18 +66,31 @@ func (h *host) CompleteRecv(c qp.CQE) {
 func (h *host) Notify(e qp.Event) { h.nic.cfg.Events.QPEvent((*QueuePair)(h), e) }
 
 func (h *host) ReadLocal(lkey uint32, va uint64, n int, ahead uint32) ([]byte, bool) {
-	r, off := h.local(lkey, va, uint64(n), 0)
+	r, off := h.nic.mem.Local(h.pd, lkey, va, uint64(n), 0)
 	if r == nil || n <= 0 {
 		return nil, false
 	}
 	return h.view(r, off, n, ahead, false)
 }
 
-func (h *host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
+func (h *host) WriteLocal(lkey uint32, va uint64, p []byte) bool { return h.place(h.pd, lkey, va, p) }
+
+// WriteRecv looks for the memory of an SRQ's receives only in the domain of the SRQ (IBTA vol.1 10.2.9), as mlx5 and
+// irdma do. rxe looks in the domain of the queue pair (send_data_in in rxe_resp.c): a program that depends on it would
+// fail on hardware.
+func (h *host) WriteRecv(lkey uint32, va uint64, p []byte) bool {
+	if h.srq != nil {
+		return h.place(h.srq.pd, lkey, va, p)
+	}
+	return h.place(h.pd, lkey, va, p)
+}
+
+// place writes p to the region of lkey in pd.
+func (h *host) place(pd *PD, lkey uint32, va uint64, p []byte) bool {
 	if len(p) == 0 {
 		return true
 	}
-	r, off := h.local(lkey, va, uint64(len(p)), qp.AccessLocalWrite)
+	r, off := h.nic.mem.Local(pd, lkey, va, uint64(len(p)), qp.AccessLocalWrite)
 	return r != nil && h.write(r, off, p)
 }
 
@@ -95,7 +99,7 @@ func (h *host) CheckLocal(lkey uint32, va uint64, n uint32, need qp.Access) bool
 	if n == 0 {
 		return true
 	}
-	r, _ := h.local(lkey, va, uint64(n), need)
+	r, _ := h.nic.mem.Local(h.pd, lkey, va, uint64(n), need)
 	return r != nil
 }
 

@@ -76,7 +76,7 @@ func TestBindRefusals(t *testing.T) {
 		{"plain", MWType2, allAccess, func(*objs, *qp.BindWR) {}, true},
 		{"type 1", MWType1, allAccess, func(*objs, *qp.BindWR) {}, true},
 		{"same tag", MWType2, allAccess, func(_ *objs, b *qp.BindWR) { b.RKey = b.MWRKey }, true},
-		{"other index", MWType2, allAccess, func(_ *objs, b *qp.BindWR) { b.RKey ^= 0x100 }, false},
+		{"other index", MWType2, allAccess, func(_ *objs, b *qp.BindWR) { b.RKey = 1024 }, true},
 		{"wrong current key", MWType2, allAccess, func(_ *objs, b *qp.BindWR) { b.MWRKey ^= 1 }, false},
 		{"key of a region", MWType2, allAccess, func(_ *objs, b *qp.BindWR) { b.MWRKey, b.RKey = b.MRLKey, b.MRLKey }, false},
 		{"no region", MWType2, allAccess, func(_ *objs, b *qp.BindWR) { b.MRLKey = 0 }, false},
@@ -163,6 +163,22 @@ func TestWindowBelongsToItsQueuePair(t *testing.T) {
 			t.Errorf("type %d: invalidated: %v", typ, got)
 		}
 		_ = mw
+	}
+}
+
+// TestBindTakesTheTag: a bind takes the low 8 bits of the requested key. The window keeps its index.
+func TestBindTakesTheTag(t *testing.T) {
+	for _, typ := range []MWType{MWType1, MWType2} {
+		o := newObjs(t, Limits{})
+		mw, b := o.newWindow(typ)
+		b.RKey = 1024 + 7
+		want := b.MWRKey&^0xff | 7
+		if !o.host().BindMW(b) || mw.RKey != want {
+			t.Fatalf("type %d: key %#x, want %#x", typ, mw.RKey, want)
+		}
+		if !o.host().WriteRemote(want, b.Addr, []byte{9}) || o.host().CheckRemote(b.RKey, b.Addr, 1, 0) {
+			t.Errorf("type %d: open by another key", typ)
+		}
 	}
 }
 

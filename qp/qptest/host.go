@@ -121,6 +121,9 @@ func (h *Host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 	return b != nil
 }
 
+// WriteRecv implements qp.Host.
+func (h *Host) WriteRecv(lkey uint32, va uint64, p []byte) bool { return h.WriteLocal(lkey, va, p) }
+
 // Sync implements qp.Host: all writes are complete.
 func (h *Host) Sync() bool { return true }
 

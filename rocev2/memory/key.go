@@ -9,6 +9,7 @@ import "roced.io/roced/rocev2/object"
 // dead key becomes valid again is no greater. The NIC also limits the number of guesses (rocev2/guess.go).
 const (
 	tagBits = 8
+	tagMask = 1<<tagBits - 1
 	// KeysLimit bounds the keys of a NIC: a quarter of the index space.
 	KeysLimit = 1 << 22
 )
@@ -30,7 +31,7 @@ func (t *keyTable) add(r *Region) error {
 		return object.ErrNoMem
 	}
 	index, tag := t.Index.Add(r)
-	r.key = index<<tagBits | uint32(tag)&(1<<tagBits-1)
+	r.key = index<<tagBits | uint32(tag)&tagMask
 	return nil
 }
 

@@ -116,17 +116,12 @@ func (s *Space) NumMRs() int { return s.mrs.Live }
 // Keys returns the number of keys in use.
 func (s *Space) Keys() int { return s.keys.Used }
 
-// Local returns the memory region of lkey and the offset of n bytes at va in it, nil unless a queue pair of pd may
-// access them. srq is the domain of its shared receive queue, if it has one, which may differ. Hardware looks for the
-// regions of its receives in the SRQ's domain (IBTA vol.1 10.2.9), rxe in the queue pair's. Both belong to one client,
-// and either is accepted.
-func (s *Space) Local(pd, srq *PD, lkey uint32, va, n uint64, need qp.Access) (r *Region, off uint64) {
+// Local returns the memory region of lkey and the offset of n bytes at va in it, nil unless a queue pair or an SRQ of pd
+// may access them.
+func (s *Space) Local(pd *PD, lkey uint32, va, n uint64, need qp.Access) (r *Region, off uint64) {
 	r = s.keys.lookup(lkey)
-	if r == nil || r.kind != kindMR || r.access&need != need {
+	if r == nil || r.kind != kindMR || r.pd != pd || r.access&need != need {
 		return nil, 0 // IBTA vol.1 10.6.3; a window has no L_Key
-	}
-	if r.pd != pd && (r.pd != srq || need&qp.AccessLocalWrite == 0) {
-		return nil, 0
 	}
 	return r.locate(va, n)
 }

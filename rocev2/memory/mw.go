@@ -116,14 +116,18 @@ func (mw *MW) open(owner *Bindings, mr *MR, b *qp.BindWR, off uint64) {
 	}
 }
 
-// rekey gives the window the tag of key.
-func (mw *MW) rekey(key uint32) { mw.key, mw.RKey = key, key }
+// rekey gives the window the tag of key. It ignores the index of key, as rxe does (rxe_do_bind_mw): a client chooses
+// only the tag (IBTA vol.1 10.6.7), and programs pass any number.
+func (mw *MW) rekey(key uint32) {
+	mw.key = mw.key&^tagMask | key&tagMask
+	mw.RKey = mw.key
+}
 
 // Bind carries out the work request b of the queue pair that owner belongs to (IBTA vol.1 10.6.7; the comments have the
 // rule numbers of rxe_check_bind_mw). It reports success; on failure nothing has changed.
 func (s *Space) Bind(pd *PD, owner *Bindings, b *qp.BindWR) bool {
 	r := s.keys.lookup(b.MWRKey)
-	if r == nil || r.mw == nil || r.pd != pd || b.RKey>>tagBits != b.MWRKey>>tagBits { // C10-72
+	if r == nil || r.mw == nil || r.pd != pd { // C10-72
 		return false
 	}
 	mw := r.mw

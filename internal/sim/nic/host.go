@@ -65,6 +65,7 @@ func (h *host) WriteLocal(_ uint32, va uint64, p []byte) bool {
 	return ok
 }
 
+func (h *host) WriteRecv(key uint32, va uint64, p []byte) bool   { return h.WriteLocal(key, va, p) }
 func (h *host) WriteRemote(key uint32, va uint64, p []byte) bool { return h.WriteLocal(key, va, p) }
 
 func (h *host) Sync() bool { return true }
