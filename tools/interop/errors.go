@@ -34,6 +34,8 @@ var trials = []trial{
 	{"FETCH_ADD, bad rkey", nil, "remote access error", badKey(verbs.OpFetchAdd)},
 	{"WRITE, bad range", nil, "remote access error, nothing written", (*trialState).badRange},
 	{"key of an invalidated window", nil, "remote access error", (*trialState).staleWindow},
+	{"receive beyond its region, message fits", nil, "success", (*trialState).longReceive},
+	{"receive beyond its region, message too long", nil, "remote operation error", (*trialState).longMessage},
 	{"receive buffer too small", nil, "remote invalid request (0x61), or remote operation error from rxe (0x63)", (*trialState).smallBuffer},
 }
 
@@ -133,15 +135,15 @@ func badKey(op verbs.Opcode) func(*trialState) error {
 }
 
 func (s *trialState) badRange() error {
-	const n, inside = 3000, 1500
-	err := errors.Join(s.req.Fill(sendArea, n, 1, 0), s.resp.Fill(bufferSize-inside, inside, 2, 0))
+	const n = 3000
+	err := errors.Join(s.req.Fill(sendArea, n, 1, 0), s.resp.Fill(bufferSize-lastBytes, lastBytes, 2, 0))
 	if err != nil {
 		return err
 	}
-	if err := s.sendBoth(work{Op: verbs.OpWrite, Off: sendArea, Len: n, Remote: bufferSize - inside}); err != nil {
+	if err := s.sendBoth(work{Op: verbs.OpWrite, Off: sendArea, Len: n, Remote: bufferSize - lastBytes}); err != nil {
 		return err
 	}
-	return errors.Join(s.refused(verbs.StatusRemAccessErr), wrap("memory", s.resp.Check(bufferSize-inside, inside, 2, 0)))
+	return errors.Join(s.refused(verbs.StatusRemAccessErr), wrap("memory", s.resp.Check(bufferSize-lastBytes, lastBytes, 2, 0)))
 }
 
 func (s *trialState) staleWindow() error {
@@ -165,6 +167,29 @@ func (s *trialState) staleWindow() error {
 		return err
 	}
 	return s.refused(verbs.StatusRemAccessErr)
+}
+
+// lastBytes is the length of the end of the region in the trials with requests beyond it.
+const lastBytes = 1500
+
+// longReceive posts a receive that ends behind the region. Only the bytes that arrive count.
+func (s *trialState) longReceive() error {
+	const at = bufferSize - lastBytes
+	return errors.Join(s.req.Fill(sendArea, lastBytes, 1, 0), s.resp.Recv(1, at, 2*lastBytes, 1, 0),
+		s.req.Send(work{Op: verbs.OpSend, Off: sendArea, Len: lastBytes}), wrap("request", ends(s.req, verbs.StatusSuccess)),
+		wrap("receive", ends(s.resp, verbs.StatusSuccess)), s.resp.Check(at, lastBytes, 1, 0))
+}
+
+func (s *trialState) longMessage() error {
+	err := errors.Join(s.resp.Recv(1, bufferSize-lastBytes, 2*lastBytes, 1, 0), s.sendBoth(work{Op: verbs.OpSend, Off: sendArea, Len: lastBytes + 1}))
+	if err != nil {
+		return err
+	}
+	local := verbs.StatusLocProtErr
+	if !s.weRespond { // rxe departs from IBTA 9.9.3
+		local = verbs.StatusLocQPOpErr
+	}
+	return errors.Join(s.refused(verbs.StatusRemOpErr), wrap("receive", ends(s.resp, local)))
 }
 
 func (s *trialState) smallBuffer() error {

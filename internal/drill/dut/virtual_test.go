@@ -1,6 +1,7 @@
 package dut
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,13 +12,20 @@ import (
 
 // TestSuite runs every script on the virtual clock, with PSNs that do not wrap and with PSNs that do.
 func TestSuite(t *testing.T) {
-	paths, err := filepath.Glob("../../../drill/suite/*/*.drill")
+	suite := os.DirFS("../../../drill/suite")
+	var paths []string
+	err := fs.WalkDir(suite, ".", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".drill" {
+			paths = append(paths, path)
+		}
+		return err
+	})
 	if err != nil || len(paths) == 0 {
 		t.Fatal(paths, err)
 	}
 	for _, path := range paths {
-		t.Run(filepath.Base(filepath.Dir(path))+"/"+filepath.Base(path), func(t *testing.T) {
-			text, err := os.ReadFile(path)
+		t.Run(path, func(t *testing.T) {
+			text, err := fs.ReadFile(suite, path)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -394,7 +394,7 @@ static int cmd_window(void)
 		return fail("alloc_mw");
 	uint32_t rkey = ibv_inc_rkey(e->mw->rkey);
 	struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
-		.bind_mw = {.mw = e->mw, .rkey = rkey, .bind_info = {.mr = e->mr, .addr = (uintptr_t)e->buf + number("off"),
+		.bind_mw = {.mw = e->mw, .rkey = rkey & 0xff, .bind_info = {.mr = e->mr, .addr = (uintptr_t)e->buf + number("off"),
 			.length = number("len"), .mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ}}};
 	if ((errno = ibv_post_send(e->qp, &wr, &bad)))
 		return fail("bind");
