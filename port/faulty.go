@@ -1,6 +1,7 @@
 package port
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -17,13 +18,15 @@ const faultyRetry = 50 * time.Microsecond
 const faultyBuffer = 1 << 17
 
 // Faulty is a port with fault rules. Without rules it passes everything through. With rules it accepts single frames
-// only, segments received super-frames, and applies the rules to each frame.
+// only, segments received super-frames, and applies the rules to each frame. It then also takes the frames of the NIC to
+// itself, and returns them as received.
 type Faulty struct {
 	inner  Port
 	obs    rocev2.Observer
 	engine fault.Engine
 	out    batch
 	in     batch
+	own    []byte // a frame to the NIC itself; empty if there is none
 	failed uint64
 	bufs   [1][]byte
 	frame  rocev2.Frame
@@ -33,6 +36,7 @@ type Faulty struct {
 // batch is a frame or super-frame whose segments the rules are applied to one by one.
 type batch struct {
 	buf     []byte // the frame or super-frame
+	unseen  bool   // the observer has not seen it
 	segSize int
 	next    int // segment
 	count   int // of segments
@@ -69,7 +73,8 @@ type FaultStats struct {
 }
 
 // NewFaulty wraps p. The observer, which may be nil, receives every frame that a rule has acted on, as the rule has left
-// it, with a comment such as "fault: drop (name)". The observer of the NIC also receives the frames that are passed on.
+// it, with a comment such as "fault: drop (name)", and the sent frames that the NIC has not shown (rocev2.Frame.Unseen).
+// So it sees a sent frame once. The NIC also shows the received frames that are passed on.
 func NewFaulty(p Port, obs rocev2.Observer) *Faulty {
 	f := &Faulty{inner: p, obs: obs}
 	f.frame.Bufs = f.bufs[:]
@@ -92,18 +97,21 @@ func (f *Faulty) SetRules(rules []fault.Rule) error {
 }
 
 // active reports whether frames cannot simply be passed through.
-func (f *Faulty) active() bool { return f.engine.Active() || !f.out.empty() || !f.in.empty() }
+func (f *Faulty) active() bool {
+	return f.engine.Active() || !f.out.empty() || !f.in.empty() || len(f.own) > 0
+}
 
 // Send implements Port. A frame that the rules have been applied to counts as sent, even if the port has no room for it
 // now.
 func (f *Faulty) Send(now mono.Time, fr *rocev2.Frame) error {
-	if !f.active() {
+	if !f.active() && !fr.Unseen {
 		return f.inner.Send(now, fr)
 	}
 	if err := f.flush(now); err != nil {
 		return err
 	}
 	f.out.load(fr.AppendTo(f.out.buf[:0]), fr.SegSize)
+	f.out.unseen = fr.Unseen
 	if err := f.flush(now); errors.Is(err, ErrDown) {
 		return err
 	}
@@ -134,6 +142,14 @@ func (f *Faulty) flush(now mono.Time) error {
 // sendOne sends a single frame. It counts an error other than ErrAgain, because the Send call of the frame may have
 // returned already. ErrDown also discards the rest of the batch.
 func (f *Faulty) sendOne(now mono.Time, b []byte) error {
+	if toItself(b) {
+		if len(f.own) > 0 {
+			f.retry = now.Add(faultyRetry)
+			return ErrAgain
+		}
+		f.own = append(f.own, b...)
+		return nil
+	}
 	f.bufs[0] = b
 	f.frame.Len = len(b)
 	err := f.inner.Send(now, &f.frame)
@@ -153,14 +169,19 @@ func (f *Faulty) sendOne(now mono.Time, b []byte) error {
 	return nil
 }
 
-// decide applies the rules to a frame and reports their actions to the observer.
+// toItself reports whether the sender of a frame is its receiver.
+func toItself(frame []byte) bool {
+	return len(frame) >= 12 && bytes.Equal(frame[:6], frame[6:12])
+}
+
+// decide applies the rules to a frame and shows it to the observer.
 func (f *Faulty) decide(now mono.Time, d fault.Dir, frame []byte) ([]byte, int) {
 	v := f.engine.Process(now, d, frame)
-	if v.Comment != "" && f.obs != nil {
-		dir := rocev2.Rx
-		if d == fault.Tx {
-			dir = rocev2.Tx
-		}
+	dir, unseen := rocev2.Rx, false
+	if d == fault.Tx {
+		dir, unseen = rocev2.Tx, f.out.unseen
+	}
+	if f.obs != nil && (v.Comment != "" || unseen) {
 		f.obs.Frame(now, dir, v.Frame, v.Comment)
 	}
 	return v.Frame, v.Copies
@@ -180,6 +201,11 @@ func (f *Faulty) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 		if frame, ok := f.engine.Release(now, fault.Rx); ok {
 			return copy(buf, frame), 0, nil
 		}
+		if len(f.own) > 0 {
+			f.in.seg, f.own = append(f.in.seg[:0], f.own...), f.own[:0]
+			f.in.now, f.in.copies = f.decide(now, fault.Rx, f.in.seg)
+			continue
+		}
 		seg, ok := f.in.segment()
 		if !ok {
 			raw := f.in.buf[:cap(f.in.buf)]
@@ -197,7 +223,7 @@ func (f *Faulty) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 // NextTimeout implements Port.
 func (f *Faulty) NextTimeout() mono.Time {
 	t := f.inner.NextTimeout()
-	if !f.in.empty() {
+	if !f.in.empty() || len(f.own) > 0 {
 		return 0
 	}
 	if !f.out.empty() {
@@ -209,10 +235,10 @@ func (f *Faulty) NextTimeout() mono.Time {
 // FD implements Port.
 func (f *Faulty) FD() int { return f.inner.FD() }
 
-// Offload implements Port. With rules it returns no super-frames, so that a rule acts on single frames.
+// Offload implements Port. With rules there are no super-frames, so that a rule acts on single frames.
 func (f *Faulty) Offload() rocev2.Offload {
 	if f.engine.Active() {
-		return rocev2.Offload{}
+		return rocev2.Offload{Faults: true}
 	}
 	return f.inner.Offload()
 }

@@ -145,7 +145,7 @@ func TestFaultyWithoutRules(t *testing.T) {
 
 func TestFaultyCutsSuperFrames(t *testing.T) {
 	f, m, n := faulty(t, "both drop psn=12 name=gap")
-	if f.Offload() != (rocev2.Offload{}) {
+	if f.Offload() != (rocev2.Offload{Faults: true}) {
 		t.Error("super-frames are asked for")
 	}
 	sf := roce(10, 100, 450)
@@ -167,6 +167,55 @@ func TestFaultyCutsSuperFrames(t *testing.T) {
 	st := f.FaultStats()
 	if st.Frames != 11 || st.Rules[0].Hit != 2 || st.SendFailed != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestFaultyShowsSentFramesOnce: the observer sees each frame that the NIC has not shown once, as the rules have left it.
+func TestFaultyShowsSentFramesOnce(t *testing.T) {
+	f, m, n := faulty(t, "tx drop psn=2 name=gap", "tx duplicate psn=3 name=twice", "tx delay 1ms psn=4 name=late")
+	for psn := range uint32(5) {
+		fr := roce(psn, 0, 40)
+		fr.Unseen = true
+		mustSend(t, f, fr)
+	}
+	drainPSNs(f, mono.Time(time.Second))
+	fr := roce(5, 0, 40)
+	fr.Unseen = true // handed over before the rules went
+	if err := f.SetRules(nil); err != nil {
+		t.Fatal(err)
+	}
+	mustSend(t, f, fr)
+	want := "tx 82 \ntx 82 \ntx 82 fault: drop (gap)\ntx 82 fault: duplicate (twice)\ntx 82 fault: delay (late)\ntx 82 "
+	if got := strings.Join(*n, "\n"); got != want || len(m.sent) != 6 {
+		t.Errorf("%d frames sent, shown:\n%s", len(m.sent), got)
+	}
+}
+
+// TestFaultyOnOwnTraffic: the rules act on frames of the NIC to itself as they leave and as they arrive. The link need
+// not be up.
+func TestFaultyOnOwnTraffic(t *testing.T) {
+	f, m, n := faulty(t, "tx drop psn=2 name=a", "rx drop psn=3 name=b", "both duplicate psn=4 name=c", "tx delay 1ms psn=5 name=d")
+	m.down = true
+	var got []uint32
+	for psn := range uint32(7) {
+		fr := roce(psn, 0, 40)
+		copy(fr.Bufs[0], fr.Bufs[0][6:12])
+		if err := f.Send(0, fr); err == ErrAgain {
+			t.Fatalf("no room for frame %d", psn)
+		}
+		if psn != 2 && psn != 5 && f.NextTimeout() != 0 {
+			t.Errorf("nothing is due after frame %d", psn)
+		}
+		got = append(got, drainPSNs(f, 0)...)
+	}
+	got = append(got, drainPSNs(f, mono.Time(time.Second))...)
+	if s := fmt.Sprint(got); s != "[0 1 4 4 4 4 6 5]" || len(m.sent) != 0 {
+		t.Errorf("received %s, %d frames on the link", s, len(m.sent))
+	}
+	want := "tx 82 fault: drop (a)\nrx 82 fault: drop (b)\ntx 82 fault: duplicate (c)\nrx 82 fault: duplicate (c)\n" +
+		"rx 82 fault: duplicate (c)\ntx 82 fault: delay (d)"
+	if s := strings.Join(*n, "\n"); s != want {
+		t.Error(s)
 	}
 }
 

@@ -118,10 +118,13 @@ type CompletionRing interface {
 	Disarm()
 }
 
-// Offload bounds a super-frame. The zero value means single frames only.
+// Offload describes the work that the port does for the NIC. The zero value means single frames only.
 type Offload struct {
 	MaxSegments int // datagrams in a super-frame
 	MaxBytes    int // bytes of a super-frame, Ethernet header included
+	// Faults: the port applies fault rules. The NIC passes it also the frames to its own address, which the port
+	// returns as received. The port shows sent frames to the observer, since only it knows their fate.
+	Faults bool
 }
 
 // Direction distinguishes received from sent frames.

@@ -54,29 +54,33 @@ func (n *NIC) nextControl() *Frame {
 }
 
 // dispose counts a frame and shows it to the observer. It reports whether the frame does not go to the link: the link is
-// down, the peer is on this NIC, or the peer's address is unknown.
+// down, the peer is on this NIC, or the peer's address is unknown. A port with fault rules also takes the frames to this
+// NIC, and shows frames itself.
 func (n *NIC) dispose(now mono.Time, f *Frame) bool {
-	b := &n.tx
+	b, faults := &n.tx, n.cfg.Offload.Faults
 	data := b.queue != nil
-	if data && b.path.Group {
+	own := data && b.path.Local() || !data && MAC(f.Bufs[0]) == n.net.MAC()
+	switch {
+	case own:
+	case data && b.path.Group:
 		n.keepOwn(f)
-	} else if data && b.path.Next == nil || !data && MAC(f.Bufs[0]) == n.net.MAC() {
-		n.ctr.countTx(f, b.segs)
-		n.observeTx(now, f, "")
-		n.loopback(now, f)
-		return true
-	}
-	if data && !b.path.Group && b.path.Next.State == stack.Incomplete {
+	case data && b.path.Next.State == stack.Incomplete:
 		n.net.Hold(b.path.Next, f)
 		return true
 	}
-	if !n.up {
+	if !n.up && !own {
 		n.ctr.PortXmitDiscards += uint64(max(b.segs, 1))
 		n.observeTx(now, f, "dropped: link is down")
 		return true
 	}
 	n.ctr.countTx(f, max(b.segs, 1))
-	n.observeTx(now, f, "")
+	if f.Unseen = faults; !faults {
+		n.observeTx(now, f, "")
+	}
+	if own && !faults {
+		n.loopback(now, f)
+		return true
+	}
 	return false
 }
 

@@ -190,6 +190,40 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
+// TestPortWithFaults: a port with fault rules gets the frames of the NIC to itself, and shows all sent frames.
+func TestPortWithFaults(t *testing.T) {
+	for _, up := range []bool{true, false} {
+		n := newNIC(t, testConfig(macA, "10.0.0.1/24"))
+		n.SetOffload(Offload{Faults: true})
+		obs := new(sentFrames)
+		n.SetObserver(obs)
+		a, b := newScript(sends(0x22, 5, 10)...), newScript()
+		qa, qb := plug(t, n, 0x11, qp.RC, a), plug(t, n, 0x22, qp.RC, b)
+		connect(t, n, qa, 0, "10.0.0.1", nil)
+		connect(t, n, qb, 0, "10.0.0.1", nil)
+		ok(t, n.SetLink(0, up, 0))
+		n.sch.activate(qa)
+		f := n.PollTransmit(0)
+		if f == nil || !f.Unseen || len(b.got) != 0 || *obs != 0 {
+			t.Fatalf("link up %v: frame %+v, %d received, %d shown", up, f, len(b.got), *obs)
+		}
+		n.Receive(0, f.AppendTo(nil), 0)
+		n.SetOffload(Offload{})
+		if out := transmit(n, 0); len(out) != 0 || len(b.got) != 1 || *obs != 0 {
+			t.Errorf("link up %v: %d on the link, %d received, %d shown", up, len(out), len(b.got), *obs)
+		}
+	}
+}
+
+// sentFrames counts shown frames that the NIC has sent.
+type sentFrames int
+
+func (s *sentFrames) Frame(_ mono.Time, d Direction, _ []byte, _ string) {
+	if d == Tx {
+		*s++
+	}
+}
+
 func TestScratchOutlivesThePendingPacket(t *testing.T) {
 	n := nicA(t)
 	first := n.tx.alloc(4096)

@@ -18,6 +18,8 @@ type Frame struct {
 	// Apart: a NIC on sockets must send the datagrams of this super-frame one by one, because the peer may not
 	// accept the IP IDs that segmentation gives (sockets.go).
 	Apart bool
+	// Unseen: the observer has not seen the frame, because the port shows it (Offload.Faults).
+	Unseen bool
 }
 
 // AppendTo appends the pieces of f to b.

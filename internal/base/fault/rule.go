@@ -47,6 +47,9 @@
 //
 // A rule applies if all its conditions hold. The rules apply in their order, up to the first drop.
 //
+// The rules of a NIC act on its frames to itself too: as they leave (tx) and as they arrive (rx). They do not act on the
+// NIC's own copies of multicast datagrams that it sends.
+//
 // A flow is the set of frames with a common sequence of PSNs. Its frames have the same direction, addresses, destination
 // queue pair, and kind (requests, READ responses, other responses, or CNPs). The engine records the first PSN of a flow
 // and the number of transmissions of its last 4096 PSNs. It does so for the 256 most recently used flows, starting when

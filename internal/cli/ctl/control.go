@@ -23,7 +23,8 @@ func (a *app) fault() *cobra.Command {
              p=SHARE  seed=N  count=N
 
 PSNs with a plus count from the first one seen. Queue pair numbers are decimal, or hexadecimal
-after 0x. While a NIC has rules, it sends single frames.`,
+after 0x. While a NIC has rules, it sends single frames. Rules also act on frames of a NIC to
+itself, as they leave (tx) and as they arrive (rx).`,
 		Example: `  rocectl fault add rxe_a 'tx drop psn=+3 n=1,2'     a packet's first two transmissions
   rocectl fault add rxe_a 'both drop p=0.01 seed=7'  one per cent, always the same ones
   rocectl fault add rxe_a 'rx delay 2ms p=0.1'

@@ -127,6 +127,9 @@ func (l *rig) commented(c faultCase, hit uint64, records []decode.Record) {
 		if first, ok := firstPSN(records, r); c.psn >= 0 && (!ok || (r.PSN-first)&(1<<24-1) != uint32(c.psn)) {
 			l.T.Errorf("the rule has acted on PSN %d of a flow that starts at %d", r.PSN, first)
 		}
+		if c.psn >= 0 && hit == 1 && recordedBefore(records, r) {
+			l.T.Errorf("the capture has PSN %d also without the comment %q", r.PSN, r.Comment)
+		}
 		if (action == "corrupt") != (r.ICRC == "bad") && action != "truncate" {
 			l.T.Errorf("ICRC is %s in the frame with the comment %q", r.ICRC, r.Comment)
 		}
@@ -148,6 +151,44 @@ func firstPSN(records []decode.Record, of decode.Record) (uint32, bool) {
 		}
 	}
 	return 0, false
+}
+
+// recordedBefore reports whether a sent frame has an earlier record.
+func recordedBefore(records []decode.Record, of decode.Record) bool {
+	for _, r := range records {
+		if r.Packet == of.Packet {
+			break
+		}
+		if of.Dir == "out" && r.Base != nil && of.Base != nil && *r.Base == *of.Base && r.Dir == of.Dir {
+			return true
+		}
+	}
+	return false
+}
+
+// TestFaultsOnOwnTraffic: rules act on the traffic of a NIC to itself. The capture has each frame as sent and as
+// received; the dropped one only as sent.
+func TestFaultsOnOwnTraffic(t *testing.T) {
+	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, o)
+			l.Host[1] = l.Host[0]
+			nic := l.Host[0].Device
+			l.Run(0, "fault", "add", nic, "tx drop psn=+3 n=1")
+			stop, before := l.capture(0), l.counters(0)
+			l.verify("write-bw -s 64k -n 4")
+			l.atLeast(0, before, counts{"retransmitted_packets": 1, "packet_seq_err": 1, "out_of_sequence": 1})
+			dropped := 0
+			for _, r := range l.decoded(stop()) {
+				if strings.HasPrefix(r.Comment, "fault: drop") && r.Dir == "out" {
+					dropped++
+				}
+			}
+			if dropped != 1 {
+				t.Errorf("the capture has %d dropped frames, want 1", dropped)
+			}
+		})
+	}
 }
 
 // TestBadRule: the program and the daemon refuse invalid rules.
