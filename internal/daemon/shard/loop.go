@@ -10,8 +10,11 @@ import (
 
 // Budgets of one turn, which prevent starvation.
 const (
-	rxBudget   = 64
-	txBudget   = 64
+	rxBudget = 64
+	txBudget = 64
+	// byteBudget limits the bytes of a direction. The last frame of a turn may exceed it. A new doorbell waits for a turn
+	// of each direction, and so does the acknowledgement of a received packet.
+	byteBudget = 256 << 10
 	callBudget = 16
 	// callTime limits the time for closures in a turn. A closure that exceeds it is the last of the turn.
 	callTime = 100 * time.Microsecond
@@ -122,13 +125,14 @@ func (s *Shard) obey(now mono.Time) {
 
 // receive passes frames from the port to the NIC. It reports whether there were any.
 func (s *Shard) receive() bool {
-	n := 0
-	for now := Now(); n < rxBudget; n++ {
+	n, bytes := 0, 0
+	for now := Now(); n < rxBudget && bytes < byteBudget; n++ {
 		size, seg, err := s.port.Recv(now, s.buf)
 		if err != nil {
 			s.linkState(now, err)
 			break
 		}
+		bytes += size
 		now = Now()
 		s.nic.Receive(now, s.buf[:size], seg)
 		s.small = n == 0 && size < 512
@@ -173,14 +177,15 @@ func (s *Shard) transmit() bool {
 	if s.held != nil && !s.send(now, s.held) {
 		return false
 	}
-	n := 0
-	for ; n < txBudget; now = Now() {
+	n, bytes := 0, 0
+	for ; n < txBudget && bytes < byteBudget; now = Now() {
 		f := s.nic.PollTransmit(now)
 		if f == nil {
 			s.unsent = false
 			break
 		}
 		n++
+		bytes += f.Len
 		if !s.send(now, f) {
 			break
 		}

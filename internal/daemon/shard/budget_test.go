@@ -1,0 +1,112 @@
+package shard
+
+import (
+	"net/netip"
+	"testing"
+
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+)
+
+// wholesale is a link with endless super-frames and room. It counts the bytes received and sent.
+type wholesale struct {
+	nullPort
+	bytes [2]int
+	dry   bool // no more frames arrive
+}
+
+func (p *wholesale) Recv(_ mono.Time, buf []byte) (int, int, error) {
+	if p.dry {
+		return 0, 0, port.ErrAgain
+	}
+	const size = 60_000
+	p.bytes[0] += size
+	return copy(buf, make([]byte, size)), 0, nil
+}
+
+func (p *wholesale) Send(_ mono.Time, f *rocev2.Frame) error {
+	p.bytes[1] += f.Len
+	return nil
+}
+
+func (p *wholesale) Offload() rocev2.Offload {
+	return rocev2.Offload{MaxSegments: 128, MaxBytes: 1 << 16}
+}
+
+// writes is a send queue with endless WRITEs of one region.
+type writes struct {
+	region *rocev2.MR
+	size   int
+}
+
+func (w writes) Next(e *qp.SendWQE) bool {
+	*e = qp.SendWQE{Opcode: qp.WRWrite, SGEs: append(e.SGEs[:0], qp.SGE{LKey: w.region.LKey, Length: uint32(w.size)}), Length: uint32(w.size)}
+	return true
+}
+func (writes) Pending() bool { return true }
+func (writes) Retire(int)    {}
+func (writes) Reset()        {}
+
+type noRecvs struct{}
+
+func (noRecvs) Next(*qp.RecvWQE) bool { return false }
+func (noRecvs) Len() int              { return 0 }
+func (noRecvs) Retire(int)            {}
+func (noRecvs) Reset()                {}
+
+// sinkRing drops completions.
+type sinkRing struct{ rocev2.CompletionRing }
+
+func (sinkRing) Push(*qp.CQE) bool { return true }
+
+// TestByteBudget: a turn moves 256 KiB and a frame at most in each direction, so that a new doorbell waits no longer.
+func TestByteBudget(t *testing.T) {
+	const longest = 1 << 16
+	p := &wholesale{}
+	s := &Shard{nic: senders(t, 4, longest), port: p, up: true, buf: make([]byte, bufSize)}
+	s.receive()
+	p.dry = true
+	s.transmit()
+	for i, direction := range []string{"received", "sent"} {
+		if n := p.bytes[i]; n < byteBudget || n >= byteBudget+longest {
+			t.Errorf("%d bytes %s in a turn", n, direction)
+		}
+	}
+}
+
+// senders returns a NIC with UC queue pairs that never run out of WRITEs of size bytes.
+func senders(t *testing.T, n, size int) *rocev2.NIC {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	net := netip.MustParsePrefix("10.0.0.1/24")
+	offload := rocev2.Offload{MaxSegments: 128, MaxBytes: 1 << 16}
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 4300, Offload: offload,
+		Addrs: []netip.Prefix{net}, Routes: []netip.Prefix{net}, Shared: true})
+	check(err)
+	pd, err := nic.AllocPD(nil)
+	check(err)
+	cq, err := nic.CreateCQ(rocev2.CQAttr{Entries: 64, Ring: sinkRing{}, Notify: func() {}})
+	check(err)
+	mr, err := nic.RegMR(pd, rocev2.MRAttr{Length: uint64(size), Access: qp.AccessLocalWrite, Mem: rocev2.NewBytes(make([]byte, size))})
+	check(err)
+	peer := rocev2.GIDOf(netip.MustParseAddr("10.0.0.2"))
+	for range n {
+		q, err := nic.CreateQP(rocev2.QPAttr{Type: qp.UC, PD: pd, SendCQ: cq, RecvCQ: cq, SQ: writes{mr, size}, RQ: noRecvs{},
+			Caps: rocev2.QPCaps{MaxSendWR: 16, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		check(err)
+		check(nic.ModifyQP(1, q, qp.Attr{State: qp.Init, Port: 1}, qp.AttrState|qp.AttrPKeyIndex|qp.AttrPort|qp.AttrAccessFlags, nil))
+		check(nic.ModifyQP(1, q, qp.Attr{State: qp.RTR, PathMTU: 5, DestQPN: 5}, qp.AttrState|qp.AttrAV|qp.AttrPathMTU|qp.AttrDestQPN|qp.AttrRQPSN,
+			&rocev2.AddressVector{DGID: peer}))
+		check(nic.ModifyQP(1, q, qp.Attr{State: qp.RTS}, qp.AttrState|qp.AttrSQPSN, nil))
+		nic.Doorbell(1, q)
+	}
+	nic.Resolved(1, peer, rocev2.MAC{2, 0, 0, 0, 0, 2})
+	return nic
+}
