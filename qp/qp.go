@@ -298,6 +298,9 @@ func (q *QP) Doorbell(now mono.Time) {
 // flushes.
 const flushBatch = 16
 
+// Flushing reports whether requests posted to a broken queue pair remain to be flushed. OnTimeout flushes a batch of them.
+func (q *QP) Flushing() bool { return q.flushing }
+
 // flush completes the next batch of requests posted to a broken queue pair.
 func (q *QP) flush(now mono.Time) {
 	more := q.req.flushPosted(flushBatch)

@@ -49,6 +49,7 @@ func (s *script) Resume(mono.Time)       { s.resumed++ }
 func (s *script) Doorbell(mono.Time)     { s.bells++ }
 func (s *script) OnCNP(mono.Time)        { s.cnps++ }
 func (s *script) OnTimeout(mono.Time)    { s.timeouts++; s.deadline = mono.Never }
+func (s *script) Flushing() bool         { return false }
 func (s *script) NextTimeout() mono.Time { return s.deadline }
 func (s *script) Flushed(mono.Time)      { s.flushed = s.sent; s.flushes++ }
 func (s *script) PollTransmit(_ mono.Time, t *qp.Transmit) bool {

@@ -210,7 +210,7 @@ func (n *NIC) NextTimeout() mono.Time {
 	if n.sch.again {
 		return 0
 	}
-	t := n.sch.deadlines.Next().Min(n.net.NextTimeout())
+	t := n.sch.next().Min(n.net.NextTimeout())
 	if g := n.gsi.agent; g != nil {
 		t = t.Min(g.NextTimeout())
 	}

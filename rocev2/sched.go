@@ -32,6 +32,7 @@ type machine interface {
 	PollTransmit(now mono.Time, t *qp.Transmit) bool
 	Flushed(now mono.Time)
 	NextTimeout() mono.Time
+	Flushing() bool
 	Resume(now mono.Time)
 }
 
@@ -39,6 +40,7 @@ type machine interface {
 type schedNode struct {
 	turn     sched.Node[*QueuePair]
 	timer    sched.Timer[*QueuePair]
+	flush    list.Node[*QueuePair]
 	share    *shareGroup
 	priority uint8                   // among the queue pairs of share
 	wait     list.Node[stack.Waiter] // for the address of the peer
@@ -57,6 +59,7 @@ func (q *QueuePair) machine() machine {
 type scheduler struct {
 	turns     sched.Scheduler[*QueuePair]
 	deadlines sched.Deadlines[*QueuePair]
+	flushing  list.List[*QueuePair] // broken queue pairs with requests to flush
 	shares    map[Share]*shareGroup
 	again     bool // PollTransmit stopped before all was sent
 }
@@ -115,6 +118,7 @@ func (s *scheduler) join(q *QueuePair, x Share) {
 	q.node.share = g
 	q.node.turn.Init(&g.node, 1, q)
 	q.node.timer.Item = q
+	q.node.flush.Item = q
 	q.node.wait.Item = (*host)(q)
 }
 
@@ -196,6 +200,7 @@ func (s *scheduler) remove(q *QueuePair) {
 	q.node.wait.Remove()
 	s.turns.Remove(&q.node.turn)
 	s.deadlines.Remove(&q.node.timer)
+	q.node.flush.Remove()
 }
 
 // rearm sets the timer to the deadline of q.
@@ -203,24 +208,47 @@ func (s *scheduler) rearm(q *QueuePair) { s.rearmAfter(q, 0) }
 
 // rearmAfter is rearm for a deadline not before earliest.
 func (s *scheduler) rearmAfter(q *QueuePair, earliest mono.Time) {
-	if !q.dead {
+	switch {
+	case q.dead:
+	case q.machine().Flushing():
+		s.deadlines.Set(&q.node.timer, mono.Never)
+		if !q.node.flush.Listed() {
+			s.flushing.PushBack(&q.node.flush)
+		}
+	default:
 		s.deadlines.Set(&q.node.timer, max(q.machine().NextTimeout(), earliest))
 	}
 }
 
-// advance fires timers that are due, each queue pair at most once.
+// next returns when advance is due.
+func (s *scheduler) next() mono.Time {
+	if s.flushing.First() != nil {
+		return 0
+	}
+	return s.deadlines.Next()
+}
+
+// advance fires timers that are due, each queue pair at most once. Then one broken queue pair flushes a batch: flushing
+// must not delay other queue pairs.
 func (s *scheduler) advance(now mono.Time) {
 	for range timerBudget {
 		t := s.deadlines.Take(now)
 		if t == nil {
-			return
+			break
 		}
-		q := t.Item
-		q.machine().OnTimeout(now)
-		s.activate(q)
-		if !q.node.turn.Active() {
-			s.rearmAfter(q, now.Add(unresolvedCheck))
-		}
+		s.timeout(now, t.Item)
+	}
+	if first := s.flushing.First(); first != nil {
+		first.Remove()
+		s.timeout(now, first.Item)
+	}
+}
+
+func (s *scheduler) timeout(now mono.Time, q *QueuePair) {
+	q.machine().OnTimeout(now)
+	s.activate(q)
+	if !q.node.turn.Active() {
+		s.rearmAfter(q, now.Add(unresolvedCheck))
 	}
 }
 
