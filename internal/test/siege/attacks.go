@@ -29,7 +29,7 @@ var attacks = map[string]attack{
 	"connections": connections, "objects": objects, "channels": channels, "flush": flush, "bells": bells,
 	"memory": memory, "admin": admin, "commands": commands, "logs": logs, "traffic": traffic,
 	"stops": traffic, "frames": frames, "deaths": deaths, "withheld": withholding,
-	"addresses": addresses,
+	"addresses": addresses, "backlog": backlog,
 }
 
 // Programs for comparison with the victim: programs with the victim's traffic, and programs that also compute, as
@@ -84,6 +84,9 @@ func Main() {
 	}()
 	twin = seed % 2
 	do := attacks[name]
+	if l, ok := parseLoad(name); ok {
+		do = l.run
+	}
 	switch name {
 	case honest:
 		do = write

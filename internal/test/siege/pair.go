@@ -3,6 +3,7 @@
 package siege
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ type pair struct {
 	from, to []*verbs.QP
 	cq       *verbs.CQ
 	src, dst *verbs.MR
+	depth    int // of a send queue; 0 means 16
 }
 
 // newPair connects n queue pairs of the first NIC with as many of the second.
@@ -56,11 +58,12 @@ func (p *pair) open(devices [2]string, n, size int) (err error) {
 		if err != nil {
 			return err
 		}
-		cq, err := p.ctx[i].CreateCQ(64*n, nil)
+		depth := cmp.Or(p.depth, 16)
+		cq, err := p.ctx[i].CreateCQ(max(64, depth)*n, nil)
 		if err != nil {
 			return err
 		}
-		mr, err := pd.AllocMR(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+		mr, err := pd.AllocMR(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
 		if err != nil {
 			return err
 		}
@@ -70,7 +73,7 @@ func (p *pair) open(devices [2]string, n, size int) (err error) {
 			p.dst = mr
 		}
 		for range n {
-			q, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, MaxSendWR: 16, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
+			q, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, MaxSendWR: depth, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
 			if err != nil {
 				return err
 			}

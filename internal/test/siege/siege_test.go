@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 
 // castle is a daemon with the means to attack it.
 type castle struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	binary string // executable by all users
 	cmd    *exec.Cmd
@@ -80,7 +80,7 @@ func (l *logged) lines() (n int, last string) {
 
 func (c *castle) runDir() string { return filepath.Join(c.dir, "run") }
 
-func newCastle(t *testing.T) *castle {
+func newCastle(t testing.TB) *castle {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("another user takes part, which takes root")
@@ -136,7 +136,7 @@ nics:
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
