@@ -234,7 +234,7 @@ func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	} else {
 		d = q.receive(now, p, m)
 	}
-	q.countOutstanding()
+	q.countOutstanding(now)
 	return d
 }
 
@@ -334,7 +334,7 @@ func (q *QP) OnTimeout(now mono.Time) {
 	if q.x != nil {
 		q.x.responses.onTimeout(now)
 	}
-	q.countOutstanding()
+	q.countOutstanding(now)
 	q.traceState(now)
 }
 
@@ -347,11 +347,15 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.touch()
 	q.req.pace.Waiting = false
 	t.Path, t.Snapshot = 0, false
+	if f := q.peering; f != nil {
+		f.turn.waits = false
+	}
 	if !q.Blocked() && (q.pollCNP(t) || q.pollProfileNAK(t) || q.poll(now, t)) {
-		q.countOutstanding()
+		q.countOutstanding(now)
 		return true
 	}
 	q.drained = true
+	q.endTurn()
 	q.req.pace.Nothing()
 	q.traceState(now)
 	return false
@@ -430,7 +434,7 @@ func (q *QP) enterError(now mono.Time) {
 	q.req.flush()
 	q.resp.flush()
 	q.Free()
-	q.countOutstanding()
+	q.countOutstanding(now)
 	q.flush(now)
 }
 
