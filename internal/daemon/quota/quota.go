@@ -57,8 +57,24 @@ func (a *Amounts) Map() map[string]int64 {
 // reserve divides each capacity: one eighth of it is for privileged users only.
 const reserve = 8
 
-// slots limits the concurrent accesses to memory that may block, per user. Each may hold a thread of the daemon.
+// slots limits the concurrent system calls of one sort that a user can block. Each may hold a thread of the daemon.
 const slots = 16
+
+// Slots limits concurrent system calls. It is safe for concurrent use.
+type Slots chan struct{}
+
+// Enter takes a slot. It waits for a free one; Leave frees it. It returns false if done is closed first.
+func (s Slots) Enter(done <-chan struct{}) bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	case <-done:
+		return false
+	}
+}
+
+// Leave frees the slot that Enter has taken.
+func (s Slots) Leave() { <-s }
 
 // Ledger counts the resources of one NIC or of the daemon.
 type Ledger struct {
@@ -74,7 +90,8 @@ type Ledger struct {
 type user struct {
 	used     Amounts
 	accounts int
-	slots    chan struct{}
+	accesses Slots
+	closes   Slots
 }
 
 // New makes a ledger: each limits one user, all is the capacity. Zero means unlimited. If parent is not nil, it
@@ -111,7 +128,7 @@ func (l *Ledger) Open(uid uint32) *Account {
 	for i, l := range a.of {
 		u := l.users[uid]
 		if u == nil {
-			u = &user{slots: make(chan struct{}, slots)}
+			u = &user{accesses: make(Slots, slots), closes: make(Slots, slots)}
 			l.users[uid] = u
 		}
 		u.accounts++
@@ -177,19 +194,23 @@ func (a *Account) Add(k Kind, n int64) {
 	}
 }
 
-// Enter takes one of the user's slots for an access that may block. It waits for a free slot; Leave frees it. It
-// returns false if done is closed first.
-func (a *Account) Enter(done <-chan struct{}) bool {
-	select {
-	case a.users[1].slots <- struct{}{}:
-		return true
-	case <-done:
+// Charge is Add for a positive n. It reports whether n stay within the limits.
+func (a *Account) Charge(k Kind, n int64) bool {
+	a.of[0].mu.Lock()
+	defer a.of[0].mu.Unlock()
+	if a.ended {
 		return false
 	}
+	ok := a.may(k, n)
+	a.add(k, n)
+	return ok
 }
 
-// Leave frees the slot that Enter has taken.
-func (a *Account) Leave() { <-a.users[1].slots }
+// Accesses returns the user's slots for accesses to memory.
+func (a *Account) Accesses() Slots { return a.users[1].accesses }
+
+// Closes returns the user's slots for closes of descriptors that the user has sent.
+func (a *Account) Closes() Slots { return a.users[1].closes }
 
 // Close refunds everything that the client holds and closes the account.
 func (a *Account) Close() {

@@ -73,14 +73,14 @@ func TestSlots(t *testing.T) {
 	accounts := []*Account{l.Open(some), l.Open(some)}
 	done := make(chan struct{})
 	for i := range slots {
-		if !accounts[i%2].Enter(done) {
+		if !accounts[i%2].Accesses().Enter(done) {
 			t.Fatal(i)
 		}
 	}
 	close(done)
 	entered := 0
 	for range 100 { // select chooses at random
-		if accounts[0].Enter(done) {
+		if accounts[0].Accesses().Enter(done) {
 			entered++
 		}
 	}
@@ -88,6 +88,6 @@ func TestSlots(t *testing.T) {
 		t.Error("one more has begun")
 	}
 	for range slots {
-		accounts[0].Leave()
+		accounts[0].Accesses().Leave()
 	}
 }

@@ -86,6 +86,9 @@ func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Ac
 		origins: map[origin][]*rocev2.AH{}, groups: map[rocev2.GID]int{},
 	}
 	c.worker = newWorker(c)
+	if !c.trusted() {
+		conn.Limit(Gate(account, s.ctx.Done()))
+	}
 	return c
 }
 
@@ -115,7 +118,7 @@ func (c *client) serve() {
 			c.log.Debug("command failed", "command", r.Command, "err", err)
 		}
 		q.finish(err)
-		uverbs.CloseFDs(r.FDs)
+		c.conn.Drop(r.FDs)
 		c.srv.commands.Add(1)
 		err = c.conn.WriteAnswer(q.answer)
 		q.closeFDs()

@@ -200,6 +200,11 @@ func (s *Server) admit(conn *net.UnixConn) error {
 	return nil
 }
 
+// Gate limits the descriptors that a client sends to its account. done is closed when the server closes.
+func Gate(a *quota.Account, done <-chan struct{}) *uverbs.Gate {
+	return &uverbs.Gate{Slots: a.Closes(), Done: done, Charge: func(n int) bool { return a.Charge(quota.Descriptors, int64(n)) }}
+}
+
 // Profile returns the transport profile of the device.
 func (s *Server) Profile() string { return s.cfg.Profile }
 

@@ -82,9 +82,9 @@ func (w *worker) work() {
 		w.queue = w.queue[1:]
 		w.mu.Unlock()
 		r := a.Mem.(*remote)
-		if w.c.account.Enter(w.c.srv.ctx.Done()) {
+		if w.c.account.Accesses().Enter(w.c.srv.ctx.Done()) {
 			a.Run(r.mem)
-			w.c.account.Leave()
+			w.c.account.Accesses().Leave()
 		} // else the server is closing
 		// A closed shard has no queue pairs.
 		w.c.always(func(now mono.Time, n *rocev2.NIC) { n.Accessed(now, a) })
@@ -133,14 +133,14 @@ func (c *client) look(p *process, start, length uint64, write bool) error {
 	if c.trusted() {
 		return p.Check(start, length, write)
 	}
-	if !c.account.Enter(c.srv.ctx.Done()) {
+	if !c.account.Accesses().Enter(c.srv.ctx.Done()) {
 		return unix.EIO
 	}
 	p.refs.Add(1)
 	done := make(chan error, 1)
 	go func() {
 		defer p.release()
-		defer c.account.Leave()
+		defer c.account.Accesses().Leave()
 		done <- p.Check(start, length, write)
 	}()
 	select {

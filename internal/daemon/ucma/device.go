@@ -11,6 +11,7 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/cm"
 	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/rocev2"
 )
 
@@ -18,7 +19,6 @@ import (
 type device struct {
 	srv     *Server
 	conn    *uverbs.Conn
-	raw     *net.UnixConn
 	cred    *unix.Ucred
 	account *quota.Account
 	cookie  uint64
@@ -31,7 +31,11 @@ type device struct {
 }
 
 func newContext(s *Server, conn *net.UnixConn, cred *unix.Ucred, a *quota.Account) *device {
-	return &device{srv: s, conn: uverbs.NewConn(conn), raw: conn, cred: cred, account: a, bell: -1}
+	c := &device{srv: s, conn: uverbs.NewConn(conn), cred: cred, account: a, bell: -1}
+	if !quota.Privileged(cred.Uid) {
+		c.conn.Limit(server.Gate(a, s.done))
+	}
+	return c
 }
 
 // request is a command that the server processes.
@@ -102,7 +106,7 @@ func (c *device) serve() {
 		var a uverbs.Answer
 		if a.Err = err; err == nil {
 			a = c.answer(msg, fds)
-			uverbs.CloseFDs(fds)
+			c.conn.Drop(fds)
 		}
 		err = c.conn.WriteAnswer(a)
 		for _, f := range a.FDs {

@@ -79,6 +79,7 @@ type Server struct {
 	ln   *net.UnixListener
 	nics []*nic
 	wg   sync.WaitGroup
+	done chan struct{} // closed when the server closes
 
 	mu        sync.Mutex
 	ctxs      map[*device]struct{}
@@ -102,7 +103,7 @@ type Server struct {
 
 // New creates the connection managers of the NICs, opens the socket and serves it.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, ctxs: map[*device]struct{}{}, cookies: map[uint64]*device{},
+	s := &Server{cfg: cfg, done: make(chan struct{}), ctxs: map[*device]struct{}{}, cookies: map[uint64]*device{},
 		ids: map[uint32]*id{}, conns: map[*cm.Conn]*id{}, sidrs: map[*cm.SIDR]*id{}, ports: map[portKey][]*id{}}
 	s.inbox.wake = make(chan struct{}, 1)
 	for _, c := range cfg.NICs {
@@ -241,6 +242,7 @@ func (s *Server) StopAccepting() {
 func (s *Server) Close() error {
 	s.StopAccepting()
 	s.removeDevices()
+	close(s.done)
 	s.mu.Lock()
 	for c := range s.ctxs {
 		c.conn.Close()

@@ -1,5 +1,5 @@
-// Package withheld makes a file whose first page is unavailable until a test releases it. The file is on a file system
-// in user space (FUSE), whose server is the test. Accesses to the page block until then.
+// Package withheld makes a file that blocks its users until a test releases it. The file is on a file system in user
+// space (FUSE), whose server is the test. Either accesses to the first page block, or closes of the file.
 package withheld
 
 import (
@@ -22,7 +22,8 @@ type File struct {
 
 	dir      string
 	fd       int
-	waited   chan struct{} // closed when a thread waits for the page
+	closes   bool          // closes block, not accesses
+	waited   chan struct{} // closed when a thread waits
 	once     sync.Once
 	released chan struct{}
 	served   sync.WaitGroup
@@ -33,10 +34,31 @@ const Pages = 4
 
 const pageSize = 4096
 
-// New mounts a file system with one such file. It skips the test if it cannot mount.
+// New mounts a file system with a file whose first page blocks. It skips the test if it cannot mount.
 func New(t testing.TB) *File {
 	t.Helper()
-	f := &File{dir: t.TempDir(), waited: make(chan struct{}), released: make(chan struct{})}
+	return mount(t, false)
+}
+
+// Unclosable mounts a file system with a file whose closes block, and opens the file. It skips the test if it cannot
+// mount.
+func Unclosable(t testing.TB) (f *File, fd int) {
+	t.Helper()
+	f = mount(t, true)
+	fd, err := unix.Open(f.Path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.Release()
+		unix.Close(fd)
+	})
+	return f, fd
+}
+
+func mount(t testing.TB, closes bool) *File {
+	t.Helper()
+	f := &File{dir: t.TempDir(), closes: closes, waited: make(chan struct{}), released: make(chan struct{})}
 	f.Path = filepath.Join(f.dir, "file")
 	var err error
 	if f.fd, err = unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
@@ -116,10 +138,10 @@ func (f *File) Program(t testing.TB) (pid int, addr uint64) {
 	return c.Process.Pid, addr
 }
 
-// Waited returns a channel that is closed when a thread waits for the page.
+// Waited returns a channel that is closed when a thread waits for the page or for a close.
 func (f *File) Waited() <-chan struct{} { return f.waited }
 
-// Release makes the page available.
+// Release ends all waiting.
 func (f *File) Release() {
 	select {
 	case <-f.released:
@@ -159,6 +181,8 @@ func (f *File) serve() {
 		op, unique, node := native.Uint32(b[4:]), native.Uint64(b[8:]), native.Uint64(b[16:])
 		switch op {
 		case opForget, opBatchForget, opInterrupt: // these requests have no answer
+		case opFlush:
+			f.served.Go(func() { f.flush(unique) })
 		case opRead:
 			off, size := native.Uint64(b[48:]), native.Uint32(b[56:])
 			f.served.Go(func() { f.read(unique, off, size) })
@@ -170,15 +194,27 @@ func (f *File) serve() {
 
 // read answers a READ. It answers a READ of the first page after the release.
 func (f *File) read(unique, off uint64, size uint32) {
-	if off < pageSize {
-		f.once.Do(func() { close(f.waited) })
-		<-f.released
+	if off < pageSize && !f.closes {
+		f.wait()
 	}
 	data := make([]byte, min(uint64(size), Pages*pageSize-min(off, Pages*pageSize)))
 	for i := range data {
 		data[i] = 7
 	}
 	f.answer(unique, data)
+}
+
+// flush answers a FLUSH, which precedes each close.
+func (f *File) flush(unique uint64) {
+	if f.closes {
+		f.wait()
+	}
+	f.answer(unique, []byte{})
+}
+
+func (f *File) wait() {
+	f.once.Do(func() { close(f.waited) })
+	<-f.released
 }
 
 // body returns the answer to the other operations. nil means ENOSYS.
@@ -198,7 +234,7 @@ func body(op uint32, node uint64) []byte {
 		return append(make([]byte, 16), attr(node)...)
 	case opOpen, opOpendir:
 		return make([]byte, 16)
-	case opRelease, opFlush:
+	case opRelease:
 		return []byte{}
 	}
 	return nil

@@ -58,7 +58,8 @@ type answerHdr struct {
 // Conn is one end of a connection: a client uses Call, a server ReadRequest and
 // WriteAnswer.
 type Conn struct {
-	uc *net.UnixConn
+	uc   *net.UnixConn
+	gate *Gate // nil: the peer is trusted
 
 	mu   sync.Mutex
 	last chan struct{} // closed when the last command sent has its answer; nil if there is none
@@ -149,7 +150,7 @@ func (c *Conn) ask(cmd []byte, fds []int) (before, answered chan struct{}, err e
 	return before, answered, nil
 }
 
-// ReadRequest waits for a request; its slices are valid until the next call. The caller owns its descriptors. After an
+// ReadRequest waits for a request; its slices are valid until the next call. The caller drops its descriptors (Drop). After an
 // error for which Recoverable is true the server may continue, with an answer that reports the error.
 func (c *Conn) ReadRequest() (Request, error) {
 	msg, fds, err := c.receive()
@@ -158,7 +159,7 @@ func (c *Conn) ReadRequest() (Request, error) {
 	}
 	r, err := ParseRequest(msg)
 	if err != nil {
-		CloseFDs(fds)
+		c.Drop(fds)
 		return Request{}, &requestError{err}
 	}
 	r.FDs = fds
@@ -216,8 +217,9 @@ func (c *Conn) send(msg []byte, fds []int) error {
 // receive receives one datagram. Its descriptors are close-on-exec, as package net requests. receive closes them on
 // every error.
 func (c *Conn) receive() ([]byte, []int, error) {
-	n, oobn, flags, _, err := c.uc.ReadMsgUnix(c.buf, c.oob)
+	n, oobn, flags, err := c.read()
 	fds, rerr := rights(c.oob[:oobn])
+	may := c.charge(fds)
 	switch {
 	case err != nil:
 	case n == 0:
@@ -226,10 +228,12 @@ func (c *Conn) receive() ([]byte, []int, error) {
 		err = &requestError{ErrTooBig}
 	case rerr != nil:
 		err = &requestError{rerr}
+	case !may:
+		err = &requestError{unix.EMFILE}
 	default:
 		return c.buf[:n], fds, nil
 	}
-	CloseFDs(fds)
+	c.Drop(fds)
 	return nil, nil, err
 }
 
