@@ -142,21 +142,33 @@ func (c *device) migrateID(q *request) error {
 		return err
 	}
 	if from != c {
-		var moved []*event
-		from.events = slices.DeleteFunc(from.events, func(e *event) bool {
-			if e.counted == i {
-				moved = append(moved, e)
-			}
-			return e.counted == i
-		})
-		i.move(c)
-		for _, e := range moved {
-			if e.request != nil {
-				e.request.move(c)
-			}
-			c.queue(e)
+		if err := from.migrate(i, c); err != nil {
+			return err
 		}
 	}
 	q.resp = rdmacm.DestroyIDResp{EventsReported: i.reported}
+	return nil
+}
+
+// migrate moves an identifier, its waiting events and the requests in them to another context.
+func (c *device) migrate(i *id, to *device) error {
+	ids := []*id{i}
+	var moved []*event
+	for _, e := range c.events {
+		if e.counted != i {
+			continue
+		}
+		moved = append(moved, e)
+		if e.request != nil {
+			ids = append(ids, e.request)
+		}
+	}
+	if err := to.move(ids); err != nil {
+		return err
+	}
+	c.events = slices.DeleteFunc(c.events, func(e *event) bool { return e.counted == i })
+	for _, e := range moved {
+		to.queue(e)
+	}
 	return nil
 }

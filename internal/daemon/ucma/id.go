@@ -188,14 +188,36 @@ func (i *id) forgetConn(tell bool) {
 	})
 }
 
-// move makes i belong to another context, and moves its quota.
-func (i *id) move(c *device) {
-	i.ctx = c
-	for kind, n := range map[quota.Kind]int64{quota.CMIDs: 1, quota.Groups: int64(len(i.groups))} {
-		i.owner.Add(kind, -n)
-		c.account.Add(kind, n)
+// move makes identifiers belong to another context, and moves their quota. It moves none if that exceeds a limit of
+// the context's user.
+func (c *device) move(ids []*id) error {
+	groups := 0
+	for _, i := range ids {
+		i.charge(-1)
+		groups += len(i.groups)
 	}
-	i.owner = c.account
+	ok := c.account.Take(quota.CMIDs, int64(len(ids)))
+	if ok && !c.account.Take(quota.Groups, int64(groups)) {
+		c.account.Add(quota.CMIDs, -int64(len(ids)))
+		ok = false
+	}
+	for _, i := range ids {
+		if !ok {
+			i.charge(1)
+			continue
+		}
+		i.ctx, i.owner = c, c.account
+	}
+	if !ok {
+		return unix.ENOMEM
+	}
+	return nil
+}
+
+// charge adds the identifier and its groups n times to the usage of its owner.
+func (i *id) charge(n int64) {
+	i.owner.Add(quota.CMIDs, n)
+	i.owner.Add(quota.Groups, n*int64(len(i.groups)))
 }
 
 func (c *device) setOption(q *request) error {

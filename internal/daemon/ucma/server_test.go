@@ -11,6 +11,7 @@ import (
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/base/abi/rdmacm"
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
@@ -219,6 +220,49 @@ func TestMigrate(t *testing.T) {
 	c.next(rdmacm.EventConnectResponse)
 	if n := to.destroy(l); n != 1 {
 		t.Errorf("%d events", n)
+	}
+}
+
+// openAs opens a device for another user, whose quota it then uses.
+func openAs(t *testing.T, s *Server, uid uint32) *client {
+	t.Helper()
+	c := open(t, s.cfg.Path)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for d := range s.ctxs {
+		if d.cred.Uid == 0 {
+			d.cred.Uid, d.account = uid, s.cfg.Quota.Open(uid)
+		}
+	}
+	return c
+}
+
+// TestMigrateQuota moves identifiers between two users who cooperate. Neither has more of them than the quota allows.
+func TestMigrateQuota(t *testing.T) {
+	srv := newHost(t, t.TempDir(), 0)
+	var each quota.Amounts
+	each[quota.CMIDs] = 2
+	srv.cfg.Quota = quota.New(each, quota.Amounts{}, nil)
+	a, b := openAs(t, srv, 1001), openAs(t, srv, 1002)
+	migrate := func(id uint32) error {
+		_, _, err := a.raw(rdmacm.CmdMigrateID, 4, rdmacm.MigrateID{ID: id}, []int{b.bell})
+		return err
+	}
+	mine := a.create(1, rdmacm.PSTCP)
+	first, second := b.create(2, rdmacm.PSTCP), b.create(3, rdmacm.PSTCP)
+	if err := migrate(first); err != nil {
+		t.Error(err)
+	}
+	if err := migrate(second); err != unix.ENOMEM {
+		t.Errorf("one too many: %v", err)
+	}
+	b.destroy(second)
+	a.destroy(mine)
+	a.destroy(first)
+	for _, u := range srv.cfg.Quota.Usage() {
+		if u.UID != 0 && u.Used[quota.CMIDs] != 0 {
+			t.Errorf("user %d still has %d", u.UID, u.Used[quota.CMIDs])
+		}
 	}
 }
 
