@@ -36,7 +36,7 @@ func (n *NIC) CreateAH(now mono.Time, pd *PD, av AddressVector, ctx any) (*AH, e
 	if !n.mem.OwnsPD(pd) {
 		return nil, fail(verb, "pd", ErrInvalid)
 	}
-	p, err := n.datagramPath(now, av)
+	p, err := n.datagramPath(now, av, holderOf(ctx))
 	if err != nil {
 		return nil, failPath(verb, err)
 	}
@@ -51,11 +51,21 @@ func (n *NIC) CreateAH(now mono.Time, pd *PD, av AddressVector, ctx any) (*AH, e
 }
 
 // datagramPath returns a path for datagrams, which may go to a group.
-func (n *NIC) datagramPath(now mono.Time, av AddressVector) (stack.Path, error) {
+func (n *NIC) datagramPath(now mono.Time, av AddressVector, h Holder) (stack.Path, error) {
 	if av.DGID.Multicast() {
 		return n.net.NewGroupPath(av)
 	}
-	return n.net.NewPath(now, av)
+	return n.net.NewPathOf(now, av, h)
+}
+
+// Held is implemented by the Ctx of a queue pair or an address handle that belongs to a Holder.
+type Held interface{ Holder() Holder }
+
+func holderOf(ctx any) Holder {
+	if h, ok := ctx.(Held); ok {
+		return h.Holder()
+	}
+	return stack.Nobody
 }
 
 // DestroyAH destroys an address handle. Later sends that name it are lost.

@@ -20,12 +20,14 @@ type (
 	Interface     = stack.Interface
 	Translation   = stack.Translation
 	RouteBits     = stack.RouteBits
+	Holder        = stack.Holder
 )
 
-// MaxVLAN, MaxGroups and the errors are those of package stack.
+// MaxVLAN, MaxGroups, Nobody and the errors are those of package stack.
 const (
 	MaxVLAN   = stack.MaxVLAN
 	MaxGroups = stack.MaxGroups
+	Nobody    = stack.Nobody
 )
 
 // Errors of package stack.

@@ -188,6 +188,6 @@ func (n *NIC) PollQuery() (q Query, ok bool)                        { return n.n
 func (n *NIC) Destinations() []Query                                { return n.net.Destinations() }
 func (n *NIC) Resolved(now mono.Time, dst GID, mac MAC)             { n.net.Resolved(now, dst, mac) }
 func (n *NIC) Unreachable(now mono.Time, dst GID)                   { n.net.Unreachable(now, dst) }
-func (n *NIC) ResolveNeighbour(now mono.Time, dst GID, src uint8, done func(now mono.Time, err error)) error {
-	return n.net.ResolveNeighbour(now, dst, src, done)
+func (n *NIC) ResolveNeighbour(now mono.Time, dst GID, src uint8, h Holder, done func(now mono.Time, err error)) error {
+	return n.net.ResolveNeighbour(now, dst, src, h, done)
 }

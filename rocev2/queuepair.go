@@ -207,7 +207,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	var p stack.Path
 	var err error
 	if mask&qp.AttrAV != 0 {
-		if p, err = n.net.NewPath(now, q.marked(*av)); err != nil {
+		if p, err = n.net.NewPathOf(now, q.marked(*av), holderOf(q.Ctx)); err != nil {
 			return failPath(verb, err)
 		}
 	}

@@ -43,7 +43,8 @@ type Neighbour struct {
 	State NeighbourState
 	Refs  int // paths that lead here
 
-	src       GID // own address that the requests come from
+	holders   map[Holder]int // of Refs, except Nobody's
+	src       GID            // own address that the requests come from
 	tries     uint8
 	confirmed mono.Time // last proof of reachability at MAC
 	at        mono.Time // next try; in state Failed the earliest one
@@ -97,14 +98,16 @@ type neighTable struct {
 	byAddr  map[Station]*Neighbour
 	list    []*Neighbour
 	limit   int
-	next    mono.Time // no try is due before
-	ready   [][]byte  // held frames whose neighbour has answered, to be sent
-	held    int       // frames in all held queues and in ready
-	queries queryRing // of a shared interface
+	used    int            // entries with references
+	holding map[Holder]int // how many entries each uses
+	next    mono.Time      // no try is due before
+	ready   [][]byte       // held frames whose neighbour has answered, to be sent
+	held    int            // frames in all held queues and in ready
+	queries queryRing      // of a shared interface
 }
 
 func (t *neighTable) init() {
-	t.byAddr = make(map[Station]*Neighbour)
+	t.byAddr, t.holding = make(map[Station]*Neighbour), make(map[Holder]int)
 	t.limit = NeighLimit
 	t.next = mono.Never
 }
@@ -122,9 +125,12 @@ func (s *Stack) Neighbours() []*Neighbour { return s.neigh.list }
 func (s *Stack) Held() int { return s.neigh.held }
 
 // resolve returns the entry of a station with one more reference. It starts the resolution of an unknown station.
-func (s *Stack) resolve(now mono.Time, hop Station, src GID) (*Neighbour, error) {
+func (s *Stack) resolve(now mono.Time, hop Station, src GID, h Holder) (*Neighbour, error) {
 	t := &s.neigh
 	nb := t.byAddr[hop]
+	if !t.mayHold(nb, h) {
+		return nil, ErrNeighbours
+	}
 	if nb == nil {
 		if len(t.list) >= t.limit && !t.evict() {
 			return nil, ErrNeighbours
@@ -134,7 +140,7 @@ func (s *Stack) resolve(now mono.Time, hop Station, src GID) (*Neighbour, error)
 		t.list = append(t.list, nb)
 		s.probe(now, nb)
 	}
-	nb.Refs++
+	t.hold(nb, h)
 	if nb.State == Failed {
 		s.Reuse(now, nb)
 	}
@@ -157,8 +163,8 @@ func (t *neighTable) evict() bool {
 
 // release drops a reference and resumes the waiters: the owner of the path must leave the list, the others queue
 // again.
-func (s *Stack) release(nb *Neighbour) {
-	nb.Refs--
+func (s *Stack) release(nb *Neighbour, h Holder) {
+	s.neigh.drop(nb, h)
 	nb.wake()
 }
 
@@ -264,8 +270,8 @@ func (s *Stack) Hold(nb *Neighbour, f *Frame) {
 
 // ResolveNeighbour reports to done whether the next hop to dst answers: at once, or from a later call of the stack.
 // src is the index of the source in the GID table.
-func (s *Stack) ResolveNeighbour(now mono.Time, dst GID, src uint8, done func(now mono.Time, err error)) error {
-	p, err := s.NewPath(now, AddressVector{DGID: dst, SGIDIndex: src})
+func (s *Stack) ResolveNeighbour(now mono.Time, dst GID, src uint8, h Holder, done func(now mono.Time, err error)) error {
+	p, err := s.NewPathOf(now, AddressVector{DGID: dst, SGIDIndex: src}, h)
 	if err != nil {
 		return err
 	}

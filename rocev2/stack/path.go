@@ -37,6 +37,7 @@ type Path struct {
 	Src, Dst GID
 	Next     *Neighbour // next hop; nil for a peer on this NIC and for a group
 	Group    bool       // Dst is a multicast group
+	holder   Holder     // of Next
 	l2       uint8      // length of the Ethernet header
 	hdrLen   uint16     // Ethernet, IP and UDP; 0 for the zero Path
 	flow     uint32     // flow label of the address vector
@@ -45,9 +46,14 @@ type Path struct {
 	hdr [MaxHeaderLen]byte
 }
 
-// NewPath returns the path that av describes and starts its address resolution. The caller releases it with
-// ReleasePath.
+// NewPath is NewPathOf for Nobody.
 func (s *Stack) NewPath(now mono.Time, av AddressVector) (Path, error) {
+	return s.NewPathOf(now, av, Nobody)
+}
+
+// NewPathOf returns the path that av describes and starts its address resolution. The caller releases it with
+// ReleasePath.
+func (s *Stack) NewPathOf(now mono.Time, av AddressVector, h Holder) (Path, error) {
 	p, from, err := s.newPath(&av)
 	if err != nil {
 		return Path{}, err
@@ -60,9 +66,10 @@ func (s *Stack) NewPath(now mono.Time, av AddressVector) (Path, error) {
 		if !ok {
 			return Path{}, ErrNoRoute
 		}
-		if p.Next, err = s.resolve(now, hop, p.Src); err != nil {
+		if p.Next, err = s.resolve(now, hop, p.Src, h); err != nil {
 			return Path{}, err
 		}
+		p.holder = h
 	}
 	p.makeHeaders(&s.cfg.MAC, from.VLAN, &av)
 	return p, nil
@@ -198,7 +205,7 @@ func (p *Path) Seal(frame []byte, id uint16, n int, super bool) {
 // ReleasePath ends the use of p and zeroes it.
 func (s *Stack) ReleasePath(p *Path) {
 	if p.Next != nil {
-		s.release(p.Next)
+		s.release(p.Next, p.holder)
 	}
 	*p = Path{}
 }

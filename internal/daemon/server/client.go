@@ -68,6 +68,19 @@ type Owner struct {
 // Own returns o. Types that embed Owner thereby implement Owned.
 func (o *Owner) Own() *Owner { return o }
 
+var _ rocev2.Held = (*Owner)(nil)
+
+// Holder implements rocev2.Held.
+func (o *Owner) Holder() rocev2.Holder { return HolderOf(o.UID) }
+
+// HolderOf returns the holder of a user's neighbours.
+func HolderOf(uid uint32) rocev2.Holder {
+	if quota.Privileged(uid) {
+		return rocev2.Nobody
+	}
+	return rocev2.Holder(uid)
+}
+
 // Owned is implemented by the Ctx of every object.
 type Owned interface{ Own() *Owner }
 

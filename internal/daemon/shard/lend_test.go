@@ -135,7 +135,7 @@ func TestFollow(t *testing.T) {
 		for i := range n {
 			to := rocev2.GIDOf(netip.AddrFrom4([4]byte{10, 0, 0, byte(2 + i)}))
 			from, _, _ := s.nic.Source(to)
-			err = errors.Join(err, s.nic.ResolveNeighbour(now, to, from.Index, func(mono.Time, error) {}))
+			err = errors.Join(err, s.nic.ResolveNeighbour(now, to, from.Index, 0, func(mono.Time, error) {}))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
@@ -142,7 +143,7 @@ func (i *id) ask(n *nic, sgid rocev2.GIDEntry, dst endpoint, limit time.Duration
 	asking, known := true, func() {}
 	err := n.do(func(now mono.Time, core *rocev2.NIC) error {
 		defer func() { asking = false }()
-		return core.ResolveNeighbour(now, rocev2.GIDOf(dst.Addr()), sgid.Index, func(_ mono.Time, err error) {
+		return core.ResolveNeighbour(now, rocev2.GIDOf(dst.Addr()), sgid.Index, server.HolderOf(i.ctx.cred.Uid), func(_ mono.Time, err error) {
 			if asking { // synchronous answer: the neighbour is known, the common case
 				known = answer(err)
 				return

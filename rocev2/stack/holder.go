@@ -1,0 +1,56 @@
+package stack
+
+// Holder identifies the user of a path, whose share of the neighbour table is limited. Nobody is not limited.
+type Holder uint64
+
+// Nobody is the holder of paths without limit: those of the NIC itself and of privileged users.
+const Nobody Holder = 0
+
+const (
+	holderShare   = 4 // one holder has at most a quarter of the table
+	holderReserve = 8 // an eighth of the table is for paths of Nobody
+)
+
+// mayHold reports whether h may use the station, whose entry is nb or nil.
+func (t *neighTable) mayHold(nb *Neighbour, h Holder) bool {
+	switch {
+	case h == Nobody, nb != nil && nb.holders[h] > 0:
+		return true
+	case t.holding[h] >= max(t.limit/holderShare, 1):
+		return false
+	}
+	return nb != nil && nb.Refs > 0 || t.used < t.limit-t.limit/holderReserve
+}
+
+// hold adds a reference to nb.
+func (t *neighTable) hold(nb *Neighbour, h Holder) {
+	if nb.Refs++; nb.Refs == 1 {
+		t.used++
+	}
+	if h == Nobody {
+		return
+	}
+	if nb.holders == nil {
+		nb.holders = map[Holder]int{}
+	}
+	if nb.holders[h]++; nb.holders[h] == 1 {
+		t.holding[h]++
+	}
+}
+
+// drop removes a reference that hold has added.
+func (t *neighTable) drop(nb *Neighbour, h Holder) {
+	if nb.Refs--; nb.Refs == 0 {
+		t.used--
+	}
+	if h == Nobody {
+		return
+	}
+	if nb.holders[h]--; nb.holders[h] > 0 {
+		return
+	}
+	delete(nb.holders, h)
+	if t.holding[h]--; t.holding[h] == 0 {
+		delete(t.holding, h)
+	}
+}
