@@ -38,6 +38,7 @@ type Conn struct {
 
 	agent    *Agent
 	handler  Handler // nil: the owner has closed it
+	gone     func()  // see CloseThen; nil: none
 	state    State
 	route    rocev2.MADRoute
 	id       uint32
@@ -107,6 +108,9 @@ func (c *Conn) forget() {
 	c.setState(StateClosed)
 	c.leaveQP()
 	delete(c.agent.conns, c.id)
+	if c.gone != nil {
+		c.gone()
+	}
 	if c.passive {
 		delete(c.agent.requests, peerID{c.route.DGID, c.remoteID})
 	}
@@ -230,8 +234,15 @@ func (c *Conn) Delay(now mono.Time, serviceTimeout uint8, private []byte) error 
 
 // Close ends the connection for its owner, in any state. No more events follow. The agent informs the peer and completes
 // the remaining states.
-func (c *Conn) Close(now mono.Time) {
-	c.handler = nil
+func (c *Conn) Close(now mono.Time) { c.CloseThen(now, nil) }
+
+// CloseThen is Close. It calls gone, if not nil, when the connection uses no more memory of the agent.
+func (c *Conn) CloseThen(now mono.Time, gone func()) {
+	if c.state == StateClosed && gone != nil {
+		gone()
+		return
+	}
+	c.handler, c.gone = nil, gone
 	c.count(nothing)
 	switch c.state {
 	case StateREQSent:

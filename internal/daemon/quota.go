@@ -9,6 +9,7 @@ import (
 
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/ucma"
 	"roced.io/roced/rocev2"
 )
 
@@ -23,7 +24,8 @@ const (
 	adminConnections     = 256
 	adminConnectionsEach = 32
 	groupsEach           = rocev2.MaxGroups / 4 // multicast groups
-	cmIDs                = 1 << 16              // the connections of one NIC's connection manager
+	cmIDs                = ucma.MaxConns / 2    // half: as many connections may be ending
+	cmEndingEach         = cmIDs / 4
 )
 
 // daemonQuota returns the ledger of the resources that all NICs share.
@@ -31,6 +33,7 @@ func (d *Daemon) daemonQuota() *quota.Ledger {
 	var each, all quota.Amounts
 	l := &d.cfg.Limits
 	each[quota.CMDevices], each[quota.CMIDs], all[quota.CMIDs] = int64(l.Connections), int64(l.QPs), cmIDs
+	each[quota.CMEnding], all[quota.CMEnding] = cmEndingEach, cmIDs
 	each[quota.AdminConnections], all[quota.AdminConnections] = adminConnectionsEach, adminConnections
 	all[quota.Maps] = mostMaps()
 	each[quota.Maps] = all[quota.Maps] / 2

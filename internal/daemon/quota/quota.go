@@ -28,14 +28,15 @@ const (
 	CMDevices   // rdma_cm connections
 	CMIDs       // communication identifiers
 	AdminConnections
-	Maps   // mappings of clients' memory; the kernel limits them per process (vm.max_map_count)
-	Groups // multicast groups: one per group of a client's queue pairs, and one per rdma_cm membership
+	Maps     // mappings of clients' memory; the kernel limits them per process (vm.max_map_count)
+	Groups   // multicast groups: one per group of a client's queue pairs, and one per rdma_cm membership
+	CMEnding // rdma_cm connections that their owner has closed, until the end of timewait
 	kinds
 )
 
 var names = [kinds]string{"connections", "qps", "cqs", "srqs", "mrs", "mws", "pds", "ahs", "channels", "memory",
 	"descriptors", "cm_devices", "cm_ids", "admin_connections",
-	"maps", "multicast_groups"}
+	"maps", "multicast_groups", "cm_ending"}
 
 // String returns the name of the kind in the configuration.
 func (k Kind) String() string { return names[k] }

@@ -87,7 +87,7 @@ func (i *id) unknown() bool { return i.passive && i.uid == 0 }
 
 // newID creates an identifier of c.
 func (s *Server) newID(c *device, ps rdmacm.PortSpace, qpType uint8) (*id, error) {
-	if !c.account.Take(quota.CMIDs, 1) {
+	if c.account.Full(quota.CMEnding) || !c.account.Take(quota.CMIDs, 1) {
 		return nil, unix.ENOMEM
 	}
 	for s.lastID++; s.ids[s.lastID] != nil; s.lastID++ {
@@ -152,7 +152,7 @@ func (i *id) destroy() {
 	i.endQuery()
 	i.closeListeners()
 	i.leaveAll()
-	i.forgetConn(true)
+	i.forgetConn()
 	i.dropEvents()
 }
 
@@ -165,27 +165,31 @@ func (i *id) endQuery() {
 	}
 }
 
-// forgetConn drops the connection or the exchange of i. If tell is set, it notifies the peer. No further events
-// follow.
-func (i *id) forgetConn(tell bool) {
+// forgetConn drops the connection or the exchange of i, and notifies the peer. No further events follow. The agent keeps
+// a closed connection for a while. It counts for the user until then, even if the context ends.
+func (i *id) forgetConn() {
 	conn, sidr := i.conn, i.sidr
 	i.conn, i.sidr = nil, nil
 	s := i.ctx.srv
 	delete(s.conns, conn)
 	delete(s.sidrs, sidr)
-	if !tell || conn == nil && sidr == nil {
+	if conn == nil && sidr == nil {
 		return
 	}
-	// Do fails only if the shard has ended; its connections are gone then.
-	_ = i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
+	ending := s.cfg.Quota.Open(i.ctx.cred.Uid)
+	err := i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
 		if conn != nil {
-			conn.Close(now)
+			ending.Add(quota.CMEnding, 1)
+			conn.CloseThen(now, ending.Close)
 		}
 		if sidr != nil {
 			sidr.Close(now)
 		}
 		return nil
 	})
+	if conn == nil || err != nil { // the shard has ended, with its connections
+		ending.Close()
+	}
 }
 
 // move makes identifiers belong to another context, and moves their quota. It moves none if that exceeds a limit of

@@ -30,6 +30,9 @@ import (
 // Socket is the name of the socket in the run directory.
 const Socket = "rdma_cm"
 
+// MaxConns is the maximum number of connections of a NIC in all states.
+const MaxConns = 1 << 17
+
 // NIC is a NIC whose connection manager the server uses.
 type NIC struct {
 	Name  string
@@ -130,7 +133,8 @@ func (n *nic) attach() error {
 		return err
 	}
 	return n.do(func(_ mono.Time, core *rocev2.NIC) error {
-		n.agent = cm.New(cm.Config{Port: core, GUID: binary.BigEndian.Uint64(n.GUID[:]), Seed: seed})
+		n.agent = cm.New(cm.Config{Port: core, GUID: binary.BigEndian.Uint64(n.GUID[:]), Seed: seed,
+			MaxConns: MaxConns})
 		core.SetGSI(n.agent)
 		return nil
 	})

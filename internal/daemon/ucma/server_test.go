@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -262,6 +263,41 @@ func TestMigrateQuota(t *testing.T) {
 	for _, u := range srv.cfg.Quota.Usage() {
 		if u.UID != 0 && u.Used[quota.CMIDs] != 0 {
 			t.Errorf("user %d still has %d", u.UID, u.Used[quota.CMIDs])
+		}
+	}
+}
+
+// TestEndingConnections destroys the identifier of a connection. The connection counts for the user until the end of
+// timewait, even if the user opens another device.
+func TestEndingConnections(t *testing.T) {
+	srv := newHost(t, t.TempDir(), 0)
+	var each quota.Amounts
+	each[quota.CMEnding] = 1
+	srv.cfg.Quota = quota.New(each, quota.Amounts{}, nil)
+	c := openAs(t, srv, 1001)
+	s := open(t, srv.cfg.Path)
+	s.listenOn(1, rdmacm.PSTCP, "198.18.0.1:7471", 1)
+	id := c.routeTo(2, rdmacm.PSTCP, "198.18.0.1:7471")
+	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "")})
+	e := s.next(rdmacm.EventConnectRequest)
+	s.do(rdmacm.CmdAccept, rdmacm.Accept{UID: 3, ID: e.ID, ConnParam: param(0x222, "")})
+	c.next(rdmacm.EventConnectResponse)
+	c.do(rdmacm.CmdAccept, rdmacm.Accept{ID: id})
+	s.next(rdmacm.EventEstablished)
+	c.destroy(id)
+	more := rdmacm.CreateID{PS: rdmacm.PSTCP}
+	c.refuse(unix.ENOMEM, rdmacm.CmdCreateID, 4, more)
+	c.close()
+	c = openAs(t, srv, 1001)
+	c.refuse(unix.ENOMEM, rdmacm.CmdCreateID, 4, more)
+	s.next(rdmacm.EventDisconnected)
+	s.do(rdmacm.CmdDisconnect, rdmacm.Disconnect{ID: e.ID}) // the answer, for which the connection waits
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, _, err := c.raw(rdmacm.CmdCreateID, 4, more, nil); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the connection counts for ever")
 		}
 	}
 }
