@@ -23,7 +23,8 @@ import (
 // credKey is the context key of the peer's credentials (*unix.Ucred).
 type credKey struct{}
 
-// Timeouts of a connection to the admin interface: the time to send a request, and the idle time after one.
+// Timeouts of a connection to the admin interface: the time to send the header of a request and then its body, and
+// the idle time after a request.
 const (
 	headerTimeout = 5 * time.Second
 	idleTimeout   = 30 * time.Second
@@ -115,10 +116,14 @@ func (d *Daemon) serve(s *http.Server, ln net.Listener) {
 // permitted admits root, the daemon's own user, and the users and groups of control in the configuration.
 func (d *Daemon) permitted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			readWithin(w, headerTimeout) // the server reads the rest of a body that the handler has not read
+		}
 		if r.ContentLength < 0 {
 			// The body may last as long as the answer, so the server must not wait for its end, even to refuse.
 			// HTTP/1 always supports full duplex.
 			_ = http.NewResponseController(w).EnableFullDuplex()
+			w.Header().Set("Connection", "close")
 		}
 		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
 		if !ok || cred == nil || !server.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
@@ -181,6 +186,15 @@ func (d *Daemon) withNIC(h nicHandler) http.HandlerFunc {
 	}
 }
 
+// readWithin limits the time to read a body; 0 means no limit.
+func readWithin(w http.ResponseWriter, d time.Duration) {
+	var at time.Time
+	if d > 0 {
+		at = time.Now().Add(d)
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(at) // a writer without deadlines does not block
+}
+
 // maxBody limits the body of a request, in bytes.
 const maxBody = 1 << 20
 
@@ -190,6 +204,7 @@ func readBody(w http.ResponseWriter, r *http.Request, v any) error {
 	if err := dec.Decode(v); err != nil {
 		return badRequest{err}
 	}
+	readWithin(w, 0) // the server now reads to notice a disconnect
 	return nil
 }
 

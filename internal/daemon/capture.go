@@ -125,6 +125,7 @@ func endOfBody(w http.ResponseWriter, r *http.Request) (over <-chan struct{}, st
 		return nil, func() {}
 	}
 	w.Header().Set("Connection", "close")
+	readWithin(w, 0)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
