@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -124,11 +125,8 @@ func (a *Agent) listenCNI() (net.Listener, error) {
 	if err := os.Remove(a.o.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	l, err := net.Listen("unix", a.o.Socket)
-	if err != nil {
-		return nil, err
-	}
-	return l, os.Chmod(a.o.Socket, 0o600)
+	defer syscall.Umask(syscall.Umask(0o177)) // a later chmod would leave others a moment
+	return net.Listen("unix", a.o.Socket)
 }
 
 // serveCNI serves calls from the plugin until ctx ends.
