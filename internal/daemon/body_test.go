@@ -33,7 +33,9 @@ func TestSlowBodies(t *testing.T) {
 	}
 	srv := d.personal(mux)
 	served := make(chan error)
-	go func() { served <- srv.Serve(&admission{inner, quota.New(quota.Amounts{}, quota.Amounts{}, nil), d.log}) }()
+	go func() {
+		served <- srv.Serve(&admission{inner, quota.New(quota.Amounts{}, quota.Amounts{}, nil), d.log})
+	}()
 	ended := make(chan struct{})
 	requests := []string{"/refused HTTP/1.1\r\nContent-Length: 100000", "/read HTTP/1.1\r\nContent-Length: 100000",
 		"/refused HTTP/1.1\r\nTransfer-Encoding: chunked", "/read HTTP/1.1\r\nTransfer-Encoding: chunked"}
