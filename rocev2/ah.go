@@ -65,7 +65,7 @@ func holderOf(ctx any) Holder {
 	if h, ok := ctx.(Held); ok {
 		return h.Holder()
 	}
-	return stack.Nobody
+	return stack.Unlimited
 }
 
 // DestroyAH destroys an address handle. Later sends that name it are lost.

@@ -15,7 +15,7 @@ type heldBy Holder
 func (h heldBy) Holder() Holder { return Holder(h) }
 
 // TestNeighbourShare makes users fill the neighbour table with address handles. Each has at most a quarter, all have
-// at most seven eighths, and the rest is for Nobody. An entry counts once for each user.
+// at most seven eighths, and the rest is for Unlimited. An entry counts once for each user.
 func TestNeighbourShare(t *testing.T) {
 	n := nicA(t)
 	n.net.SetNeighbourLimit(16)
@@ -56,7 +56,7 @@ func TestNeighbourShare(t *testing.T) {
 	fill(1, 0) // another handle uses the neighbour
 	ok(t, n.DestroyAH(made[3]))
 	fill(1, 1)
-	fill(Nobody, 2)
+	fill(Unlimited, 2)
 }
 
 // TestNeighbourShareOfQP checks that the path of a queue pair counts.

@@ -46,7 +46,7 @@ func TestMulticast(t *testing.T) {
 		far := []*script{newScript(), newScript()}
 		b, _ := members(t, macB, c.b, to, 0x31, far...)
 		transmit(a, 0)
-		p, err := a.datagramPath(0, AddressVector{DGID: to}, Nobody)
+		p, err := a.datagramPath(0, AddressVector{DGID: to}, Unlimited)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestGroupsOfTheKernel(t *testing.T) {
 	if r := reports(n, 0); len(r) != 0 {
 		t.Errorf("reports: %v", r)
 	}
-	if _, err := n.datagramPath(0, AddressVector{DGID: g}, Nobody); err != nil {
+	if _, err := n.datagramPath(0, AddressVector{DGID: g}, Unlimited); err != nil {
 		t.Error(err)
 	}
 	n.LeaveGroup(g)

@@ -23,11 +23,11 @@ type (
 	Holder        = stack.Holder
 )
 
-// MaxVLAN, MaxGroups, Nobody and the errors are those of package stack.
+// MaxVLAN, MaxGroups, Unlimited and the errors are those of package stack.
 const (
 	MaxVLAN   = stack.MaxVLAN
 	MaxGroups = stack.MaxGroups
-	Nobody    = stack.Nobody
+	Unlimited = stack.Unlimited
 )
 
 // Errors of package stack.

@@ -1,20 +1,20 @@
 package stack
 
-// Holder identifies the user of a path, whose share of the neighbour table is limited. Nobody is not limited.
+// Holder identifies the user of a path, whose share of the neighbour table is limited. Paths of Unlimited have no limit.
 type Holder uint64
 
-// Nobody is the holder of paths without limit: those of the NIC itself and of privileged users.
-const Nobody Holder = 0
+// Unlimited is the holder of paths without limit: those of the NIC itself and of privileged users.
+const Unlimited Holder = 0
 
 const (
 	holderShare   = 4 // one holder has at most a quarter of the table
-	holderReserve = 8 // an eighth of the table is for paths of Nobody
+	holderReserve = 8 // an eighth of the table is for paths of Unlimited
 )
 
 // mayHold reports whether h may use the station, whose entry is nb or nil.
 func (t *neighTable) mayHold(nb *Neighbour, h Holder) bool {
 	switch {
-	case h == Nobody, nb != nil && nb.holders[h] > 0:
+	case h == Unlimited, nb != nil && nb.holders[h] > 0:
 		return true
 	case t.holding[h] >= max(t.limit/holderShare, 1):
 		return false
@@ -27,7 +27,7 @@ func (t *neighTable) hold(nb *Neighbour, h Holder) {
 	if nb.Refs++; nb.Refs == 1 {
 		t.used++
 	}
-	if h == Nobody {
+	if h == Unlimited {
 		return
 	}
 	if nb.holders == nil {
@@ -43,7 +43,7 @@ func (t *neighTable) drop(nb *Neighbour, h Holder) {
 	if nb.Refs--; nb.Refs == 0 {
 		t.used--
 	}
-	if h == Nobody {
+	if h == Unlimited {
 		return
 	}
 	if nb.holders[h]--; nb.holders[h] > 0 {

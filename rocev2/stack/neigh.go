@@ -43,7 +43,7 @@ type Neighbour struct {
 	State NeighbourState
 	Refs  int // paths that lead here
 
-	holders   map[Holder]int // of Refs, except Nobody's
+	holders   map[Holder]int // of Refs, except those of Unlimited
 	src       GID            // own address that the requests come from
 	tries     uint8
 	confirmed mono.Time // last proof of reachability at MAC

@@ -46,9 +46,9 @@ type Path struct {
 	hdr [MaxHeaderLen]byte
 }
 
-// NewPath is NewPathOf for Nobody.
+// NewPath is NewPathOf for Unlimited.
 func (s *Stack) NewPath(now mono.Time, av AddressVector) (Path, error) {
-	return s.NewPathOf(now, av, Nobody)
+	return s.NewPathOf(now, av, Unlimited)
 }
 
 // NewPathOf returns the path that av describes and starts its address resolution. The caller releases it with

@@ -76,7 +76,7 @@ func (o *Owner) Holder() rocev2.Holder { return HolderOf(o.UID) }
 // HolderOf returns the holder of a user's neighbours.
 func HolderOf(uid uint32) rocev2.Holder {
 	if quota.Privileged(uid) {
-		return rocev2.Nobody
+		return rocev2.Unlimited
 	}
 	return rocev2.Holder(uid)
 }

@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/internal/daemon/quota"
 )
 
-// TestMappedRoot connects as root of a user namespace. The daemon sees the user outside, who has no privilege.
+// TestMappedRoot connects as root of a user namespace. The daemon sees the user outside, which has no privilege.
 func TestMappedRoot(t *testing.T) {
 	const outside = 4242
 	if os.Geteuid() != 0 {
