@@ -165,6 +165,21 @@ func New(name string, size int64, seals int) (fd int, mem []byte, err error) {
 	return fd, mem, nil
 }
 
+// allocateStep is the part of a memfd to allocate at a time: a signal undoes the work of a call.
+const allocateStep = 16 << 20
+
+// Allocate allocates pages for the holes in [offset, offset+length) of fd. They count as memory of the caller. The NIC
+// cannot access holes (Guard).
+func Allocate(fd int, offset, length int64) error {
+	for end := offset + length; offset < end; offset += allocateStep {
+		n := min(end-offset, allocateStep)
+		if err := ignoringEINTR(func() error { return unix.Fallocate(fd, 0, offset, n) }); err != nil {
+			return fail("fallocate", nil, err)
+		}
+	}
+	return nil
+}
+
 func ignoringEINTR(f func() error) error {
 	for {
 		if err := f(); err != unix.EINTR {
