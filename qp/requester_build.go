@@ -1,6 +1,9 @@
 package qp
 
-import "roced.io/roced/bth"
+import (
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/mapped"
+)
 
 // Services that support an operation, one bit each.
 const (
@@ -159,8 +162,9 @@ func (r *requester) payload(w *SendWQE, off, n uint32) ([]byte, bool) {
 		if !ok {
 			return nil, false
 		}
-		if at += int(m); !r.q.cfg.Phantom {
-			copy(buf[at-int(m):], v)
+		at += int(m)
+		if !r.q.cfg.Phantom && !mapped.Copy(buf[at-int(m):at], v) {
+			return nil, false
 		}
 	}
 	return buf, true

@@ -29,7 +29,8 @@ func (h *host) view(r *memory.Region, off uint64, n int, ahead uint32, remote bo
 	case r.Deferred != nil:
 		return h.deferrals().view(r, off, n, int(ahead), remote)
 	case r.Distant == nil:
-		return r.Mem.View(off, n)
+		v, ok := r.Mem.View(off, n)
+		return v, h.reached(ok)
 	}
 	b := &h.nic.tx
 	a := &b.ahead
@@ -47,6 +48,14 @@ func (h *host) view(r *memory.Region, off uint64, n int, ahead uint32, remote bo
 	}
 	*a = readAhead{r.Distant, remote, off + uint64(n), v[n:]}
 	return v[:n:n], true
+}
+
+// reached counts an access to memory that has failed. It returns ok.
+func (h *host) reached(ok bool) bool {
+	if !ok {
+		h.nic.ctr.MemoryFaults++
+	}
+	return ok
 }
 
 // roomAfter returns the room of the frame behind a packet with a payload of n bytes.
@@ -68,7 +77,7 @@ func (h *host) write(r *memory.Region, off uint64, p []byte) bool {
 	case r.Deferred != nil:
 		return h.deferrals().write(r, off, p)
 	case r.Distant == nil:
-		return r.Mem.Write(off, p)
+		return h.reached(r.Mem.Write(off, p))
 	}
 	if w.q == nil {
 		w.q, w.mem, w.off, w.buf = q, r.Distant, off, w.buf[:0]

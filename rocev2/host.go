@@ -152,7 +152,8 @@ func (h *host) CompareSwap(rkey uint32, va uint64, compare, swap uint64) (orig u
 	case r.Deferred != nil:
 		return h.deferrals().operate(r, memory.Access{Kind: memory.AccessCompareSwap, Off: off, Operands: [2]uint64{compare, swap}})
 	}
-	return r.Mem.CompareSwap(off, compare, swap)
+	orig, ok = r.Mem.CompareSwap(off, compare, swap)
+	return orig, h.reached(ok)
 }
 
 func (h *host) FetchAdd(rkey uint32, va uint64, add uint64) (orig uint64, ok bool) {
@@ -163,7 +164,8 @@ func (h *host) FetchAdd(rkey uint32, va uint64, add uint64) (orig uint64, ok boo
 	case r.Deferred != nil:
 		return h.deferrals().operate(r, memory.Access{Kind: memory.AccessFetchAdd, Off: off, Operands: [2]uint64{add}})
 	}
-	return r.Mem.FetchAdd(off, add)
+	orig, ok = r.Mem.FetchAdd(off, add)
+	return orig, h.reached(ok)
 }
 
 func (h *host) Invalidate(rkey uint32) bool { return h.nic.mem.Invalidate(h.pd, &h.windows, rkey) }

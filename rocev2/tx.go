@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
@@ -32,6 +33,7 @@ type txState struct {
 	bufs    [][]byte
 	arena   []byte
 	off     int // end of the used part of arena
+	start   int // of the latest packet there
 	piece   int // start of the piece that is not in bufs yet
 	segs    int
 	segSize int
@@ -105,9 +107,9 @@ func (b *txState) add(p *bth.Packet, id uint16, size int, snapshot bool) {
 	l4 := b.path.L4()
 	l3, udp := b.seg[b.path.L2():l4], b.seg[l4:b.path.Len()]
 	stack.SetLengths(l3, udp, id+uint16(b.segs), size)
-	start := b.off
-	b.off += p.PutHeaders(b.arena[start:])
-	crc := bth.ICRCStart(l3, udp, b.arena[start:b.off])
+	b.start = b.off
+	b.off += p.PutHeaders(b.arena[b.start:])
+	crc := bth.ICRCStart(l3, udp, b.arena[b.start:b.off])
 	if snapshot || len(p.Payload) < viewMin {
 		n := copy(b.arena[b.off:], p.Payload)
 		crc = bth.ICRCUpdate(crc, b.arena[b.off:b.off+n])
@@ -190,10 +192,10 @@ func (n *NIC) detachViews() {
 	b := &n.tx
 	if b.away {
 		for i, v := range b.frame.Bufs {
-			b.frame.Bufs[i] = append([]byte(nil), v...)
+			b.frame.Bufs[i] = mapped.Append(nil, v)
 		}
 	}
 	if b.pending != nil {
-		b.t.Packet.Payload = append([]byte(nil), b.t.Packet.Payload...)
+		b.t.Packet.Payload = mapped.Append(nil, b.t.Packet.Payload)
 	}
 }

@@ -1,6 +1,7 @@
 package rocev2
 
 import (
+	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
@@ -159,10 +160,28 @@ func (n *NIC) mustResolve(q *QueuePair) bool {
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 	b := &n.tx
 	b.segs, b.ahead = 0, readAhead{}
-	id := n.net.TakeID(0)
+	drained, ok := n.pack(now, q, n.net.TakeID(0))
+	if !ok {
+		n.ctr.MemoryFaults++
+		b.off = b.start
+	}
+	if b.segs == 0 {
+		return nil, drained
+	}
+	f = b.finish(n.net.TakeID(b.segs))
+	f.Apart = b.segs > 1 && n.net.Apart(b.path)
+	return f, drained
+}
+
+// pack puts packets into the frame. It returns ok == false if the memory of the latest packet, which is lost, has gone
+// since its view.
+func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
+	ok = true
+	defer mapped.Recover(&ok)
+	b := &n.tx
 	for b.segs == 0 || b.fits() {
-		var ok bool
-		if ok, drained = n.take(now, q); !ok {
+		var taken bool
+		if taken, drained = n.take(now, q); !taken {
 			break
 		}
 		size, cnp := b.t.Packet.WireLen(), b.t.Packet.Opcode.IsCNP()
@@ -187,12 +206,7 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 			break
 		}
 	}
-	if b.segs == 0 {
-		return nil, drained
-	}
-	f = b.finish(n.net.TakeID(b.segs))
-	f.Apart = b.segs > 1 && n.net.Apart(b.path)
-	return f, drained
+	return drained, ok
 }
 
 // single reports whether the frame must remain a single one: it waits for its neighbour.

@@ -42,6 +42,7 @@ var meanings = map[unix.Errno]string{
 	unix.EACCES:       "UDP to %v is forbidden, by a route or a firewall on the way",
 	unix.ENETUNREACH:  "there is no route to %v",
 	unix.EHOSTUNREACH: "%v cannot be reached",
+	unix.EFAULT:       "a program has freed memory that was being sent to %v",
 	unix.EINVAL:       "the kernel does not send to %v from the NIC's address",
 }
 

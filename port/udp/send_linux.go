@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
@@ -139,7 +140,7 @@ func (p *Port) label(m *message, o *outgoing) {
 
 func appendAll(b []byte, bufs [][]byte) []byte {
 	for _, p := range bufs {
-		b = append(b, p...)
+		b = mapped.Append(b, p)
 	}
 	return b
 }

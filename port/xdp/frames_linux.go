@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
@@ -85,7 +86,10 @@ func (p *Port) put(f *rocev2.Frame) {
 				}
 				d, chunk = p.take(left)
 			}
-			n := copy(chunk[d.Len:], b)
+			n := min(len(chunk)-int(d.Len), len(b))
+			if to := chunk[d.Len:][:n]; !mapped.Copy(to, b[:n]) {
+				clear(to) // the receiver drops the frame: its ICRC is wrong
+			}
 			d.Len += uint32(n)
 			b = b[n:]
 			left -= n

@@ -3,20 +3,43 @@ package memory
 import (
 	"sync/atomic"
 	"unsafe"
+
+	"roced.io/roced/internal/base/mapped"
 )
 
 // Bytes is a Memory over a slice, such as a mapping of shared memory. Other processes may use the memory at the same
-// time; the atomic operations are atomic for them too.
-type Bytes struct{ b []byte }
+// time; the atomic operations are atomic for them too. An access to a page that another process has freed fails
+// (package mapped).
+type Bytes struct {
+	b []byte
+	// Lost, if set, is called when pages are missing in an access to n bytes at off.
+	Lost func(off uint64, n int)
+}
 
 // NewBytes returns b as a Memory.
-func NewBytes(b []byte) *Bytes { return &Bytes{b} }
+func NewBytes(b []byte) *Bytes { return &Bytes{b: b} }
 
 // Len returns the size of the memory.
 func (m *Bytes) Len() uint64 { return uint64(len(m.b)) }
 
-// View returns n bytes at off.
+// View returns n bytes at off. Their pages were present during the call, but may go at any time.
 func (m *Bytes) View(off uint64, n int) ([]byte, bool) {
+	b, ok := m.part(off, n)
+	if ok && !mapped.Present(b) {
+		return nil, m.lost(off, n)
+	}
+	return b, ok
+}
+
+// lost reports missing pages. It always returns false.
+func (m *Bytes) lost(off uint64, n int) bool {
+	if m.Lost != nil {
+		m.Lost(off, n)
+	}
+	return false
+}
+
+func (m *Bytes) part(off uint64, n int) ([]byte, bool) {
 	if n < 0 || off > m.Len() || uint64(n) > m.Len()-off {
 		return nil, false
 	}
@@ -25,14 +48,18 @@ func (m *Bytes) View(off uint64, n int) ([]byte, bool) {
 
 // Write places p at off.
 func (m *Bytes) Write(off uint64, p []byte) bool {
-	b, ok := m.View(off, len(p))
-	copy(b, p)
+	b, ok := m.part(off, len(p))
+	if ok && !mapped.Copy(b, p) {
+		return m.lost(off, len(p))
+	}
 	return ok
 }
 
+const wordLen = 8
+
 // word returns the 8 bytes at off as a number in host byte order, nil if they are incomplete or not aligned.
 func (m *Bytes) word(off uint64) *uint64 {
-	b, ok := m.View(off, 8)
+	b, ok := m.part(off, wordLen)
 	if !ok {
 		return nil
 	}
@@ -49,12 +76,21 @@ func (m *Bytes) CompareSwap(off uint64, compare, swap uint64) (orig uint64, ok b
 	if p == nil {
 		return 0, false
 	}
+	if orig, ok = compareSwap(p, compare, swap); !ok {
+		return 0, m.lost(off, wordLen)
+	}
+	return orig, true
+}
+
+func compareSwap(p *uint64, compare, swap uint64) (orig uint64, ok bool) {
+	ok = true
+	defer mapped.Recover(&ok)
 	for {
 		if v := atomic.LoadUint64(p); v != compare {
-			return v, true
+			return v, ok
 		}
 		if atomic.CompareAndSwapUint64(p, compare, swap) {
-			return compare, true
+			return compare, ok
 		}
 	}
 }
@@ -65,5 +101,14 @@ func (m *Bytes) FetchAdd(off uint64, add uint64) (orig uint64, ok bool) {
 	if p == nil {
 		return 0, false
 	}
-	return atomic.AddUint64(p, add) - add, true
+	if orig, ok = fetchAdd(p, add); !ok {
+		return 0, m.lost(off, wordLen)
+	}
+	return orig, true
+}
+
+func fetchAdd(p *uint64, add uint64) (orig uint64, ok bool) {
+	ok = true
+	defer mapped.Recover(&ok)
+	return atomic.AddUint64(p, add) - add, ok
 }

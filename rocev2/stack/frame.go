@@ -1,6 +1,10 @@
 package stack
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"roced.io/roced/internal/base/mapped"
+)
 
 // Frame is one Ethernet frame to send, or a super-frame: several datagrams with one set of headers, which the link
 // segments (UDP segmentation offload). It is valid until the next call that returns a Frame.
@@ -22,10 +26,10 @@ type Frame struct {
 	Unseen bool
 }
 
-// AppendTo appends the pieces of f to b.
+// AppendTo appends the pieces of f to b. Zeros replace client memory that has gone, so that the ICRC is wrong.
 func (f *Frame) AppendTo(b []byte) []byte {
 	for _, p := range f.Bufs {
-		b = append(b, p...)
+		b = mapped.Append(b, p)
 	}
 	return b
 }
