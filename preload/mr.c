@@ -237,7 +237,8 @@ struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, 
 		if (attempt > 0)
 			trim(c, 0, 0);
 		mr_lock();
-		bool ours = may_replace() && replace(start, end, &offset, !in_copied_region(start, end));
+		bool ours = may_replace() && replace(start, end, &offset, !in_copied_region(start, end)) &&
+			    backing_allocate(offset, end - start);
 		if (ours)
 			s = use(fresh, c, start, end, offset, together);
 		mr_unlock();

@@ -103,6 +103,11 @@ void backing_abandon(void);
 void backing_zero(uint64_t offset, uint64_t length);
 /* backing_zero_around does the same with a stretch except for this part. */
 void backing_zero_around(uint64_t offset, uint64_t length);
+/* backing_drop does the same with a part, but keeps its pages, as zeros, if a region uses some:
+ * the daemon cannot access holes. The caller holds the lock. */
+void backing_drop(uint64_t offset, uint64_t length);
+/* backing_allocate allocates pages for holes. They count as memory of this process. */
+bool backing_allocate(uint64_t offset, uint64_t length);
 /* replace makes a page-aligned range memory of the memfd, consecutive from *offset on. It
  * returns false if that is impossible, or if it would need a replacement and !may. The
  * caller holds the lock. */

@@ -21,7 +21,7 @@ static bool drop_pages(const struct vma *v, void *arg)
 {
 	(void)arg;
 	if (v->kind == VMA_OURS)
-		backing_zero(v->offset, v->end - v->start);
+		backing_drop(v->offset, v->end - v->start);
 	return true;
 }
 
@@ -45,8 +45,11 @@ static int do_madvise(void *addr, size_t length, int advice)
 	if (advice == MADV_FREE)
 		return maps_walk(start, end, free_others, &result) ? result : -1;
 	result = real_madvise(addr, length, advice);
-	if (result == 0)
+	if (result == 0) {
+		mr_lock();
 		maps_walk(start, end, drop_pages, NULL);
+		mr_unlock();
+	}
 	return result;
 }
 

@@ -118,6 +118,23 @@ void backing_zero_around(uint64_t offset, uint64_t length)
 	backing_zero(end, start + STRETCH - end);
 }
 
+bool backing_allocate(uint64_t offset, uint64_t length)
+{
+	const uint64_t step = 16 << 20; /* a signal undoes the work of a call */
+	int fd = backing_fd();
+	off_t hole = lseek(fd, offset, SEEK_HOLE);
+	uint64_t end = offset + length, n;
+	if (hole < 0)
+		return false;
+	for (offset = hole; offset < end; offset += n) {
+		n = end - offset < step ? end - offset : step;
+		while (fallocate(fd, 0, offset, n) != 0)
+			if (errno != EINTR)
+				return false;
+	}
+	return true;
+}
+
 /* ---- copying ---- */
 
 /* is_zero reads a whole page, including parts outside any object, which a sanitizer would
@@ -247,6 +264,20 @@ static bool find_clash(const struct vma *v, void *arg)
 	if (v->kind == VMA_OURS)
 		check_clash(v->offset, v->offset + (v->end - v->start), arg);
 	return true;
+}
+
+void backing_drop(uint64_t offset, uint64_t length)
+{
+	static const uint8_t zeros[1 << 16];
+	struct clash c = { offset, offset + length, false };
+	mr_each_mapped(check_clash, &c);
+	if (!c.found)
+		backing_zero(offset, length);
+	for (uint64_t n; c.found && length > 0; offset += n, length -= n) {
+		n = length < sizeof zeros ? length : sizeof zeros;
+		if (!write_all(backing_fd(), (uintptr_t)zeros, (uintptr_t)zeros + n, offset))
+			return;
+	}
 }
 
 /* unused returns true if a part of the memfd is in the same stretch as offset o and two walks

@@ -43,7 +43,8 @@ type Buffer struct {
 	mem    []byte
 }
 
-// AllocBuffer allocates a buffer of at least size bytes: whole pages.
+// AllocBuffer allocates a buffer of at least size bytes: whole pages. All of it counts as memory of this process at
+// once.
 func (c *Context) AllocBuffer(size int) (*Buffer, error) {
 	const verb = "alloc_buffer"
 	if size <= 0 {
@@ -56,6 +57,10 @@ func (c *Context) AllocBuffer(size int) (*Buffer, error) {
 	}
 	defer unix.Close(fd) // the mappings keep the memory
 	b := &Buffer{ctx: c, mem: mem}
+	if err := shm.Allocate(fd, 0, pages); err != nil {
+		b.release()
+		return nil, fail(verb, strconv.Itoa(size)+" bytes", err)
+	}
 	if b.handle, err = c.dev.share(fd, b.Addr(), uint64(len(mem))); err != nil {
 		b.release()
 		return nil, explain(err, strconv.Itoa(size)+" bytes")
