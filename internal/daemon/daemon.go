@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
@@ -34,6 +35,7 @@ type Daemon struct {
 	tree *sysfs.Tree
 	// devices counts the verbs devices: uverbs0 and so on.
 	devices int
+	guard   *shm.Guard    // of memory of clients; nil if the kernel has none
 	quota   *quota.Ledger // of the resources that all NICs share
 	ucma    *ucma.Server
 	events  broadcast
@@ -68,6 +70,9 @@ func (d *Daemon) start() (err error) {
 	}
 	if err = os.RemoveAll(filepath.Join(d.cfg.RunDir, nicTrees)); err != nil { // left by a daemon that died
 		return err
+	}
+	if d.guard, err = shm.NewGuard(); err != nil {
+		d.log.Warn("memory that programs register can count as memory of this daemon", "err", err)
 	}
 	for i := range d.cfg.NICs {
 		n, err := d.startNIC(i)
@@ -170,6 +175,9 @@ func (d *Daemon) Close() error {
 	}
 	for _, n := range d.nics {
 		errs = append(errs, n.close())
+	}
+	if d.guard != nil {
+		errs = append(errs, d.guard.Close())
 	}
 	if d.tree != nil {
 		errs = append(errs, d.tree.Close(), remove(filepath.Join(d.cfg.RunDir, nicTrees)))

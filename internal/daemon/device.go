@@ -66,7 +66,7 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	srv, err := server.New(server.Config{
 		Path: filepath.Join(d.cfg.RunDir, fmt.Sprintf("uverbs%d", index)), Mode: fs.FileMode(c.Access.Mode),
 		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: c.Profiles(),
-		MAC: n.mac, Limits: limitsOf(&d.cfg.Limits), Quota: n.quota, Log: n.log,
+		MAC: n.mac, Limits: limitsOf(&d.cfg.Limits), Quota: n.quota, Guard: d.guard, Log: n.log,
 		Share: func(uid uint32, client uint64) rocev2.Share {
 			return c.Share.Of(uid, uint64(index)<<48|client) // the clients of all devices share the link
 		},

@@ -86,8 +86,8 @@ func sharing() []Finding {
 		out = one("userfaultfd", Limited, "private memory of programs with one thread is shared, that of others is copied",
 			"sysctl vm.unprivileged_userfaultfd=1, for speed")
 	} else {
-		out = one("userfaultfd", Limited, fmt.Sprintf("private memory of programs is copied by system calls: userfaultfd: %v", err),
-			"allow userfaultfd in the container's seccomp profile, for speed")
+		out = one("userfaultfd", Limited, fmt.Sprintf("private memory of programs is copied by system calls; their sparse memory "+
+			"can count as memory of the daemon: userfaultfd: %v", err), "allow userfaultfd in the container's seccomp profile")
 	}
 	return append(out, Finding{"yama", OK, yama(), ""})
 }

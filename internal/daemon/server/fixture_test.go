@@ -88,7 +88,11 @@ func newHost(t testing.TB, dir string, i int, limits Limits, quotas ...*quota.Le
 	if h.shard, err = shard.New(shard.Config{NIC: nic, Port: port}); err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Path: h.path, Mode: 0o600, Shard: h.shard, Device: names[i], Profiles: []string{"rc"}, MAC: mac,
+	guard, err := shm.NewGuard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Guard: guard, Path: h.path, Mode: 0o600, Shard: h.shard, Device: names[i], Profiles: []string{"rc"}, MAC: mac,
 		Limits: limits, Log: slog.New(slog.NewTextHandler(&h.log, nil))}
 	if i < len(quotas) {
 		c.Quota = quotas[i]
@@ -99,7 +103,7 @@ func newHost(t testing.TB, dir string, i int, limits Limits, quotas ...*quota.Le
 	}
 	events.Attach(h.srv)
 	t.Cleanup(func() {
-		for _, f := range []func() error{h.srv.Close, h.shard.Close, port.Close} {
+		for _, f := range []func() error{h.srv.Close, h.shard.Close, port.Close, guard.Close} {
 			if err := f(); err != nil {
 				t.Error(err)
 			}
@@ -153,6 +157,9 @@ func (h *host) connect(t testing.TB) *user {
 	}
 	defer unix.Close(fd)
 	t.Cleanup(func() { _ = shm.Unmap(mem) })
+	if err := shm.Allocate(fd, 0, memSize); err != nil {
+		t.Fatal(err)
+	}
 	u.mem = mem
 	if _, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: memBase, Length: memSize}); err != nil {
 		t.Fatal(err)

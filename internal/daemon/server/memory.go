@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"math"
 	"sync/atomic"
 
@@ -79,7 +80,7 @@ func (c *client) discharge(n int64) {
 	c.account.Add(quota.Memory, -n)
 }
 
-// mapFD maps a client's memfd. Its seals prevent the client from truncating it.
+// mapFD maps a client's memfd. Its seals prevent the client from truncating it. The NIC cannot access its holes.
 func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 	if base%shm.PageSize != 0 || length%shm.PageSize != 0 || base+length < base {
 		return nil, unix.EINVAL
@@ -94,7 +95,7 @@ func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 		c.account.Add(quota.Maps, -1)
 		return nil, unix.ENOMEM
 	}
-	data, err := shm.Map(fd, offset, length)
+	data, err := c.srv.cfg.Guard.Map(fd, offset, length)
 	if err != nil {
 		c.discharge(int64(length))
 		c.account.Add(quota.Maps, -1)
@@ -145,12 +146,20 @@ func (c *client) region(start, length uint64, access qp.Access, src uverbs.MRSou
 	if m != nil {
 		data, _ := m.find(start, length)
 		m.refs.Add(1)
-		return rocev2.NewBytes(data), keep{mapping: m}, nil
+		mem := rocev2.NewBytes(data)
+		mem.Lost = func(off uint64, n int) { c.missing(start+off, n) }
+		return mem, keep{mapping: m}, nil
 	}
 	if c.here != nil {
 		return nil, keep{}, unix.EAGAIN // reads of /proc files may block the shard
 	}
 	return c.distant(start, length, access)
+}
+
+// missing logs the reason of the failure of a request.
+func (c *client) missing(addr uint64, n int) {
+	_ = c.advise(unix.EFAULT, fmt.Sprintf("%d bytes at %#x of a region are a hole of the program's memfd: the program has not "+
+		"allocated these pages, or has freed them", n, addr)) // the completion reports the error to the program
 }
 
 // mapped returns the mapping that contains the region, nil if there is none.

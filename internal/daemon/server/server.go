@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/shard"
@@ -69,6 +70,8 @@ type Config struct {
 	Limits  Limits
 	// Quota counts the usage of all users on all devices of the NIC. If nil, Limits apply to this server alone.
 	Quota *quota.Ledger
+	// Guard, if not nil, prevents that memory of clients counts as memory of the daemon. Close it after the NIC.
+	Guard *shm.Guard
 	// Distrust makes the NIC never block on memory of a client's processes, not even on root's.
 	Distrust bool
 	Log      *slog.Logger

@@ -229,8 +229,9 @@ func (s *Shard) run() {
 	s.ep.close()
 }
 
-// guarded runs the loop until it ends or accesses memory that is gone. Seals prevent clients from shrinking their
-// memory, so a fault is unexpected. After a fault the shard abandons the operation, and run restarts the loop.
+// guarded runs the loop until it ends or accesses memory that is gone. Package mapped handles pages that clients
+// free, and seals prevent clients from shrinking their memory, so a fault is unexpected here. After a fault the shard
+// abandons the operation, and run restarts the loop.
 func (s *Shard) guarded() {
 	defer func() { s.faulted(recover()) }()
 	s.loop()
