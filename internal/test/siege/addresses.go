@@ -86,7 +86,7 @@ func tidy(runDir string, twin uint64) error {
 
 // giveUp exits the program, which fails the siege.
 func giveUp(what string, err error) {
-	fmt.Fprintf(os.Stderr, "addresses: %s: %v\n", what, err)
+	fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
 	os.Exit(1)
 }
 

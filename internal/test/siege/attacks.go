@@ -29,7 +29,7 @@ var attacks = map[string]attack{
 	"connections": connections, "objects": objects, "channels": channels, "flush": flush, "bells": bells,
 	"memory": memory, "admin": admin, "commands": commands, "logs": logs, "traffic": traffic,
 	"stops": traffic, "frames": frames, "deaths": deaths, "withheld": withholding,
-	"addresses": addresses, "backlog": backlog,
+	"addresses": addresses, "backlog": backlog, "holes": holes,
 }
 
 // Programs for comparison with the victim: programs with the victim's traffic, and programs that also compute, as

@@ -19,6 +19,7 @@ type pair struct {
 	cq       *verbs.CQ
 	src, dst *verbs.MR
 	depth    int // of a send queue; 0 means 16
+	pds      [2]*verbs.PD
 }
 
 // newPair connects n queue pairs of the first NIC with as many of the second.
@@ -58,6 +59,7 @@ func (p *pair) open(devices [2]string, n, size int) (err error) {
 		if err != nil {
 			return err
 		}
+		p.pds[i] = pd
 		depth := cmp.Or(p.depth, 16)
 		cq, err := p.ctx[i].CreateCQ(max(64, depth)*n, nil)
 		if err != nil {
