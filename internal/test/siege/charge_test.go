@@ -74,7 +74,7 @@ const (
 
 // chargedClient is a running client in a control group.
 type chargedClient struct {
-	t   *testing.T
+	t   testing.TB
 	cmd *exec.Cmd
 	in  *os.File
 	out *bufio.Scanner
