@@ -3,16 +3,13 @@ package fault
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"net/netip"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/go-viper/mapstructure/v2"
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
@@ -182,44 +179,6 @@ func TestParseErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v does not mention %s", s, err, want)
 		}
-	}
-}
-
-// TestStructForms decodes rules from YAML and JSON.
-func TestStructForms(t *testing.T) {
-	want, err := Parse("tx delay 2ms qpn=0x11 psn=+3..5 n=1,2 peer=198.18.0.2 p=0.5 seed=7")
-	if err != nil {
-		t.Fatal(err)
-	}
-	opt := cmpopts.EquateComparable(netip.Addr{})
-	var got Rule
-	dec, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		Result: &got, ErrorUnused: true,
-		DecodeHook: mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc()),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = dec.Decode(map[string]any{
-		"dir": "tx", "action": "delay", "delay": "2ms", "qpn": 0x11, "n": []any{1, 2}, "peer": "198.18.0.2",
-		"psn": map[string]any{"relative": true, "first": 3, "last": 5}, "p": 0.5, "seed": 7,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(want, got, opt); d != "" {
-		t.Error(d)
-	}
-	b, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got = Rule{}
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(want, got, opt); d != "" {
-		t.Errorf("%s: %s", b, d)
 	}
 }
 
@@ -426,5 +385,37 @@ func BenchmarkProcess(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		e.Process(0, Tx, f)
+	}
+}
+
+// TestGrammar: Grammar has exactly the actions, classes and conditions of the parser, and the parser accepts Examples.
+func TestGrammar(t *testing.T) {
+	var words []string
+	for _, m := range regexp.MustCompile(`"([a-z]+)=?"`).FindAllStringSubmatch(Grammar, -1) {
+		words = append(words, m[1])
+	}
+	want := append([]string{"rx", "tx", "both"}, strings.Split(actionNames, ", ")...)
+	if !slices.Equal(words[:len(want)], want) {
+		t.Errorf("%q, want %q", words, want)
+	}
+	_, err := parse("tx drop colour=red") // the error lists the conditions
+	if list := strings.Join(words[len(want):], ", "); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "=", ""), "("+list+")") {
+		t.Errorf("conditions %s, but: %v", list, err)
+	}
+	for class := range classes {
+		if !strings.Contains(Grammar, class) {
+			t.Errorf("class %s is missing", class)
+		}
+	}
+	n := 0
+	for line := range strings.Lines(Examples) {
+		rule, _, _ := strings.Cut(strings.TrimSpace(line), "   ")
+		if _, err := Parse(rule); err != nil {
+			t.Error(err)
+		}
+		n++
+	}
+	if n < 5 {
+		t.Errorf("%d examples", n)
 	}
 }

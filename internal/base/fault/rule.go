@@ -2,58 +2,6 @@
 // frames. A rule selects an exact event ("the first transmission of the third packet to queue pair 0x11") or a random
 // share of all frames. Each rule has its own random number generator. The package is sans-I/O: it reads no clock, starts
 // no goroutine, and gives the same results for the same frames, times and seeds.
-//
-// # Rules as text
-//
-//	rule      = dir action { condition }
-//	dir       = "rx" | "tx" | "both"
-//	action    = "drop"
-//	          | "duplicate" [ copies ]        additional copies, default 1
-//	          | "delay" duration              such as 2ms
-//	          | "reorder" frames [ duration ] hold the frame until that many later
-//	                                          frames of the same flow have passed, for
-//	                                          at most duration (10ms)
-//	          | "corrupt" [ offset ]          change the byte at offset from the
-//	                                          BTH, or from the end if negative;
-//	                                          without offset, a random byte
-//	          | "truncate" length             cut the frame to length bytes
-//	          | "ecn"                         mark Congestion Experienced
-//	condition = "qpn=" number                 destination queue pair
-//	          | "psn=" ["+"] n [ ".." n ]     PSNs, with "+" counted from the
-//	                                          first one seen in the flow
-//	          | "n=" n { "," n }              number of the transmission, 1 = first
-//	          | "op=" class                   request, response, ack, nak, send,
-//	                                          write, read (the request), readresp,
-//	                                          atomic, cnp, any
-//	          | "peer=" address               address of the remote end
-//	          | "src=" address                source address
-//	          | "dst=" address                destination address
-//	          | "path=" k "/" n               UDP source port is k modulo n: one of n
-//	                                          paths, as ECMP selects them
-//	          | "p=" probability              above 0, up to 1
-//	          | "seed=" number                of the random numbers of p and corrupt
-//	          | "count=" n                    at most n times
-//	          | "any"                         apply to all frames, not only RoCEv2
-//	          | "name=" word                  name in reports
-//
-// Examples:
-//
-//	tx drop qpn=0x11 psn=+3 n=1,2
-//	both drop p=0.01 seed=7
-//	rx delay 2ms p=0.1
-//	tx ecn psn=+0..10
-//	rx corrupt op=ack n=1
-//	tx delay 100us path=1/4
-//
-// A rule applies if all its conditions hold. The rules apply in their order, up to the first drop.
-//
-// The rules of a NIC act on its frames to itself too: as they leave (tx) and as they arrive (rx). They do not act on the
-// NIC's own copies of multicast datagrams that it sends.
-//
-// A flow is the set of frames with a common sequence of PSNs. Its frames have the same direction, addresses, destination
-// queue pair, and kind (requests, READ responses, other responses, or CNPs). The engine records the first PSN of a flow
-// and the number of transmissions of its last 4096 PSNs. It does so for the 256 most recently used flows, starting when
-// the rules are set.
 package fault
 
 import (
@@ -64,6 +12,56 @@ import (
 	"strings"
 	"time"
 )
+
+// Grammar is the language of rules, for help and manual.
+const Grammar = `  rule      = dir action { condition }
+  dir       = "rx" | "tx" | "both"        received, sent
+  action    = "drop"
+            | "duplicate" [ copies ]      additional copies, default 1
+            | "delay" duration            such as 2ms
+            | "reorder" frames [ duration ]
+                                          hold the frame until that many later frames
+                                          of the flow have passed, for at most
+                                          duration (10ms)
+            | "corrupt" [ offset ]        change the byte at offset from the BTH, or
+                                          from the end if negative; without offset,
+                                          a random byte
+            | "truncate" length           cut the frame to length bytes
+            | "ecn"                       mark Congestion Experienced
+  condition = "qpn=" number               destination queue pair: 17 or 0x11
+            | "psn=" [ "+" ] n [ ".." n ] PSNs; with +, counted from the first one
+                                          seen in the flow
+            | "n=" n { "," n }            number of the transmission, 1 = first
+            | "op=" class                 request, response, ack, nak, send, write,
+                                          read (the request), readresp, atomic, cnp, any
+            | "peer=" address             address of the remote end
+            | "src=" address              source address
+            | "dst=" address              destination address
+            | "path=" k "/" n             UDP source port is k modulo n: one of n paths,
+                                          as ECMP selects them
+            | "p=" probability            above 0, up to 1
+            | "seed=" number              of the random numbers of p and corrupt
+            | "count=" n                  at most n times
+            | "any"                       all frames, not only RoCEv2
+            | "name=" word                name in reports
+
+A rule applies if all its conditions hold. The rules apply in their order, up to the
+first drop. The rules of a NIC act on its frames to itself too: as they leave (tx) and
+as they arrive (rx). They do not act on its own copies of multicast datagrams.
+
+A flow is the set of frames with a common sequence of PSNs. Its frames have the same
+direction, addresses, destination queue pair, and kind (requests, READ responses, other
+responses, or CNPs). First PSNs and transmissions are counted for the 256 most recently
+used flows and their last 4096 PSNs, starting when the rules are set.`
+
+// Examples are rules with their meaning.
+const Examples = `  tx drop psn=+3 n=1,2        the first two transmissions of the fourth packet
+  tx drop qpn=0x11 psn=+3     every transmission, to one queue pair
+  both drop p=0.01 seed=7     one per cent, always the same ones
+  rx delay 2ms p=0.1          one in ten arrives late
+  tx ecn psn=+0..10           the first eleven packets are marked
+  rx corrupt op=ack n=1       the first transmission of each acknowledgement is damaged
+  tx delay 100us path=1/4     one of four paths is longer`
 
 // Dir is the direction of frames as the NIC sees it.
 type Dir string
@@ -91,9 +89,9 @@ const (
 
 // PSNs is an inclusive range of packet sequence numbers. It may wrap around unless it is relative.
 type PSNs struct {
-	Relative bool   `mapstructure:"relative" json:"relative,omitempty" yaml:"relative,omitempty"`
-	First    uint32 `mapstructure:"first" json:"first" yaml:"first"`
-	Last     uint32 `mapstructure:"last" json:"last" yaml:"last"`
+	Relative bool
+	First    uint32
+	Last     uint32
 }
 
 // String formats the range as in a rule.
@@ -111,8 +109,8 @@ func (p PSNs) String() string {
 // Path is one of several paths that a network selects by UDP source port, the entropy of RoCEv2 (IBTA annex A17): the ports
 // that are Index modulo Of.
 type Path struct {
-	Index uint16 `mapstructure:"index" json:"index" yaml:"index"`
-	Of    uint16 `mapstructure:"of" json:"of" yaml:"of"`
+	Index uint16
+	Of    uint16
 }
 
 // String formats the path as in a rule.
@@ -120,32 +118,32 @@ func (p Path) String() string { return fmt.Sprintf("%d/%d", p.Index, p.Of) }
 
 // Rule is a fault rule. A zero field means no condition.
 type Rule struct {
-	Name   string `mapstructure:"name" json:"name,omitempty" yaml:"name,omitempty"`
-	Dir    Dir    `mapstructure:"dir" json:"dir" yaml:"dir"`
-	Action Action `mapstructure:"action" json:"action" yaml:"action"`
+	Name   string
+	Dir    Dir
+	Action Action
 
 	// Arguments of actions.
-	Copies int           `mapstructure:"copies" json:"copies,omitempty" yaml:"copies,omitempty"` // duplicate
-	Delay  time.Duration `mapstructure:"delay" json:"delay,omitempty" yaml:"delay,omitempty"`    // delay; limit of reorder
-	Frames int           `mapstructure:"frames" json:"frames,omitempty" yaml:"frames,omitempty"` // reorder
-	Offset *int          `mapstructure:"offset" json:"offset,omitempty" yaml:"offset,omitempty"` // corrupt
-	Length int           `mapstructure:"length" json:"length,omitempty" yaml:"length,omitempty"` // truncate
+	Copies int           // duplicate
+	Delay  time.Duration // delay; limit of reorder
+	Frames int           // reorder
+	Offset *int          // corrupt
+	Length int           // truncate
 
 	// Conditions.
-	QPN  *uint32    `mapstructure:"qpn" json:"qpn,omitempty" yaml:"qpn,omitempty"`
-	PSN  *PSNs      `mapstructure:"psn" json:"psn,omitempty" yaml:"psn,omitempty"`
-	Nth  []int      `mapstructure:"n" json:"n,omitempty" yaml:"n,omitempty"`
-	Op   string     `mapstructure:"op" json:"op,omitempty" yaml:"op,omitempty"`
-	Peer netip.Addr `mapstructure:"peer" json:"peer,omitzero" yaml:"peer,omitempty"`
-	Src  netip.Addr `mapstructure:"src" json:"src,omitzero" yaml:"src,omitempty"`
-	Dst  netip.Addr `mapstructure:"dst" json:"dst,omitzero" yaml:"dst,omitempty"`
-	Path *Path      `mapstructure:"path" json:"path,omitempty" yaml:"path,omitempty"`
-	Any  bool       `mapstructure:"any" json:"any,omitempty" yaml:"any,omitempty"`
+	QPN  *uint32
+	PSN  *PSNs
+	Nth  []int
+	Op   string
+	Peer netip.Addr
+	Src  netip.Addr
+	Dst  netip.Addr
+	Path *Path
+	Any  bool
 
 	// Probability and limit.
-	P     float64 `mapstructure:"p" json:"p,omitempty" yaml:"p,omitempty"`
-	Seed  uint64  `mapstructure:"seed" json:"seed,omitempty" yaml:"seed,omitempty"`
-	Count uint64  `mapstructure:"count" json:"count,omitempty" yaml:"count,omitempty"`
+	P     float64
+	Seed  uint64
+	Count uint64
 }
 
 // Bounds of rules.

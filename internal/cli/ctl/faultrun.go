@@ -5,23 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/viper"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/attach"
 	bpffault "roced.io/roced/bpf/fault"
 	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/base/strict"
 )
 
 // scenario is a file of rules for an interface.
 type scenario struct {
-	Rules []string `mapstructure:"rules"`
+	Rules []string
 }
 
 // faultReport is the JSON output of `fault run`.
@@ -120,15 +121,17 @@ func readScenario(file string) ([]string, error) {
 	if file == "" {
 		return nil, nil
 	}
-	v := viper.New()
-	v.SetConfigFile(file)
-	v.SetConfigType("yaml")
-	if err := v.ReadInConfig(); err != nil {
-		return nil, fmt.Errorf("scenario: %w", err)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	doc, err := strict.Parse(file, text)
+	if err != nil {
+		return nil, usageError{err}
 	}
 	var s scenario
-	if err := v.UnmarshalExact(&s); err != nil {
-		return nil, fmt.Errorf("scenario %s: %w", file, err)
+	if faults := doc.Decode(&s); faults != nil {
+		return nil, usageError{faults}
 	}
 	return s.Rules, nil
 }

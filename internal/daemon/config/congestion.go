@@ -10,14 +10,14 @@ import (
 // Congestion selects the congestion control of a NIC's queue pairs. All keys that are not listed here are parameters
 // of the algorithm (docs/reference/congestion.md).
 type Congestion struct {
-	Algorithm string `mapstructure:"algorithm"`
+	Algorithm string `yaml:"algorithm"`
 
 	// Settings of the notification point: the minimum time between two CNPs of a queue pair (0: send none), and their
 	// DSCP. Nil is the default.
-	CNPInterval *time.Duration `mapstructure:"cnp_interval"`
-	CNPDSCP     *int           `mapstructure:"cnp_dscp"`
+	CNPInterval *time.Duration `yaml:"cnp_interval"`
+	CNPDSCP     *int           `yaml:"cnp_dscp"`
 
-	Params map[string]float64 `mapstructure:",remain"`
+	Params map[string]float64 `yaml:",inline"`
 }
 
 // Defaults of the notification point. The interval is N of DCQCN (Zhu et al., SIGCOMM 2015, section 3.1). The DSCP is

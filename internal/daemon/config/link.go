@@ -5,9 +5,9 @@ import "time"
 // Link describes the NIC's link and network, for the transports and congestion controls that depend on them. Values
 // that are not set are those of their papers.
 type Link struct {
-	Rate float64       `mapstructure:"rate"` // bits per second
-	RTT  time.Duration `mapstructure:"rtt"`  // round-trip time with empty queues
-	MTU  int           `mapstructure:"mtu"`  // path MTU that programs use, bytes
+	Rate float64       `yaml:"rate"` // bits per second
+	RTT  time.Duration `yaml:"rtt"`  // round-trip time with empty queues
+	MTU  int           `yaml:"mtu"`  // path MTU that programs use, bytes
 }
 
 func (l *Link) validate(f *faults, path string) {

@@ -60,9 +60,9 @@ func iface(f *faults, path, name string) {
 }
 
 func (p *Port) validateUnix(f *faults, path string) {
-	for key, sock := range map[string]string{"local": p.Local, "remote": p.Remote} {
-		if !filepath.IsAbs(sock) || len(sock) > maxSockPath {
-			f.add(path+"."+key, "%q is not an absolute path of at most %d bytes", sock, maxSockPath)
+	for _, v := range []struct{ key, sock string }{{"local", p.Local}, {"remote", p.Remote}} {
+		if !filepath.IsAbs(v.sock) || len(v.sock) > maxSockPath {
+			f.add(path+"."+v.key, "%q is not an absolute path of at most %d bytes", v.sock, maxSockPath)
 		}
 	}
 	if p.Local != "" && p.Local == p.Remote {

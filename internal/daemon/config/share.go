@@ -13,17 +13,17 @@ import (
 type Share struct {
 	// Quantum is the number of bytes that a queue pair sends in its turn; 0: slightly more than the longest
 	// super-frame.
-	Quantum Bytes       `mapstructure:"quantum"`
-	Users   []UserShare `mapstructure:"users"` // others have weight 1 in class 0
+	Quantum Bytes       `yaml:"quantum"`
+	Users   []UserShare `yaml:"users"` // others have weight 1 in class 0
 }
 
 // UserShare is the share of one user.
 type UserShare struct {
-	User   string `mapstructure:"user"`   // name or number
-	Weight int    `mapstructure:"weight"` // 0 means 1
-	Class  int    `mapstructure:"class"`  // strict priority: a higher class goes first
+	User   string `yaml:"user"`   // name or number
+	Weight int    `yaml:"weight"` // 0 means 1
+	Class  int    `yaml:"class"`  // strict priority: a higher class goes first
 
-	UID uint32 `mapstructure:"-"` // numeric ID of User, set by Validate
+	UID uint32 `yaml:"-"` // numeric ID of User, set by Validate
 }
 
 // Limits of a share. A turn is the quantum times the weight, and all other users wait for its end.
@@ -39,7 +39,7 @@ func (s *Share) validate(f *faults, path string) {
 	}
 	seen := map[uint32]bool{}
 	for i := range s.Users {
-		u, at := &s.Users[i], fmt.Sprintf("%s.users[%d]", path, i)
+		u, at := &s.Users[i], fmt.Sprintf("%s.users.%d", path, i)
 		if u.Weight < 0 || u.Weight > maxWeight {
 			f.add(at+".weight", "%d is not between 1 and %d", u.Weight, maxWeight)
 		}

@@ -12,20 +12,20 @@ import (
 // Transport changes parts of a transport profile (docs/design/transports.md). All other parts are those of the
 // profile's paper.
 type Transport struct {
-	Reorder  Part `mapstructure:"reorder"`
-	Recovery Part `mapstructure:"recovery"`
-	Paths    Part `mapstructure:"paths"`
+	Reorder  Part `yaml:"reorder"`
+	Recovery Part `yaml:"recovery"`
+	Paths    Part `yaml:"paths"`
 	// Congestion replaces the NIC's congestion control.
-	Congestion Part `mapstructure:"congestion"`
+	Congestion Part `yaml:"congestion"`
 	// HoldLast selects the side that holds the last packets of WRITEs, for eunomia: receiver (the default), sender or
 	// sender-idle.
-	HoldLast string `mapstructure:"hold_last"`
+	HoldLast string `yaml:"hold_last"`
 }
 
 // Part is a plug-in of a profile. All keys except the name are its parameters.
 type Part struct {
-	Name   string             `mapstructure:"name"`
-	Params map[string]float64 `mapstructure:",remain"`
+	Name   string             `yaml:"name"`
+	Params map[string]float64 `yaml:",inline"`
 }
 
 // Profiles returns the transport profiles of the NIC, the default first. Each profile has a verbs device.
@@ -76,7 +76,7 @@ func (n *NIC) validateTransports(f *faults, path string) {
 	}
 	check(path+".profile", n.Profile)
 	for i, name := range n.MoreProfiles {
-		check(fmt.Sprintf("%s.profiles[%d]", path, i), name)
+		check(fmt.Sprintf("%s.profiles.%d", path, i), name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Transports)) {
 		if !slices.Contains(n.Profiles(), name) {

@@ -2,14 +2,14 @@ package config
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Mode is the permission bits of a socket, written in octal.
@@ -76,35 +76,17 @@ func (p Poll) String() string {
 	return time.Duration(p).String()
 }
 
-// hook converts scalars of the file to the types above.
-func hook(from, to reflect.Type, data any) (any, error) {
-	switch to {
-	case reflect.TypeFor[time.Duration]():
-		if s, ok := data.(string); ok {
-			return time.ParseDuration(s)
-		}
-		return nil, errors.New("a duration such as 5s is expected")
-	case reflect.TypeFor[Poll]():
-		return ParsePoll(fmt.Sprint(data))
-	case reflect.TypeFor[Bytes]():
-		return parseBytes(fmt.Sprint(data))
-	case reflect.TypeFor[Mode]():
-		return parseMode(data)
-	case reflect.TypeFor[MAC]():
-		s, ok := data.(string)
-		if !ok {
-			return nil, errors.New("a MAC address is expected, in quotes if it could be read as a number")
-		}
-		return parseMAC(s)
-	}
-	if to.Kind() != reflect.String && to.Kind() != reflect.Slice {
-		return data, nil
-	}
-	if to == reflect.TypeFor[string]() && from.Kind() == reflect.Int {
-		return fmt.Sprint(data), nil // users: [1000]
-	}
-	return data, nil
-}
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (p *Poll) UnmarshalYAML(n *yaml.Node) (err error) { *p, err = ParsePoll(n.Value); return err }
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (b *Bytes) UnmarshalYAML(n *yaml.Node) (err error) { *b, err = parseBytes(n.Value); return err }
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (m *Mode) UnmarshalYAML(n *yaml.Node) (err error) { *m, err = parseMode(n.Value); return err }
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (m *MAC) UnmarshalYAML(n *yaml.Node) (err error) { *m, err = parseMAC(n.Value); return err }
 
 func parseMAC(s string) (MAC, error) {
 	hw, err := net.ParseMAC(s)
@@ -121,18 +103,10 @@ func parseMAC(s string) (MAC, error) {
 	return m, nil
 }
 
-// parseMode parses permission bits. YAML has parsed 0660 as a number already.
-func parseMode(data any) (Mode, error) {
-	n, isInt := data.(int)
-	if s, ok := data.(string); ok {
-		u, err := strconv.ParseUint(s, 8, 32)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not an octal file mode", s)
-		}
-		n, isInt = int(u), true
-	}
-	if !isInt || n <= 0 || n > 0o777 {
-		return 0, fmt.Errorf("%v is not a file mode between 0001 and 0777", data)
+func parseMode(s string) (Mode, error) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(s, "0o"), 8, 32)
+	if err != nil || n == 0 || n > 0o777 {
+		return 0, fmt.Errorf("%q is not an octal file mode between 0001 and 0777", s)
 	}
 	return Mode(n), nil
 }

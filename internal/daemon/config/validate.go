@@ -1,7 +1,7 @@
 package config
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,9 +10,11 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/base/strict"
 	"roced.io/roced/rocev2"
 )
 
@@ -34,16 +36,37 @@ var (
 	ifaceName = regexp.MustCompile(`^[^/\s:]{1,15}$`)
 )
 
-// faults collects errors with their paths.
-type faults struct{ list []error }
-
-func (f *faults) add(path, format string, args ...any) {
-	f.list = append(f.list, fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...)))
+// faults collects the faults of a file.
+type faults struct {
+	doc    *strict.Document
+	unread strict.Faults // keys that could not be decoded
+	list   strict.Faults
 }
 
-// Validate checks a configuration, resolves names, and returns all errors.
-func (c *Config) Validate() error {
-	var f faults
+// add adds a fault of a key, unless the key or a part of it could not be decoded.
+func (f *faults) add(key, format string, args ...any) {
+	for _, u := range f.unread {
+		if within(u.Key, key) || within(key, u.Key) {
+			return
+		}
+	}
+	f.list = append(f.list, f.doc.Fault(key, format, args...))
+}
+
+// within reports whether a key is the same as, or a part of, another one.
+func within(key, of string) bool { return key == of || of == "" || strings.HasPrefix(key, of+".") }
+
+// all returns all faults in the order of the file.
+func (f *faults) all() strict.Faults {
+	all := slices.Concat(f.unread, f.list)
+	slices.SortStableFunc(all, func(a, b *strict.Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return all
+}
+
+// validate checks a configuration and resolves names.
+func (c *Config) validate(f *faults) {
 	if !filepath.IsAbs(c.RunDir) {
 		f.add("run_dir", "%q is not an absolute path", c.RunDir)
 	} else if len(c.RunDir)+len("/uverbs99") > maxSockPath {
@@ -52,25 +75,24 @@ func (c *Config) Validate() error {
 	if c.Drain < 0 || c.Drain > time.Hour {
 		f.add("drain", "%v is not between 0 and 1h", c.Drain)
 	}
-	oneOf(&f, "log.level", c.Log.Level, "debug", "info", "warn", "error")
-	oneOf(&f, "log.format", c.Log.Format, "text", "json")
-	oneOf(&f, "privileges", c.Privileges, AutoPrivileges, DropPrivileges, KeepPrivileges)
-	c.Control.validate(&f, "control")
+	oneOf(f, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf(f, "log.format", c.Log.Format, "text", "json")
+	oneOf(f, "privileges", c.Privileges, AutoPrivileges, DropPrivileges, KeepPrivileges)
+	c.Control.validate(f, "control")
 	if c.Metrics.Listen != "" {
 		if _, _, err := net.SplitHostPort(c.Metrics.Listen); err != nil {
 			f.add("metrics.listen", "%w", err)
 		}
 	}
-	c.Web.validate(&f)
-	c.Limits.validate(&f)
+	c.Web.validate(f)
+	c.Limits.validate(f)
 	if len(c.NICs) == 0 || len(c.NICs) > maxNICs {
 		f.add("nics", "%d NICs, between 1 and %d are possible", len(c.NICs), maxNICs)
 	}
 	for i := range c.NICs {
-		c.NICs[i].validate(&f, fmt.Sprintf("nics[%d]", i))
+		c.NICs[i].validate(f, fmt.Sprintf("nics.%d", i))
 	}
-	c.checkUnique(&f)
-	return errors.Join(f.list...)
+	c.checkUnique(f)
 }
 
 // checkUnique reports settings that two NICs must not share.
@@ -78,7 +100,7 @@ func (c *Config) checkUnique(f *faults) {
 	seen := map[string]int{}
 	unique := func(i int, key, what string) {
 		if first, dup := seen[what]; dup {
-			f.add(fmt.Sprintf("nics[%d].%s", i, key), "the same as that of nics[%d]", first)
+			f.add(fmt.Sprintf("nics.%d.%s", i, key), "the same as that of nics.%d", first)
 			return
 		}
 		seen[what] = i
@@ -101,11 +123,11 @@ func (c *Config) checkUnique(f *faults) {
 		}
 		// Duplicate addresses would make the target of an rdma_cm call ambiguous.
 		for j, p := range n.Prefixes {
-			unique(i, fmt.Sprintf("addresses[%d]", j), "address "+p.Addr().String())
+			unique(i, fmt.Sprintf("addresses.%d", j), "address "+p.Addr().String())
 		}
 		for k := range n.VLANs {
 			for j, p := range n.VLANs[k].Prefixes {
-				unique(i, fmt.Sprintf("vlans[%d].addresses[%d]", k, j), "address "+p.Addr().String())
+				unique(i, fmt.Sprintf("vlans.%d.addresses.%d", k, j), "address "+p.Addr().String())
 			}
 		}
 		if n.Capture.File != "" {
@@ -141,7 +163,7 @@ func (w *Web) validate(f *faults) {
 	}
 	for i, h := range w.Hosts {
 		if !hostName.MatchString(h) {
-			f.add(fmt.Sprintf("web.hosts[%d]", i), "%q is not a name of a host", h)
+			f.add(fmt.Sprintf("web.hosts.%d", i), "%q is not a name of a host", h)
 		}
 	}
 }
@@ -189,7 +211,7 @@ func (n *NIC) validate(f *faults, path string) {
 	n.Share.validate(f, path+".share")
 	for i, rule := range n.Faults {
 		if _, err := fault.Parse(rule); err != nil {
-			f.add(fmt.Sprintf("%s.faults[%d]", path, i), "%w", err)
+			f.add(fmt.Sprintf("%s.faults.%d", path, i), "%w", err)
 		}
 	}
 	n.Access.validate(f, path+".access")
@@ -213,12 +235,12 @@ func (n *NIC) validateAddresses(f *faults, path string) {
 	for i, s := range n.Gateways {
 		a, err := netip.ParseAddr(s)
 		if err != nil {
-			f.add(fmt.Sprintf("%s.gateways[%d]", path, i), "%w", err)
+			f.add(fmt.Sprintf("%s.gateways.%d", path, i), "%w", err)
 			continue
 		}
 		n.NextHops = append(n.NextHops, a)
 		if !n.onLink(a) {
-			f.add(fmt.Sprintf("%s.gateways[%d]", path, i), "%s is in none of the NIC's prefixes", a)
+			f.add(fmt.Sprintf("%s.gateways.%d", path, i), "%s is in none of the NIC's prefixes", a)
 		}
 	}
 }
@@ -229,9 +251,9 @@ func prefixes(f *faults, path string, addresses []string) (out []netip.Prefix) {
 		p, err := netip.ParsePrefix(s)
 		switch {
 		case err != nil:
-			f.add(fmt.Sprintf("%s.addresses[%d]", path, i), "%w", err)
+			f.add(fmt.Sprintf("%s.addresses.%d", path, i), "%w", err)
 		case p.Addr().IsMulticast(), p.Addr().IsUnspecified(), p.Addr().Is4In6(), p.Addr().IsLoopback():
-			f.add(fmt.Sprintf("%s.addresses[%d]", path, i), "%s cannot be the address of a NIC", p.Addr())
+			f.add(fmt.Sprintf("%s.addresses.%d", path, i), "%s cannot be the address of a NIC", p.Addr())
 		default:
 			out = append(out, p)
 		}
@@ -242,7 +264,7 @@ func prefixes(f *faults, path string, addresses []string) (out []netip.Prefix) {
 func (n *NIC) validateVLANs(f *faults, path string) {
 	for i := range n.VLANs {
 		v := &n.VLANs[i]
-		at := fmt.Sprintf("%s.vlans[%d]", path, i)
+		at := fmt.Sprintf("%s.vlans.%d", path, i)
 		if v.ID < 1 || v.ID > rocev2.MaxVLAN {
 			f.add(at+".id", "%d is not between 1 and %d", v.ID, rocev2.MaxVLAN)
 		}
@@ -272,7 +294,7 @@ func (a *Access) validate(f *faults, path string) {
 	for i, name := range a.Users {
 		id, err := lookUp(name, userID)
 		if err != nil {
-			f.add(fmt.Sprintf("%s.users[%d]", path, i), "%w", err)
+			f.add(fmt.Sprintf("%s.users.%d", path, i), "%w", err)
 			continue
 		}
 		a.UIDs = append(a.UIDs, id)
@@ -286,7 +308,7 @@ func (a *Access) validate(f *faults, path string) {
 			return g.Gid, nil
 		})
 		if err != nil {
-			f.add(fmt.Sprintf("%s.groups[%d]", path, i), "%w", err)
+			f.add(fmt.Sprintf("%s.groups.%d", path, i), "%w", err)
 			continue
 		}
 		a.GIDs = append(a.GIDs, id)

@@ -25,7 +25,7 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 		Framing: nic.Framing{Header: uint32(f.Framing.Header), Control: uint32(f.Framing.Control)},
 		Until:   f.Stop.time(), Sample: f.Sample.time()}
 	if (f.Framing.Header == 0) != (f.Framing.Control == 0) {
-		return c, f.at("framing", "set both header and control")
+		return c, f.At("framing", "set both header and control")
 	}
 	for _, step := range []func(*sim.Config) error{f.strict, f.topology, f.switches, f.transport, f.nics, f.ideal, f.events, f.senseless} {
 		if err := step(&c); err != nil {
@@ -48,23 +48,23 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 			Paths: s.Balance.Paths, Reply: s.Balance.Reply.time(), Busy: s.Balance.Busy.time(), Extra: s.Balance.Extra.time(),
 			Wait: s.Balance.Wait.time(), Inactive: s.Balance.Inactive.time()}}
 	if s.Buffer == 0 {
-		return c, f.at(key+".buffer", "missing; set the buffer of switches, such as 9MiB")
+		return c, f.At(key+".buffer", "missing; set the buffer of switches, such as 9MiB")
 	}
 	if err := c.Balance.Check(); err != nil {
-		return c, f.at(key+".balance", "%v", err)
+		return c, f.At(key+".balance", "%v", err)
 	}
 	if err := f.scheduling(key, s, &c.Port); err != nil {
 		return c, err
 	}
 	if p := s.PFC; p != nil {
 		if s.Detour {
-			return c, f.at(key+".detour", "no packet is detoured with flow control; remove detour or pfc")
+			return c, f.At(key+".detour", "no packet is detoured with flow control; remove detour or pfc")
 		}
 		if p.Headroom == 0 {
-			return c, f.at(key+".pfc.headroom", "missing; it must hold the packets after a pause: twice the delay at line rate and two packets")
+			return c, f.At(key+".pfc.headroom", "missing; it must hold the packets after a pause: twice the delay at line rate and two packets")
 		}
 		if s.Trim > 0 {
-			return c, f.at(key+".trim", "no packet is trimmed with flow control; remove trim or pfc")
+			return c, f.At(key+".trim", "no packet is trimmed with flow control; remove trim or pfc")
 		}
 		c.Buffer.Lossless = f.dataClasses()
 		c.Buffer.Headroom, c.Buffer.Reserve, c.Buffer.Shared = int64(p.Headroom), int64(p.Reserve), int64(p.Shared)
@@ -73,10 +73,10 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 	c.Trim.Bytes, c.Trim.Class = uint32(s.Trim), ackClass
 	if e := s.ECN; e != nil {
 		if e.Max < e.Min || e.Max == 0 || e.Probability < 0 || e.Probability > 1 {
-			return c, f.at(key+".ecn", "min must be at most max, and probability from 0 to 1")
+			return c, f.At(key+".ecn", "min must be at most max, and probability from 0 to 1")
 		}
 		if e.At != "" && e.At != "enqueue" && e.At != "dequeue" {
-			return c, f.at(key+".ecn.at", "%q is neither enqueue nor dequeue", e.At)
+			return c, f.At(key+".ecn.at", "%q is neither enqueue nor dequeue", e.At)
 		}
 		c.ECN = fabric.ECNConfig{Min: int64(e.Min), Max: int64(e.Max), P: e.Probability, AtDequeue: e.At == "dequeue"}
 	}
@@ -94,20 +94,20 @@ func (f *File) scheduling(key string, s *Switch, c *fabric.PortConfig) error {
 	case "strict":
 		c.Strict = 1<<fabric.Classes - 1
 	default:
-		return f.at(key+".scheduling", "%q: must be one of fifo, srpt, voq, strict, drr", s.Scheduling)
+		return f.At(key+".scheduling", "%q: must be one of fifo, srpt, voq, strict, drr", s.Scheduling)
 	}
 	if s.AckPriority {
 		c.Strict |= 1 << ackClass
 	}
 	if len(s.Weights) > 0 && s.Scheduling != "drr" {
-		return f.at(key+".weights", "only scheduling drr has weights")
+		return f.At(key+".weights", "only scheduling drr has weights")
 	}
 	if len(s.Weights) > fabric.Classes {
-		return f.at(key+".weights", "at most %d classes", fabric.Classes)
+		return f.At(key+".weights", "at most %d classes", fabric.Classes)
 	}
 	for i, w := range s.Weights {
 		if w < 1 || w > 255 {
-			return f.at(fmt.Sprintf("%s.weights.%d", key, i), "%d is not from 1 to 255", w)
+			return f.At(fmt.Sprintf("%s.weights.%d", key, i), "%d is not from 1 to 255", w)
 		}
 		c.Weights[i] = uint8(w)
 	}
@@ -144,7 +144,7 @@ func (f *File) switches(c *sim.Config) error {
 			}
 		}
 		if !matched {
-			return f.at("switches", "no switch has a name that begins with %q", o.Match)
+			return f.At("switches", "no switch has a name that begins with %q", o.Match)
 		}
 	}
 	c.Switch = func(i, _ int) fabric.SwitchConfig { return configs[i] }
@@ -158,13 +158,13 @@ func (f *File) transport(c *sim.Config) error {
 	c.Profile = t.Profile
 	c.Spec = profile.Spec{Reorder: t.Reorder.part(), Recovery: t.Recovery.part(), Paths: t.Paths.part(), Congestion: t.Congestion.part(), HoldLast: t.HoldLast}
 	if err := profile.Validate(c.Profile, c.Spec); err != nil {
-		return f.at("transport", "%v", err)
+		return f.At("transport", "%v", err)
 	}
 	if c.MTU = t.MTU; t.MTU != 0 && (t.MTU < int(qp.MinMTU) || t.MTU > 9000) {
-		return f.at("transport.mtu", "%d bytes are not from %d to 9000", t.MTU, qp.MinMTU)
+		return f.At("transport.mtu", "%d bytes are not from %d to 9000", t.MTU, qp.MinMTU)
 	}
 	if t.MaxUnacked > 1<<22 {
-		return f.at("transport.max_unacked", "%d packets exceed half of the PSN space", t.MaxUnacked)
+		return f.At("transport.max_unacked", "%d packets exceed half of the PSN space", t.MaxUnacked)
 	}
 	c.QP = nic.QPConfig{MaxUnacked: t.MaxUnacked, CNPInterval: t.CNPInterval.duration()}
 	if t.AckTimeout > 0 {
@@ -174,14 +174,14 @@ func (f *File) transport(c *sim.Config) error {
 		c.QP.Tuning.AcksPerWindow = 1 << 30
 	}
 	if strings.HasPrefix(t.Congestion.Name, "dcqcn") && t.CNPInterval == 0 && t.Congestion.Params["echo"] == 0 {
-		return f.at("transport.cnp_interval", "dcqcn needs CNPs: set their interval, such as 50us, or transport.congestion.echo")
+		return f.At("transport.cnp_interval", "dcqcn needs CNPs: set their interval, such as 50us, or transport.congestion.echo")
 	}
 	switch t.Connections {
 	case "", "message":
 	case "persistent":
 		c.Persistent = true
 	default:
-		return f.at("transport.connections", "%q is neither message nor persistent", t.Connections)
+		return f.At("transport.connections", "%q is neither message nor persistent", t.Connections)
 	}
 	return nil
 }
@@ -193,11 +193,11 @@ func (f *File) ideal(c *sim.Config) error {
 		return nil
 	case "ns3": // conweave-ns3: a full payload per hop, headers on all packets, no acknowledgement
 	default:
-		return f.at("ideal", "%q is neither exact nor ns3", f.Ideal)
+		return f.At("ideal", "%q is neither exact nor ns3", f.Ideal)
 	}
 	mtu, header := uint64(c.MTU), uint64(f.Framing.Header)
 	if mtu == 0 || header == 0 {
-		return f.at("ideal", "ns3 needs transport.mtu and framing")
+		return f.At("ideal", "ns3 needs transport.mtu and framing")
 	}
 	c.Ideal = func(fl *workload.Flow, path []*fabric.Link) (sum engine.Time) {
 		packets := (uint64(fl.Bytes) + mtu - 1) / mtu

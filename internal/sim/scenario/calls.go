@@ -54,7 +54,7 @@ func (f *File) nics(c *sim.Config) error {
 		s := c.Spec
 		s.Congestion = n.Congestion.part()
 		if err := profile.Validate(c.Profile, s); err != nil {
-			return f.at(key+".congestion", "%v", err)
+			return f.At(key+".congestion", "%v", err)
 		}
 		for h := n.Hosts[0]; h <= n.Hosts[1]; h++ {
 			c.Specs[h] = s
@@ -66,7 +66,7 @@ func (f *File) nics(c *sim.Config) error {
 // hosts validates a range of hosts.
 func (f *File) hosts(c *sim.Config, key string, r []int) error {
 	if len(r) != 2 || r[0] < 0 || r[1] < r[0] || r[1] >= c.Graph.Hosts {
-		return f.at(key, "expected the first and the last of %d hosts, such as [0, 3]", c.Graph.Hosts)
+		return f.At(key, "expected the first and the last of %d hosts, such as [0, 3]", c.Graph.Hosts)
 	}
 	return nil
 }
@@ -80,13 +80,13 @@ func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error)
 	}
 	switch {
 	case f.Stop == 0:
-		return nil, f.at(key, "calls never end: set stop")
+		return nil, f.At(key, "calls never end: set stop")
 	case !w.Plain && f.Flor == nil:
-		return nil, f.at(key, "calls use Flor: set flor, or plain: true")
+		return nil, f.At(key, "calls use Flor: set flor, or plain: true")
 	case !c.Persistent && w.Plain:
-		return nil, f.at(key, "all calls of a client share connections: set transport.connections: persistent")
+		return nil, f.At(key, "all calls of a client share connections: set transport.connections: persistent")
 	case w.Request < 1 || w.Response < 1:
-		return nil, f.at(key, "calls require request and response")
+		return nil, f.At(key, "calls require request and response")
 	}
 	a := &flor.Calls{Connections: w.Connections, Request: uint32(w.Request), Response: uint32(w.Response),
 		Outstanding: w.Outstanding, Class: w.Class, Plain: w.Plain, Random: w.Random, Seed: c.Seed}
@@ -123,10 +123,10 @@ func (f *File) flor() (flor.Config, error) {
 		}
 	}
 	if !slices.Contains([]string{"", "uc", "rc"}, s.Reliability) {
-		return c, f.at("flor.reliability", "%q is neither uc nor rc", s.Reliability)
+		return c, f.At("flor.reliability", "%q is neither uc nor rc", s.Reliability)
 	}
 	if !slices.Contains([]string{"", "own", "shared"}, s.Acks) {
-		return c, f.at("flor.acks", "%q is neither own nor shared", s.Acks)
+		return c, f.At("flor.acks", "%q is neither own nor shared", s.Acks)
 	}
 	return c, nil
 }

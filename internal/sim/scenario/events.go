@@ -19,21 +19,21 @@ func (f *File) events(c *sim.Config) error {
 		links := matching(c.Graph.Links(), e.Link)
 		switch {
 		case !slices.Contains(actions, e.Do):
-			return f.at(key+".do", "%q: must be one of %v", e.Do, actions)
+			return f.At(key+".do", "%q: must be one of %v", e.Do, actions)
 		case e.Do == "fail-some":
 			if e.Percent <= 0 || e.Percent > 100 || e.Every == 0 || e.Until < e.At {
-				return f.at(key, "fail-some needs percent, above 0 and at most 100, every, and until, not before at")
+				return f.At(key, "fail-some needs percent, above 0 and at most 100, every, and until, not before at")
 			}
 			c.Events = append(c.Events, e.failSome(c)...)
 			continue
 		case len(links) == 0:
-			return f.at(key+".link", "no link %q; links have names such as %q", e.Link, c.Graph.Links()[0])
+			return f.At(key+".link", "no link %q; links have names such as %q", e.Link, c.Graph.Links()[0])
 		case e.Do == "mark" && (e.Max == 0 || e.Max < e.Min):
-			return f.at(key, "mark requires max, and a min of at most max")
+			return f.At(key, "mark requires max, and a min of at most max")
 		case e.Do == "degrade" && e.Rate == 0:
-			return f.at(key+".rate", "degrade requires a rate")
+			return f.At(key+".rate", "degrade requires a rate")
 		case e.Probability < 0 || e.Probability > 1:
-			return f.at(key+".probability", "must be from 0 to 1")
+			return f.At(key+".probability", "must be from 0 to 1")
 		}
 		for _, name := range links {
 			one := e
@@ -56,11 +56,11 @@ func (f *File) faults(c *sim.Config) error {
 	c.Faults = map[string][]string{}
 	for i, x := range f.Faults {
 		if key := fmt.Sprintf("faults.%d", i); !slices.Contains(c.Graph.Links(), x.Link) {
-			return f.at(key+".link", "no link %q; links have names such as %q", x.Link, c.Graph.Links()[0])
+			return f.At(key+".link", "no link %q; links have names such as %q", x.Link, c.Graph.Links()[0])
 		}
 		for k, rule := range x.Rules {
 			if err := sim.CheckFault(rule); err != nil {
-				return f.at(fmt.Sprintf("faults.%d.rules.%d", i, k), "%v", err)
+				return f.At(fmt.Sprintf("faults.%d.rules.%d", i, k), "%v", err)
 			}
 		}
 		c.Faults[x.Link] = append(c.Faults[x.Link], x.Rules...)

@@ -2,13 +2,7 @@
 // format. Errors name file, line and key.
 package scenario
 
-import (
-	"fmt"
-	"reflect"
-	"strings"
-
-	"go.yaml.in/yaml/v3"
-)
+import "roced.io/roced/internal/base/strict"
 
 // File is a scenario file.
 type File struct {
@@ -30,7 +24,7 @@ type File struct {
 	Ideal       string
 	Paper       *Paper // the result of a paper that it reproduces
 
-	document
+	*strict.Document `yaml:"-"`
 }
 
 // Topology describes hosts, switches and their links.
@@ -190,22 +184,18 @@ type Event struct {
 
 // Read reads a scenario. path is its name in errors; set are changes "a.b.c=value".
 func Read(path string, text []byte, set []string) (*File, error) {
-	f := &File{Seed: 1, document: document{path: path, set: map[*yaml.Node]string{}}}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
+	doc, err := strict.Parse(path, text)
+	if err != nil {
+		return nil, err
 	}
-	if len(doc.Content) == 0 {
-		return nil, fmt.Errorf("%s: the file is empty", path)
-	}
-	f.root = doc.Content[0]
 	for _, s := range set {
-		if err := f.change(s); err != nil {
+		if err := doc.Change(s); err != nil {
 			return nil, err
 		}
 	}
-	if err := f.decode(f.root, "", reflect.ValueOf(f).Elem()); err != nil {
-		return nil, err
+	f := &File{Seed: 1, Document: doc}
+	if faults := doc.Decode(f); faults != nil {
+		return nil, faults
 	}
 	return f, nil
 }

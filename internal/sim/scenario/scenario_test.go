@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,9 +28,20 @@ func none(string) ([]byte, error) { return nil, errors.New("no file") }
 func config(text string, set ...string) (sim.Config, error) {
 	f, err := Read("x.yaml", []byte(text), set)
 	if err != nil {
-		return sim.Config{}, err
+		return sim.Config{}, withoutColumns(err)
 	}
-	return f.Config(none)
+	c, err := f.Config(none)
+	return c, withoutColumns(err)
+}
+
+var column = regexp.MustCompile(`(x\.yaml:\d+):\d+`)
+
+// withoutColumns removes the columns, which package strict tests, from an error.
+func withoutColumns(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(column.ReplaceAllString(err.Error(), "$1"))
 }
 
 func TestSmall(t *testing.T) {
@@ -53,7 +65,7 @@ func TestErrors(t *testing.T) {
 	edit := func(old, with string) string { return strings.Replace(small, old, with, 1) }
 	for _, c := range []struct{ text, want string }{
 		{"", "x.yaml: the file is empty"},
-		{"a: [", "x.yaml: line 1"},
+		{"a: [", "x.yaml:1: this is not YAML"},
 		{edit("hosts: 4", "hosts: four"), `x.yaml:2: topology.hosts: "four" is not a whole number`},
 		{edit("hosts: 4", "hots: 4"), `x.yaml:2: topology.hots: unknown key; the keys are kind, hosts`},
 		{edit("hosts: 4", "hosts: 4, hosts: 5"), "x.yaml:2: topology.hosts: duplicate key"},

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"roced.io/roced/internal/sim"
 )
 
@@ -47,30 +45,12 @@ var (
 
 // only rejects keys of the mapping at key besides common and those of its kind. Unknown kinds are rejected
 // elsewhere.
-func (d *document) only(key, kind string, kinds map[string][]string, common ...string) error {
+func (f *File) only(key, kind string, kinds map[string][]string, common ...string) error {
 	special, known := kinds[kind]
-	n := d.node(key)
-	if !known || n == nil || n.Kind != yaml.MappingNode {
+	if !known {
 		return nil
 	}
-	all := slices.Concat(common, special)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if name := n.Content[i].Value; !slices.Contains(all, name) {
-			return d.at(join(key, name), "%s has no such key, only %s", kind, strings.Join(all, ", "))
-		}
-	}
-	return nil
-}
-
-// node returns the value of a key, nil if it is missing.
-func (d *document) node(key string) *yaml.Node {
-	n := d.root
-	for k := range strings.SplitSeq(key, ".") {
-		if n = child(n, k); n == nil {
-			return nil
-		}
-	}
-	return n
+	return f.Only(key, kind, slices.Concat(common, special))
 }
 
 // strict rejects keys without effect.
@@ -97,19 +77,19 @@ var marked = []string{"dcqcn", "dctcp"}
 // senseless rejects combinations that cannot work or have no effect.
 func (f *File) senseless(c *sim.Config) error {
 	if name := f.Transport.Congestion.Name; slices.Contains(marked, name) && len(c.Graph.Switches) > 0 && !f.marks(c) {
-		return f.at("transport.congestion", "%s needs ECN marks, and no switch marks packets: set switch.ecn", name)
+		return f.At("transport.congestion", "%s needs ECN marks, and no switch marks packets: set switch.ecn", name)
 	}
 	if f.Switch.Balance.Samples != 0 && f.Switch.Balance.Name != "drill" {
-		return f.at("switch.balance.samples", "only drill has samples, not %s", orECMP(f.Switch.Balance.Name))
+		return f.At("switch.balance.samples", "only drill has samples, not %s", orECMP(f.Switch.Balance.Name))
 	}
 	if err := f.only("switch.balance", orECMP(f.Switch.Balance.Name), balanceKeys, "name"); err != nil {
 		return err
 	}
 	if f.Flor != nil && !slices.ContainsFunc(f.Workload, func(w Work) bool { return w.Kind == "calls" }) {
-		return f.at("flor", "only workloads of kind calls use Flor")
+		return f.At("flor", "only workloads of kind calls use Flor")
 	}
 	if f.Stop > 0 && f.Sample > f.Stop {
-		return f.at("sample", "longer than stop: there would be no sample")
+		return f.At("sample", "longer than stop: there would be no sample")
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func (f *File) topology(c *sim.Config) (err error) {
 	t := &f.Topology
 	w := fabric.Wires{HostRate: uint64(t.HostRate), CoreRate: uint64(t.CoreRate), Delay: t.Delay.time()}
 	if t.HostRate == 0 && t.Kind != "graph" {
-		return f.at("topology.host_rate", "missing; set the rate of hosts' links, such as 100Gbps")
+		return f.At("topology.host_rate", "missing; set the rate of hosts' links, such as 100Gbps")
 	}
 	type number struct {
 		key string
@@ -25,7 +25,7 @@ func (f *File) topology(c *sim.Config) (err error) {
 	need := func(ns ...number) error {
 		for _, n := range ns {
 			if n.v < 1 || n.v > maxHosts {
-				return f.at("topology."+n.key, "%s requires a value from 1 to %d", t.Kind, maxHosts)
+				return f.At("topology."+n.key, "%s requires a value from 1 to %d", t.Kind, maxHosts)
 			}
 		}
 		return nil
@@ -54,14 +54,14 @@ func (f *File) topology(c *sim.Config) (err error) {
 			return err
 		}
 		if c.Graph, err = fabric.FatTree(w, t.K); err != nil {
-			return f.at("topology.k", "%v", err)
+			return f.At("topology.k", "%v", err)
 		}
 	case "jellyfish":
 		if err = need(number{"switches", t.Switches}, number{"degree", t.Degree}, number{"hosts", t.Hosts}); err != nil {
 			return err
 		}
 		if c.Graph, err = fabric.Jellyfish(w, t.Switches, t.Degree, t.Hosts, t.Seed); err != nil {
-			return f.at("topology.degree", "%v", err)
+			return f.At("topology.degree", "%v", err)
 		}
 	case "rails":
 		err = need(number{"machines", t.Machines})
@@ -69,7 +69,7 @@ func (f *File) topology(c *sim.Config) (err error) {
 	case "graph":
 		c.Graph, err = f.graph()
 	default:
-		return f.at("topology.kind", "%q: must be one of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph", t.Kind)
+		return f.At("topology.kind", "%q: must be one of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph", t.Kind)
 	}
 	return err
 }
@@ -98,12 +98,12 @@ func (f *File) graph() (*fabric.Graph, error) {
 	}
 	for i, l := range f.Topology.Links {
 		if l.A == "" || l.B == "" || l.Rate == 0 {
-			return nil, f.at(fmt.Sprintf("topology.links.%d", i), "a link requires a, b and rate")
+			return nil, f.At(fmt.Sprintf("topology.links.%d", i), "a link requires a, b and rate")
 		}
 		g.Cables = append(g.Cables, fabric.Cable{A: node(l.A), B: node(l.B), Rate: uint64(l.Rate), Delay: l.Delay.time()})
 	}
 	if hosts < 2 {
-		return nil, f.at("topology.links", "%d hosts are too few; hosts are named h0, h1 ...", hosts)
+		return nil, f.At("topology.links", "%d hosts are too few; hosts are named h0, h1 ...", hosts)
 	}
 	return g, nil
 }

@@ -24,7 +24,7 @@ var (
 // work adds the workloads.
 func (f *File) work(c *sim.Config, load func(string) ([]byte, error)) error {
 	if len(f.Workload) == 0 {
-		return f.at("workload", "no workload; hosts would send nothing")
+		return f.At("workload", "no workload; hosts would send nothing")
 	}
 	for i := range f.Workload {
 		a, err := f.app(c, i, load)
@@ -42,17 +42,17 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	key := fmt.Sprintf("workload.%d", i)
 	verb, ok := verbs[w.Verb]
 	if !ok {
-		return nil, f.at(key+".verb", "%q: must be one of write, write_imm, send, read, fetch_add, compare_swap", w.Verb)
+		return nil, f.At(key+".verb", "%q: must be one of write, write_imm, send, read, fetch_add, compare_swap", w.Verb)
 	}
 	service, ok := services[w.Service]
 	if !ok {
-		return nil, f.at(key+".service", "%q: must be one of rc, uc, ud", w.Service)
+		return nil, f.At(key+".service", "%q: must be one of rc, uc, ud", w.Service)
 	}
 	if w.Class >= ackClass {
-		return nil, f.at(key+".class", "data has classes from 0 to %d; acknowledgements have %d", ackClass-1, ackClass)
+		return nil, f.At(key+".class", "data has classes from 0 to %d; acknowledgements have %d", ackClass-1, ackClass)
 	}
 	if w.Size > workload.MaxMessage || w.Request > workload.MaxMessage || w.Response > workload.MaxMessage {
-		return nil, f.at(key, "a message has at most 2 GiB")
+		return nil, f.At(key, "a message has at most 2 GiB")
 	}
 	switch w.Kind {
 	case "poisson":
@@ -76,7 +76,7 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 		return f.stream(c, key, w, i)
 	case "rpc":
 		if w.Client < 0 || w.Server < 0 || w.Client >= hosts || w.Server >= hosts || w.Client == w.Server || w.Calls < 1 {
-			return nil, f.at(key, "rpc needs client and server, two of %d hosts, and calls", hosts)
+			return nil, f.At(key, "rpc needs client and server, two of %d hosts, and calls", hosts)
 		}
 		c.Payload += uint64(w.Calls) * uint64(w.Request+w.Response)
 		return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
@@ -98,11 +98,11 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 	case "flows":
 		text, err := load(w.File)
 		if err != nil {
-			return nil, f.at(key+".file", "%v", err)
+			return nil, f.At(key+".file", "%v", err)
 		}
 		ps, err := workload.ReadFlows(string(text), c.Graph.Hosts)
 		if err != nil {
-			return nil, f.at(key+".file", "%s: %v", w.File, err)
+			return nil, f.At(key+".file", "%s: %v", w.File, err)
 		}
 		return ps, nil
 	}
@@ -130,7 +130,7 @@ func (f *File) collective(c *sim.Config, key string, w *Work) ([]workload.App, e
 		c.Payload += size * 2 * (n - 1)
 		return []workload.App{&workload.TreeAllReduce{Bytes: uint32(size)}}, nil
 	}
-	return nil, f.at(key+".kind", "%q: must be one of poisson, permutation, incast, queries, flows, stream, rpc, calls, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
+	return nil, f.At(key+".kind", "%q: must be one of poisson, permutation, incast, queries, flows, stream, rpc, calls, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
 }
 
 // stream returns consecutive messages on a connection of their own.
@@ -138,13 +138,13 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.
 	hosts := c.Graph.Hosts
 	switch {
 	case w.From < 0 || w.To < 0 || w.From >= hosts || w.To >= hosts || w.From == w.To || w.Size < 1:
-		return nil, f.at(key, "stream needs from and to, two of %d hosts, and the size of a message", hosts)
+		return nil, f.At(key, "stream needs from and to, two of %d hosts, and the size of a message", hosts)
 	case !c.Persistent:
-		return nil, f.at(key, "a stream has one connection for all its messages: set transport.connections: persistent")
+		return nil, f.At(key, "a stream has one connection for all its messages: set transport.connections: persistent")
 	case w.Fence < 0 || w.Fence > 1:
-		return nil, f.at(key+".fence", "must be from 0 to 1")
+		return nil, f.At(key+".fence", "must be from 0 to 1")
 	case w.Until == 0 && f.Stop == 0:
-		return nil, f.at(key, "a stream never ends: set until or stop")
+		return nil, f.At(key, "a stream never ends: set until or stop")
 	}
 	end := w.Until
 	if f.Stop > 0 && (end == 0 || f.Stop < end) {
@@ -160,7 +160,7 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.
 func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, error) {
 	hosts := c.Graph.Hosts
 	if w.Senders < 1 || w.Senders >= hosts || w.Size < 1 || w.Until == 0 || f.Topology.HostRate == 0 || w.Load <= 0 || w.Load > 2 {
-		return nil, f.at(key, "queries need senders, fewer than %d hosts, size, until, a load of at most 2 and topology.host_rate", hosts)
+		return nil, f.At(key, "queries need senders, fewer than %d hosts, size, until, a load of at most 2 and topology.host_rate", hosts)
 	}
 	return workload.Queries(hosts, w.Senders, uint32(w.Size), w.Load*float64(f.Topology.HostRate), w.Until.time(), c.Seed), nil
 }
@@ -169,7 +169,7 @@ func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, 
 func (f *File) incast(c *sim.Config, key string, w *Work) (ps []workload.Planned, err error) {
 	hosts := c.Graph.Hosts
 	if w.To < 0 || w.To >= hosts || w.Senders < 1 || w.Senders >= hosts {
-		return nil, f.at(key, "incast needs to, one of %d hosts, and senders, fewer than these", hosts)
+		return nil, f.At(key, "incast needs to, one of %d hosts, and senders, fewer than these", hosts)
 	}
 	for round := range max(w.Rounds, 1) {
 		at := w.At.time() + engine.Time(round)*w.Every.time()
@@ -188,19 +188,19 @@ func (f *File) poisson(c *sim.Config, key string, w *Work, n uint64) (*workload.
 		return nil, err
 	}
 	if w.Until == 0 {
-		return nil, f.at(key+".until", "missing; set the time of the last message")
+		return nil, f.At(key+".until", "missing; set the time of the last message")
 	}
 	p := &workload.Poisson{Hosts: c.Graph.Hosts, Rate: uint64(f.Topology.HostRate), Load: w.Load, Sizes: sizes, Until: w.Until.time(), Seed: c.Seed + n<<32, Halves: w.Halves}
 	if w.CrossRack {
 		if p.CrossRack = f.Topology.HostsPerLeaf; p.CrossRack == 0 {
-			return nil, f.at(key+".cross_rack", "only leaf-spine topologies have racks")
+			return nil, f.At(key+".cross_rack", "only leaf-spine topologies have racks")
 		}
 	}
 	if p.Rate == 0 {
-		return nil, f.at("topology.host_rate", "missing; a load is a part of the host rate")
+		return nil, f.At("topology.host_rate", "missing; a load is a part of the host rate")
 	}
 	if err := p.Check(); err != nil {
-		return nil, f.at(key, "%v", err)
+		return nil, f.At(key, "%v", err)
 	}
 	return p, nil
 }
@@ -216,7 +216,7 @@ func (f *File) sizes(key string, w *Work) (*workload.CDF, error) {
 	}
 	text, err := cdfs.ReadFile("cdf/" + w.Sizes + ".txt")
 	if err != nil {
-		return nil, f.at(key+".sizes", "%q is neither a size nor one of %s", w.Sizes, strings.Join(distributions(), ", "))
+		return nil, f.At(key+".sizes", "%q is neither a size nor one of %s", w.Sizes, strings.Join(distributions(), ", "))
 	}
 	return workload.ReadCDF(string(text))
 }

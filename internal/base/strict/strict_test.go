@@ -1,0 +1,96 @@
+package strict
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+type inner struct {
+	Size   int
+	Params map[string]float64 `yaml:",inline"`
+}
+
+type common struct{ Name string }
+
+type file struct {
+	Common common `yaml:",inline"`
+	Wait   time.Duration
+	On     *bool
+	List   []inner
+	By     map[string]inner
+	Words  []string
+	Hidden int `yaml:"-"`
+}
+
+func decode(t *testing.T, text string, changes ...string) (f file, faults string) {
+	t.Helper()
+	d, err := Parse("f.yaml", []byte(text))
+	if err != nil {
+		return f, err.Error()
+	}
+	for _, c := range changes {
+		if err := d.Change(c); err != nil {
+			return f, err.Error()
+		}
+	}
+	if all := d.Decode(&f); all != nil {
+		faults = all.Error()
+	}
+	return f, faults
+}
+
+func TestDecode(t *testing.T) {
+	f, faults := decode(t, `
+name: 7
+wait: 2ms
+on: false
+list: [{size: 1, gain: 0.5}, &a {size: 2}]
+by: {x: *a, y: {}}
+words: [a, 3]
+`, "list.0.size=9")
+	if faults != "" || f.Common.Name != "7" || f.Wait != 2*time.Millisecond || f.On == nil || *f.On || len(f.List) != 2 || f.List[0].Size != 9 ||
+		f.List[0].Params["gain"] != 0.5 || f.By["x"].Size != 2 || len(f.By) != 2 || f.Words[1] != "3" {
+		t.Errorf("%+v, %s", f, faults)
+	}
+}
+
+// TestFaults: faults name the place of the key, or of its value, and all are reported.
+func TestFaults(t *testing.T) {
+	for _, c := range []struct{ text, set, want string }{
+		{"", "", "f.yaml: the file is empty"},
+		{"a: [\n", "", "f.yaml:1: this is not YAML: did not find expected node content"},
+		{"7", "", "f.yaml:1:1: expected a mapping: {name: ..., wait: ..., on: ..., list: ..., by: ..., words: ...}"},
+		{"name: a\nwat: 1s", "", "f.yaml:2:1: wat: unknown key; the keys are name, wait, on, list, by, words"},
+		{"hidden: 1", "", "f.yaml:1:1: hidden: unknown key; the keys are name, wait, on, list, by, words"},
+		{"list:\n  - size: x\n    gain: much\non: maybe", "", `f.yaml:2:11: list.0.size: "x" is not a whole number` + "\n" +
+			`f.yaml:3:11: list.0.gain: "much" is not a number` + "\n" + `f.yaml:4:5: on: "maybe" is not true or false`},
+		{"wait: 3", "", `f.yaml:1:7: wait: "3" is not a duration such as 5s`},
+		{"list: {}", "", "f.yaml:1:7: list: expected a list: [...]"},
+		{"by: []", "", "f.yaml:1:5: by: expected a mapping: {name: ...}"},
+		{"by: {a: {}, a: {}}", "", "f.yaml:1:13: by.a: duplicate key"},
+		{"name: a\nname: b", "", "f.yaml:2:1: name: duplicate key"},
+		{"list: [{size: 1, size: 2}]", "", "f.yaml:1:18: list.0.size: duplicate key"},
+		{"list: &a [*a]", "", "f.yaml:1:11: list.0: expected a mapping: {size: ...}"},
+		{"name: a", "wat=1", "--set wat=1: wat: unknown key; the keys are name, wait, on, list, by, words"},
+		{"list: [{size: 1}]", "list.0.size=x", `--set list.0.size=x: list.0.size: "x" is not a whole number`},
+	} {
+		var changes []string
+		if c.set != "" {
+			changes = append(changes, c.set)
+		}
+		if _, faults := decode(t, c.text, changes...); faults != c.want {
+			t.Errorf("%s %s\n got %s\nwant %s", c.text, c.set, faults, c.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("name: a\nlist: [{size: 1, gain: 2}]\nby: {x: &a {}, y: *a}")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, faults := decode(t, text)
+		if strings.Contains(faults, "reflect") {
+			t.Error(faults)
+		}
+	})
+}
