@@ -15,6 +15,7 @@ import (
 type Program struct {
 	Section int               // section of the manual: 1 for user commands, 8 for administration
 	Usage   func(error) error // turns an error into a usage error of the program
+	Pages   []Page            // more manual pages
 }
 
 // Add adds the commands to a program. Call it after the program has added its own commands.
@@ -76,12 +77,20 @@ Packages and "make install" put it where the shell looks for it.`,
 }
 
 func (p Program) man(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "man", Short: "Print the manual page", Args: p.words(0),
 		Long:    `Prints the manual page, which has all that --help of all commands says, as man(1) reads it.`,
 		Example: "  " + root.Name() + " man | man -l -",
 		RunE:    func(c *cobra.Command, _ []string) error { return writePage(c.OutOrStdout(), root, p.Section) },
 	}
+	for _, page := range p.Pages {
+		c.AddCommand(&cobra.Command{
+			Use: page.Name, Short: fmt.Sprintf("Print the manual page %s(%d)", page.Name, page.Section), Args: p.words(0),
+			Example: fmt.Sprintf("  %s man %s | man -l -", root.Name(), page.Name),
+			RunE:    func(c *cobra.Command, _ []string) error { return page.write(c.OutOrStdout()) },
+		})
+	}
+	return c
 }
 
 // words accepts exactly n arguments.

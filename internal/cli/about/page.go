@@ -23,15 +23,44 @@ func Varies(f *pflag.Flag, words string) {
 	f.Annotations[varies] = []string{words}
 }
 
+// Page is a manual page that is not a program's.
+type Page struct {
+	Name    string // such as roced.yaml
+	Section int
+	Short   string
+	Parts   []Part
+}
+
+// Part is a section of a page: paragraphs, of which indented ones are verbatim, and a list of terms with their meaning.
+type Part struct {
+	Title, Text string
+	Items       [][2]string
+}
+
+// write writes the page.
+func (x *Page) write(w io.Writer) error {
+	p := &page{}
+	p.head(x.Name, x.Section, x.Short)
+	for _, part := range x.Parts {
+		p.section(part.Title)
+		p.text(part.Text)
+		for _, i := range part.Items {
+			fmt.Fprint(p, ".TP\n")
+			p.lines(i[0])
+			p.lines(i[1])
+		}
+	}
+	_, err := w.Write(p.Bytes())
+	return err
+}
+
 // page builds a manual page in the man(7) language.
 type page struct{ bytes.Buffer }
 
 // writePage writes one page with all commands of a program: they are too short for a page each.
 func writePage(w io.Writer, root *cobra.Command, section int) error {
 	p := &page{}
-	fmt.Fprintf(p, ".TH %s %d \"\" \"roced %s\"\n", strings.ToUpper(root.Name()), section, version.Number)
-	p.section("NAME")
-	p.text(root.Name() + " - " + root.Short)
+	p.head(root.Name(), section, root.Short)
 	p.section("SYNOPSIS")
 	p.text(root.Name() + " COMMAND [ARGUMENT...]")
 	p.section("DESCRIPTION")
@@ -72,6 +101,13 @@ func description(c *cobra.Command) string {
 		return c.Long
 	}
 	return c.Short + "."
+}
+
+// head begins the page.
+func (p *page) head(name string, section int, short string) {
+	fmt.Fprintf(p, ".TH %s %d \"\" \"roced %s\"\n", strings.ToUpper(name), section, version.Number)
+	p.section("NAME")
+	p.text(name + " - " + short)
 }
 
 func (p *page) section(name string) { fmt.Fprintf(p, ".SH %s\n", name) }

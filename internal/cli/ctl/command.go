@@ -101,7 +101,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	usage := func(err error) error { return usageError{err} }
 	root.AddCommand(background.Program{Name: root.Name(), RunDir: &a.runDir, JSON: &a.json, Usage: usage}.Commands()...)
 	root.AddCommand(lab.Program{JSON: &a.json, Usage: usage}.Command())
-	about.Program{Section: 1, Usage: usage}.Add(root)
+	about.Program{Section: 1, Usage: usage, Pages: []about.Page{faultManual()}}.Add(root)
 	return root
 }
 

@@ -7,24 +7,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/cli/about"
 	"roced.io/roced/internal/daemon/api"
 )
 
 func (a *app) fault() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "fault", Short: "Inject faults into the frames of a NIC", Args: noCommand, RunE: help,
-		Long: `Rules act on single frames of a NIC's port:
-
-  DIRECTION ACTION [MATCH...]
-
-  DIRECTION  tx, rx or both
-  ACTION     drop, duplicate, delay TIME, reorder, corrupt, truncate, ecn
-  MATCH      qpn=N  psn=+N or psn=N (a range: N..M)  n=TRANSMISSION  op=CLASS
-             p=SHARE  seed=N  count=N
-
-PSNs with a plus count from the first one seen. Queue pair numbers are decimal, or hexadecimal
-after 0x. While a NIC has rules, it sends single frames. Rules also act on frames of a NIC to
-itself, as they leave (tx) and as they arrive (rx).`,
+		Long: `Rules act on single frames of a NIC's port. "fault add --help" and roced-fault(7) have their
+language. While a NIC has rules, it sends single frames.`,
 		Example: `  rocectl fault add rxe_a 'tx drop psn=+3 n=1,2'     a packet's first two transmissions
   rocectl fault add rxe_a 'both drop p=0.01 seed=7'  one per cent, always the same ones
   rocectl fault add rxe_a 'rx delay 2ms p=0.1'
@@ -36,6 +27,7 @@ itself, as they leave (tx) and as they arrive (rx).`,
 	var replace bool
 	add := &cobra.Command{
 		Use: "add NIC RULE...", Short: "Add rules", Args: between(2, 64),
+		Long:    "Adds rules to a NIC. The language of rules:\n\n" + fault.Grammar + "\n\nRules and their meaning:\n\n" + fault.Examples,
 		Example: "  rocectl fault add rxe_a 'tx corrupt op=ack n=1'",
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, r := range args[1:] {
@@ -70,6 +62,17 @@ itself, as they leave (tx) and as they arrive (rx).`,
 	}
 	cmd.AddCommand(add, list, remove, a.faultRun(), a.faultClean())
 	return cmd
+}
+
+// faultManual is the manual page of the language of rules.
+func faultManual() about.Page {
+	return about.Page{Name: "roced-fault", Section: 7, Short: "rules for faults in RoCEv2 frames", Parts: []about.Part{
+		{Title: "DESCRIPTION", Text: `A rule acts on single frames of a NIC's port ("rocectl fault add", "faults" in roced.yaml(5)) or of an interface
+("rocectl fault run"), which takes no delay, reorder, truncate and any. The same rules and seeds select the same frames.`},
+		{Title: "RULES", Text: fault.Grammar},
+		{Title: "EXAMPLES", Text: fault.Examples},
+		{Title: "SEE ALSO", Text: "rocectl(1), roced.yaml(5)"},
+	}}
 }
 
 func (a *app) poll() *cobra.Command {

@@ -73,6 +73,8 @@ or Unix sockets.`,
 		Example: "  roced run --config /etc/roced.yaml",
 	}, &cobra.Command{
 		Use: "check", Short: "check a configuration and exit", Args: noArgs,
+		Long: `Reports all faults of a configuration, each with its line, column and key. All keys are in
+roced.yaml(5).`,
 		Example: "  roced check --config /etc/roced.yaml",
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := config.Load(file)
@@ -87,7 +89,7 @@ or Unix sockets.`,
 		c.Flags().StringVarP(&file, "config", "c", "/etc/roced.yaml", "configuration file")
 	}
 	root.AddCommand(inBackground(usage)...)
-	about.Program{Section: 8, Usage: usage}.Add(root)
+	about.Program{Section: 8, Usage: usage, Pages: []about.Page{manual()}}.Add(root)
 	return root
 }
 

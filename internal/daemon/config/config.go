@@ -182,7 +182,7 @@ func parse(name string, text []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Drain: 5 * time.Second}
+	c := &Config{Drain: defaultDrain}
 	f := faults{doc: doc, unread: doc.Decode(c)}
 	c.setDefaults()
 	c.validate(&f)
@@ -221,6 +221,9 @@ func (c *Config) setDefaults() {
 		}
 	}
 }
+
+// defaultDrain is the default of Config.Drain, for which 0 is a value.
+const defaultDrain = 5 * time.Second
 
 // defaultMTU fits path MTU 4096 with IPv6 and all headers.
 const defaultMTU = 4200

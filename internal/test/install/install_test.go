@@ -51,7 +51,7 @@ func tree(t *testing.T, dir string) map[string]fs.FileMode {
 	return files
 }
 
-// wanted returns the files below a prefix except the examples, with their modes.
+// wanted returns the files below a prefix except examples and documentation, with their modes.
 func wanted(prefix string) map[string]fs.FileMode {
 	files := map[string]fs.FileMode{
 		"/etc/roced.yaml": 0o644, prefix + "/lib/roced/libroced.so": 0o644, prefix + "/lib/systemd/system/roced.service": 0o644,
@@ -67,7 +67,8 @@ func wanted(prefix string) map[string]fs.FileMode {
 			files[prefix+"/share/"+shared] = 0o644
 		}
 	}
-	for _, doc := range []string{"LICENSE", "THIRD_PARTY_NOTICES", "CHANGELOG.md", "bpf/LICENSE.GPL-2.0", "bpf/LICENSE.BSD-2-Clause",
+	files[prefix+"/share/man/man5/roced.yaml.5"], files[prefix+"/share/man/man7/roced-fault.7"] = 0o644, 0o644
+	for _, doc := range []string{"LICENSE", "THIRD_PARTY_NOTICES", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "bpf/LICENSE.GPL-2.0", "bpf/LICENSE.BSD-2-Clause",
 		"deploy/grafana/roced.json", "deploy/prometheus/prometheus.yaml", "deploy/prometheus/roced-alerts.yaml"} {
 		files[prefix+"/share/doc/roced/"+doc] = 0o644
 	}
@@ -85,7 +86,7 @@ func installed(t *testing.T, prefix string) string {
 func TestFiles(t *testing.T) {
 	for _, prefix := range []string{"/usr/local", "/opt/roced-1"} {
 		dir := installed(t, prefix)
-		is, examples := tree(t, dir), 0
+		is, examples, docs := tree(t, dir), 0, 0
 		for name, mode := range wanted(prefix) {
 			if is[name] != mode {
 				t.Errorf("%s has mode %v, not %v", name, is[name], mode)
@@ -93,11 +94,17 @@ func TestFiles(t *testing.T) {
 			delete(is, name)
 		}
 		for name := range is {
-			if strings.HasPrefix(name, prefix+"/share/doc/roced/examples/") {
+			switch {
+			case strings.HasPrefix(name, prefix+"/share/doc/roced/examples/"):
 				examples++
-				continue
+			case strings.HasPrefix(name, prefix+"/share/doc/roced/docs/"):
+				docs++
+			default:
+				t.Errorf("%s is installed, too", name)
 			}
-			t.Errorf("%s is installed, too", name)
+		}
+		if source := len(tree(t, filepath.Join(root, "docs"))); docs != source {
+			t.Errorf("%d of %d files of the documentation", docs, source)
 		}
 		if source := len(tree(t, filepath.Join(root, "configs"))); examples != source {
 			t.Errorf("%d examples of %d", examples, source)
@@ -153,9 +160,10 @@ func TestVersions(t *testing.T) {
 func TestPages(t *testing.T) {
 	lab.Need(t, "groff")
 	elsewhere := []string{"GOMAXPROCS=17", "ROCED_RUN_DIR=/elsewhere", "XDG_RUNTIME_DIR=/elsewhere", "TMPDIR=/elsewhere", "HOME=/elsewhere"}
-	for _, name := range programs {
-		page := command(t, nil, lab.Program(name), "man")
-		if there := command(t, elsewhere, lab.Program(name), "man"); there != page {
+	for _, page := range [][]string{{"roced"}, {"rocectl"}, {"roceperf"}, {"rocesim"}, {"roced", "roced.yaml"}, {"rocectl", "roced-fault"}} {
+		name, args := page[len(page)-1], slices.Concat([]string{lab.Program(page[0]), "man"}, page[1:])
+		page := command(t, nil, args...)
+		if there := command(t, elsewhere, args...); there != page {
 			t.Errorf("the page of %s is different elsewhere", name)
 		}
 		if len(page) < 1000 {

@@ -100,7 +100,8 @@ func upgrade(t *testing.T, first, second string) {
 	}
 	dpkg("-i", first)
 	for name, mode := range map[string]os.FileMode{"usr/bin/roced": 0o755, "usr/lib/roced/libroced.so": 0o644, "etc/roced.yaml": 0o644,
-		"usr/share/man/man8/roced.8.gz": 0o644, "usr/share/zsh/vendor-completions/_rocectl": 0o644, "usr/share/doc/roced/copyright": 0o644} {
+		"usr/share/man/man8/roced.8.gz": 0o644, "usr/share/man/man5/roced.yaml.5.gz": 0o644, "usr/share/doc/roced/docs/README.md": 0o644,
+		"usr/share/zsh/vendor-completions/_rocectl": 0o644, "usr/share/doc/roced/copyright": 0o644} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}

@@ -1,0 +1,111 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"roced.io/roced/internal/base/strict"
+)
+
+// Key describes a key of the configuration.
+type Key struct {
+	Name    string // such as nics[].mtu
+	Type    string
+	Unit    string // empty: none
+	Default string // empty: none
+	Example string // a value in YAML
+	Meaning string
+}
+
+// Keys describes all keys except those that only contain other keys.
+func Keys() []Key {
+	c := &Config{Drain: defaultDrain, NICs: []NIC{{Port: Port{Type: "tap"}, Access: Access{}, VLANs: []VLAN{{}}, Transports: map[string]Transport{"PROFILE": {}},
+		Share: Share{Users: []UserShare{{Weight: 1}}}}}}
+	c.setDefaults()
+	return keysOf("", reflect.ValueOf(*c))
+}
+
+// keysOf describes the keys of a struct: those with a value first, then those with keys of their own.
+func keysOf(prefix string, v reflect.Value) (all []Key) {
+	var deeper []Key
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name := strict.Name(f)
+		if name == "" {
+			continue
+		}
+		name, field := prefix+name, v.Field(i)
+		switch {
+		case f.Type.Kind() == reflect.Struct:
+			deeper = append(deeper, keysOf(name+".", field)...)
+		case f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct:
+			deeper = append(deeper, keysOf(name+"[].", field.Index(0))...)
+		case f.Type.Kind() == reflect.Map:
+			deeper = append(deeper, keysOf(name+".PROFILE.", field.MapIndex(reflect.ValueOf("PROFILE")))...)
+		default:
+			all = append(all, describe(name, field))
+		}
+	}
+	return append(all, deeper...)
+}
+
+// describe describes the key with that name and default value.
+func describe(name string, value reflect.Value) Key {
+	k := Key{Name: name, Type: typeName(value.Type()), Default: format(value)}
+	m := meanings[name]
+	k.Unit, k.Example, k.Meaning = m.unit, m.example, m.meaning
+	if m.def != "" {
+		k.Default = m.def
+	}
+	return k
+}
+
+// typeName returns the words for a type.
+func typeName(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return "duration"
+	case reflect.TypeFor[Poll]():
+		return "duration, or busy"
+	case reflect.TypeFor[Bytes]():
+		return "size"
+	case reflect.TypeFor[Mode]():
+		return "octal mode"
+	case reflect.TypeFor[MAC]():
+		return "Ethernet address"
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return typeName(t.Elem())
+	case reflect.Slice:
+		return "list of " + typeName(t.Elem())
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "text"
+	case reflect.Float64:
+		return "number"
+	}
+	return "whole number"
+}
+
+// format formats a default as in a file; the zero value is empty.
+func format(v reflect.Value) string {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if v.IsZero() && v.Kind() != reflect.Bool || v.Kind() == reflect.Slice {
+		return ""
+	}
+	switch x := v.Interface().(type) {
+	case Bytes:
+		return strconv.FormatInt(int64(x)>>30, 10) + "G"
+	case Mode:
+		return fmt.Sprintf("%04o", os.FileMode(x))
+	}
+	return strings.ReplaceAll(fmt.Sprint(v.Interface()), "µ", "u")
+}
