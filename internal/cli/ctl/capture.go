@@ -76,6 +76,9 @@ func (a *app) record(ctx context.Context, o *capturing) (err error) {
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out = f
 	}
+	if !a.json {
+		fmt.Fprintf(a.diag, "capturing %s; Ctrl-C ends\n", o.nic)
+	}
 	c := &recorder{limit: o.count}
 	c.seen = a.progress(c)
 	err = c.copy(out, body)

@@ -25,7 +25,7 @@ func in(t *testing.T, args ...string) string {
 	t.Helper()
 	c := exec.Command("go", args...)
 	c.Dir = module
-	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly -trimpath", "CGO_ENABLED=0") // as in internal/test/commands, whose build it shares
 	out, err := c.CombinedOutput()
 	if err != nil {
 		t.Fatalf("go %s: %v\n%s\nif modules are missing: cd examples/congestion && go mod tidy", strings.Join(args, " "), err, out)

@@ -1,0 +1,145 @@
+package commands
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"roced.io/roced/internal/test/lab"
+)
+
+// command is a command of a page and its output there; without lines, any output is accepted.
+type command struct {
+	text   string
+	prints []string
+}
+
+var (
+	prompt  = regexp.MustCompile(`^[a-z]*\$ `)
+	hereDoc = regexp.MustCompile(`<<'?(\w+)'?`)
+	ctrlC   = regexp.MustCompile(`# .*until Ctrl-C`)
+)
+
+// read reads the commands of a page: lines indented by four spaces that begin with "$ ", or with "b$ " for another machine.
+// Their continuations begin with "> ", follow a backslash, or belong to a here-document. The output follows.
+func read(t *testing.T, page string) (all []*command) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, page))
+	lab.Must(t, err)
+	var last *command
+	end := "" // of the here-document
+	for line := range strings.Lines(string(text)) {
+		line, indented := strings.CutPrefix(strings.TrimRight(line, "\n"), "    ")
+		switch m := prompt.FindString(line); {
+		case !indented:
+			last = nil
+		case end != "":
+			last.text += "\n" + line
+			if line == end {
+				end = ""
+			}
+		case last != nil && strings.HasSuffix(last.text, `\`):
+			last.text += "\n" + line
+		case m != "":
+			last = &command{text: strings.TrimPrefix(line, "$ ")}
+			if d := hereDoc.FindStringSubmatch(line); d != nil {
+				end = d[1]
+			}
+			all = append(all, last)
+		case last != nil && strings.HasPrefix(line, "> "):
+			last.text += "\n" + line[2:]
+		case last != nil:
+			last.prints = append(last.prints, line)
+		}
+	}
+	return all
+}
+
+// bash returns the script of a command.
+func (c *command) bash() string {
+	program, _, _ := strings.Cut(c.text, " ")
+	switch {
+	case ctrlC.MatchString(c.text):
+		return "interrupt " + quote(c.text)
+	case len(c.prints) > 0 && strings.HasPrefix(c.prints[0], filepath.Base(program)+": "):
+		return "{ " + c.text + "\n} && exit 1" // the page shows an error
+	}
+	return c.text
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// pattern matches the expected output, line by line.
+func (c *command) pattern() *regexp.Regexp {
+	text := strings.ReplaceAll(regexp.QuoteMeta(strings.Join(c.prints, "\n")), `\.\.\.`, `.*`)
+	return regexp.MustCompile(`(?s)^` + text + `\n?$`)
+}
+
+// pages returns the pages with commands.
+func pages(t *testing.T) map[string][]*command {
+	t.Helper()
+	names := []string{"README.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		lab.Must(t, err)
+		for _, f := range found {
+			if name := strings.TrimPrefix(f, root+"/"); !strings.HasPrefix(name, "docs/results/") {
+				names = append(names, name)
+			}
+		}
+	}
+	all := map[string][]*command{}
+	for _, name := range names {
+		if commands := read(t, name); commands != nil {
+			all[name] = commands
+		}
+	}
+	return all
+}
+
+// except returns the pages without the commands that exceptions.txt lists, and reports exceptions without a command.
+func except(t *testing.T, all map[string][]*command) map[string][]*command {
+	t.Helper()
+	text, err := os.ReadFile("testdata/exceptions.txt")
+	lab.Must(t, err)
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		f := strings.Split(strings.TrimSpace(line), "\t")
+		if len(f) != 3 {
+			t.Fatalf("exceptions.txt: %q has %d fields, not page, beginning of the command and reason", line, len(f))
+		}
+		page := all[f[0]]
+		i := slices.IndexFunc(page, func(c *command) bool { return strings.HasPrefix(c.text, f[1]) })
+		if i < 0 {
+			t.Errorf("exceptions.txt: %s has no such command: %s", f[0], f[1])
+			continue
+		}
+		if all[f[0]] = slices.Delete(page, i, i+1); len(page) == 1 {
+			delete(all, f[0])
+		}
+	}
+	return all
+}
+
+// TestRead: the parts of a page's commands, and what becomes of them.
+func TestRead(t *testing.T) {
+	got := read(t, "internal/test/commands/testdata/page.md")
+	for i, want := range []struct{ text, prints, bash string }{
+		{"one | grep x", "a...\nb", "one | grep x"},
+		{"f() {\n  two\n}", "", "f() {\n  two\n}"},
+		{"cat > x <<'END'\n$ no\nEND", "", "cat > x <<'END'\n$ no\nEND"},
+		{"three \\\n    -a", "", "three \\\n    -a"},
+		{"b$ four", "", "b$ four"},
+		{"bin/five 'x'   # until Ctrl-C", "", `interrupt 'bin/five '\''x'\''   # until Ctrl-C'`},
+		{"bin/six", "six: wrong", "{ bin/six\n} && exit 1"},
+	} {
+		if i >= len(got) || got[i].text != want.text || strings.Join(got[i].prints, "\n") != want.prints || got[i].bash() != want.bash {
+			t.Fatalf("command %d of %d is not %+v: %+v", i, len(got), want, got[min(i, len(got)-1)])
+		}
+	}
+}

@@ -1,0 +1,1 @@
+cd "$scratch" # files of the user

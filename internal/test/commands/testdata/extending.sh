@@ -1,0 +1,2 @@
+cd "$scratch" # the page makes the clone
+rm -rf roced

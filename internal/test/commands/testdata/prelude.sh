@@ -1,0 +1,55 @@
+# The shell of a page: SOURCE is the repository, BUILT the folder of the programs. It begins in a clone, in a network with
+# an interface eth0, and with a /run of its own.
+set -em
+exec 2>&1
+scratch=$PWD
+mount -t tmpfs none /run
+ip link set lo up
+ip link add eth0 type veth peer name wire
+ip addr add 198.18.0.7/24 dev eth0
+ip link set eth0 up
+ip link set wire up
+ip route add default via 198.18.0.1
+
+export HOME=$scratch GOCACHE=${GOCACHE:-$(go env GOCACHE)} GOMODCACHE=${GOMODCACHE:-$(go env GOMODCACHE)} GOWORK=off GOPROXY=off GOFLAGS="-mod=mod -trimpath" CGO_ENABLED=0
+export DESTDIR=$scratch/installed # of make install
+unset ROCED_RUN_DIR XDG_RUNTIME_DIR
+mkdir "$scratch/tools"
+ln -s "$SOURCE" "$scratch/URL"
+tool() { cat >"$scratch/tools/$1"; chmod +x "$scratch/tools/$1"; }
+printf '#!/bin/sh\nexec "$@"\n' | tool sudo
+printf '#!/bin/sh\nexec curl -sfo /dev/null "$1"\n' | tool xdg-open
+printf '#!/bin/sh\nexec ibv_devices\n' | tool PROGRAM
+export PATH=$scratch/tools:$BUILT:$PATH
+
+git clone -q --shared "$SOURCE" roced
+mkdir roced/bin
+ln -s "$BUILT"/* roced/bin/
+cd roced
+
+# A second before a client starts is for the server of perftest or UCX to listen (ports 18515, 13337), here also on a busy
+# machine.
+sleep() {
+	[ "$1" = 1 ] || { command sleep "$1"; return; }
+	until grep -qE ':(4853|3419) .* 0A ' /proc/[0-9]*/net/tcp /proc/[0-9]*/net/tcp6 2>/dev/null; do command sleep 0.05; done
+}
+
+# interrupt COMMAND: runs a command until its first output, and then presses Ctrl-C.
+interrupt() {
+	eval "$1" >"$scratch/said" 2>&1 &
+	until [ -s "$scratch/said" ] || ! kill -0 $! 2>/dev/null; do command sleep 0.05; done
+	kill -INT -- -$! 2>/dev/null || true
+	code=0
+	wait $! || code=$?
+	cat "$scratch/said"
+	[ $code = 0 ] || [ $code = 130 ]
+}
+
+# leave: fails if a command in the background has failed, or the page has changed the clone.
+leave() {
+	for job in $(jobs -p); do
+		kill -0 "$job" 2>/dev/null || wait "$job" || { echo "a command in the background failed"; exit 1; }
+	done
+	changed=$(git -C "$scratch/roced" status --porcelain)
+	[ -z "$changed" ] || { echo "the page changes the clone: $changed"; exit 1; }
+}

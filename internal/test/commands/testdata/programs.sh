@@ -1,0 +1,1 @@
+roced up --pair

@@ -1,0 +1,2 @@
+SHARED=$scratch/shared
+mkdir out "$SHARED"
