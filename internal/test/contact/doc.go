@@ -1,3 +1,3 @@
-// Package contact tests a new user's first steps: the report of "rocectl doctor", the messages for the likeliest
-// mistakes, and the tutorials as written. It has tests only.
+// Package contact tests a new user's first steps: the report of "rocectl doctor", and the messages for the likeliest
+// mistakes. It has tests only.
 package contact

@@ -38,7 +38,7 @@ const (
 	target    = "iqn.2026-11.test:disk"
 )
 
-// Observed failures; docs/guides/programs.md has details.
+// Observed failures; docs/results/known-problems.md has details.
 const (
 	blockingOnly = "librspreload uses TCP for sockets with SOCK_NONBLOCK"
 	otherSocket  = "librspreload's select() reports the wrong descriptor"

@@ -179,7 +179,7 @@ func (t *table) format() string {
 Every program and test that ran between two NICs in two network namespaces, on a
 kernel without RDMA, by release of Debian. Made by ` + "`make programs-table`" + `; ` + "`make verbs-test`" + `
 (what needs few packages) and ` + "`make programs`" + ` (all) run the same and fail on any difference.
-[programs.md](../guides/programs.md) says what does not work, and why.
+[Known problems](known-problems.md) has the causes of failures.
 
 `)
 	for _, r := range t.releases {

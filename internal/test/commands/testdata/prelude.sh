@@ -1,6 +1,6 @@
 # The shell of a page: SOURCE is the repository, BUILT the folder of the programs. It begins in a clone, in a network with
 # an interface eth0, and with a /run of its own.
-set -em
+set -e
 exec 2>&1
 scratch=$PWD
 mount -t tmpfs none /run
@@ -36,7 +36,9 @@ sleep() {
 
 # interrupt COMMAND: runs a command until its first output, and then presses Ctrl-C.
 interrupt() {
+	set -m # a process group of its own, which gets SIGINT
 	eval "$1" >"$scratch/said" 2>&1 &
+	set +m
 	until [ -s "$scratch/said" ] || ! kill -0 $! 2>/dev/null; do command sleep 0.05; done
 	kill -INT -- -$! 2>/dev/null || true
 	code=0
