@@ -76,7 +76,7 @@ func (a *app) record(ctx context.Context, o *capturing) (err error) {
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out = f
 	}
-	if !a.json {
+	if !a.json && o.file != "-" {
 		fmt.Fprintf(a.diag, "capturing %s; Ctrl-C ends\n", o.nic)
 	}
 	c := &recorder{limit: o.count}
