@@ -5,24 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/viper"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/attach"
 	bpffault "roced.io/roced/bpf/fault"
 	"roced.io/roced/internal/base/fault"
-	"roced.io/roced/internal/base/strict"
 )
 
 // scenario is a file of rules for an interface.
 type scenario struct {
-	Rules []string
+	Rules []string `mapstructure:"rules"`
 }
 
 // faultReport is the JSON output of `fault run`.
@@ -121,17 +120,15 @@ func readScenario(file string) ([]string, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	doc, err := strict.Parse(file, text)
-	if err != nil {
-		return nil, usageError{err}
+	v := viper.New()
+	v.SetConfigFile(file)
+	v.SetConfigType("yaml")
+	if err := v.ReadInConfig(); err != nil {
+		return nil, fmt.Errorf("scenario: %w", err)
 	}
 	var s scenario
-	if faults := doc.Decode(&s); faults != nil {
-		return nil, usageError{faults}
+	if err := v.UnmarshalExact(&s); err != nil {
+		return nil, fmt.Errorf("scenario %s: %w", file, err)
 	}
 	return s.Rules, nil
 }
