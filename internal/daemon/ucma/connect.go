@@ -20,15 +20,7 @@ const (
 	defaultQKey = 0x01234567 // RDMA_UDP_QKEY
 )
 
-func (c *device) connect(q *request) error {
-	var r rdmacm.Connect
-	if err := q.decodeECE(&r, &r.ConnParam, &r.ID); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) connect(q *request, r *rdmacm.Connect) error {
 	if r.ConnParam.Valid == 0 || i.state != stateRouteResolved {
 		return unix.EINVAL
 	}
@@ -43,7 +35,7 @@ func (i *id) request(p *rdmacm.ConnParam) (err error) {
 	if i.qpType == qpUD {
 		err = i.ask4QP(private)
 	} else {
-		err = i.connect(p, private)
+		err = i.sendREQ(p, private)
 	}
 	if err == nil {
 		i.state = stateConnect
@@ -51,18 +43,8 @@ func (i *id) request(p *rdmacm.ConnParam) (err error) {
 	return err
 }
 
-// decodeECE decodes a command with an optional ECE field at its end. Programs from before ECE omit the field.
-func (q *request) decodeECE(v any, p *rdmacm.ConnParam, num *uint32) error {
-	if q.decode(v) == nil {
-		return nil
-	}
-	const ece = 8
-	q.body = append(q.body[:len(q.body):len(q.body)], make([]byte, ece)...)
-	return q.decode(v)
-}
-
 // connect sends the REQ.
-func (i *id) connect(p *rdmacm.ConnParam, private []byte) error {
+func (i *id) sendREQ(p *rdmacm.ConnParam, private []byte) error {
 	typ := mad.RC
 	if i.qpType == qpUC {
 		typ = mad.UC
@@ -85,11 +67,7 @@ func (i *id) connect(p *rdmacm.ConnParam, private []byte) error {
 
 // connectTo creates and connects an identifier in the steps CREATE_ID, RESOLVE_ADDR, RESOLVE_ROUTE and CONNECT. An
 // event reports the step that fails, or the result.
-func (c *device) connectTo(q *request) error {
-	var r rdmacm.ConnectTo
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) connectTo(q *request, r *rdmacm.ConnectTo) error {
 	if r.ConnParam.Valid == 0 || int(r.DstSize) > len(r.DstAddr) {
 		return unix.EINVAL
 	}
@@ -132,20 +110,12 @@ func (i *id) ask4QP(private []byte) error {
 }
 
 // acceptConn accepts a request or, without parameters, confirms a reply.
-func (c *device) acceptConn(q *request) error {
-	var r rdmacm.Accept
-	if err := q.decodeECE(&r, &r.ConnParam, &r.ID); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) acceptConn(q *request, r *rdmacm.Accept) error {
 	if i.state != stateConnect || i.conn == nil && i.sidr == nil {
 		return unix.EINVAL
 	}
 	p := &r.ConnParam
-	err = i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
+	err := i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
 		switch {
 		case p.Valid == 0 && i.conn != nil:
 			return i.conn.Establish(now, nil)
@@ -175,15 +145,7 @@ func (i *id) setQKey(key uint32) uint32 {
 	return key
 }
 
-func (c *device) reject(q *request) error {
-	var r rdmacm.Reject
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) reject(q *request, r *rdmacm.Reject) error {
 	private := r.PrivateData[:r.PrivateDataLen]
 	reason := mad.Reason(r.Reason)
 	switch reason {
@@ -208,15 +170,7 @@ func (c *device) reject(q *request) error {
 const reasonVendorOption mad.Reason = 35
 
 // disconnect starts or answers the teardown of a connection. In other states it does nothing, as in Linux.
-func (c *device) disconnect(q *request) error {
-	var r rdmacm.Disconnect
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) disconnect(q *request, r *rdmacm.Disconnect) error {
 	if i.conn == nil {
 		return unix.EINVAL
 	}
@@ -231,15 +185,7 @@ func (c *device) disconnect(q *request) error {
 	})
 }
 
-func (c *device) notify(q *request) error {
-	var r rdmacm.Notify
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) notify(q *request, r *rdmacm.Notify) error {
 	if r.Event != rdmacm.NotifyCommEst || i.conn == nil {
 		return unix.EINVAL
 	}

@@ -3,6 +3,7 @@ package ucma
 import (
 	"errors"
 	"net"
+	"reflect"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -55,6 +56,36 @@ func (q *request) decode(v any) error {
 	return nil
 }
 
+// with makes a command of a function that gets its decoded structure.
+func with[R any](f func(*device, *request, *R) error) func(*device, *request) error {
+	return func(c *device, q *request) error {
+		var r R
+		if err := q.decode(&r); err != nil {
+			return err
+		}
+		return f(c, q, &r)
+	}
+}
+
+// of makes a command of a function of the identifier that the structure's field ID selects.
+func of[R any](f func(*id, *request, *R) error) func(*device, *request) error {
+	return with(func(c *device, q *request, r *R) error {
+		i, err := c.find(uint32(reflect.ValueOf(r).Elem().FieldByName("ID").Uint()))
+		if err != nil {
+			return err
+		}
+		return f(i, q, r)
+	})
+}
+
+// older lets programs that are older than ECE omit this last part of the structure.
+func older(run func(*device, *request) error) func(*device, *request) error {
+	return func(c *device, q *request) error {
+		q.body = append(slices.Clip(q.body), make([]byte, uverbs.Size[rdmacm.ECE]())...)
+		return run(c, q)
+	}
+}
+
 // command is the function that executes a command, and the size of its answer in bytes.
 type command struct {
 	run func(*device, *request) error
@@ -62,31 +93,31 @@ type command struct {
 }
 
 var commands = map[uint32]command{
-	rdmacm.CmdCreateID:     {(*device).createID, 4},
-	rdmacm.CmdDestroyID:    {(*device).destroyID, 4},
-	rdmacm.CmdBindIP:       {(*device).bindIP, 0},
-	rdmacm.CmdBind:         {(*device).bind, 0},
-	rdmacm.CmdResolveIP:    {(*device).resolveIP, 0},
-	rdmacm.CmdResolveAddr:  {(*device).resolveAddr, 0},
-	rdmacm.CmdResolveRoute: {(*device).resolveRoute, 0},
-	rdmacm.CmdQueryRoute:   {(*device).queryRoute, uverbs.Size[rdmacm.QueryRouteResp]() - 8}, // old programs omit ibdev_index
-	rdmacm.CmdQuery:        {(*device).query, 8},
-	rdmacm.CmdConnect:      {(*device).connect, 0},
-	rdmacm.CmdListen:       {(*device).listen, 0},
-	rdmacm.CmdAccept:       {(*device).acceptConn, 0},
-	rdmacm.CmdReject:       {(*device).reject, 0},
-	rdmacm.CmdDisconnect:   {(*device).disconnect, 0},
-	rdmacm.CmdInitQPAttr:   {(*device).initQPAttr, uverbs.Size[rdmacm.QPAttr]()},
+	rdmacm.CmdCreateID:     {with((*device).createID), 4},
+	rdmacm.CmdDestroyID:    {of((*id).destroyID), 4},
+	rdmacm.CmdBindIP:       {with((*device).bindIP), 0},
+	rdmacm.CmdBind:         {with((*device).bind), 0},
+	rdmacm.CmdResolveIP:    {with((*device).resolveIP), 0},
+	rdmacm.CmdResolveAddr:  {with((*device).resolveAddr), 0},
+	rdmacm.CmdResolveRoute: {of((*id).resolveRoute), 0},
+	rdmacm.CmdQueryRoute:   {of((*id).queryRoute), uverbs.Size[rdmacm.QueryRouteResp]() - 8}, // old programs omit ibdev_index
+	rdmacm.CmdQuery:        {of((*id).query), 8},
+	rdmacm.CmdConnect:      {older(of((*id).connect)), 0},
+	rdmacm.CmdListen:       {of((*id).listen), 0},
+	rdmacm.CmdAccept:       {older(of((*id).acceptConn)), 0},
+	rdmacm.CmdReject:       {of((*id).reject), 0},
+	rdmacm.CmdDisconnect:   {of((*id).disconnect), 0},
+	rdmacm.CmdInitQPAttr:   {of((*id).initQPAttr), uverbs.Size[rdmacm.QPAttr]()},
 	rdmacm.CmdGetEvent:     {(*device).getEvent, rdmacm.EventRespMin},
-	rdmacm.CmdSetOption:    {(*device).setOption, 0},
-	rdmacm.CmdNotify:       {(*device).notify, 0},
-	rdmacm.CmdMigrateID:    {(*device).migrateID, 4},
-	rdmacm.CmdJoinIPMcast:  {(*device).joinIPMcast, 4},
-	rdmacm.CmdJoinMcast:    {(*device).joinMcast, 4},
-	rdmacm.CmdLeaveMcast:   {(*device).leaveMcast, 4},
-	rdmacm.ExtHello:        {(*device).hello, uverbs.Size[rdmacm.HelloResp]()},
+	rdmacm.CmdSetOption:    {of((*id).setOption), 0},
+	rdmacm.CmdNotify:       {of((*id).notify), 0},
+	rdmacm.CmdMigrateID:    {with((*device).migrateID), 4},
+	rdmacm.CmdJoinIPMcast:  {with((*device).joinIPMcast), 4},
+	rdmacm.CmdJoinMcast:    {with((*device).joinMcast), 4},
+	rdmacm.CmdLeaveMcast:   {with((*device).leaveMcast), 4},
+	rdmacm.ExtHello:        {with((*device).hello), uverbs.Size[rdmacm.HelloResp]()},
 	rdmacm.ExtBell:         {(*device).bellBack, 0},
-	rdmacm.ExtConnect:      {(*device).connectTo, 4},
+	rdmacm.ExtConnect:      {with((*device).connectTo), 4},
 }
 
 // maxEvents is the maximum number of events that wait for a program. Beyond it, the server refuses commands that
@@ -194,11 +225,7 @@ func errnoOf(err error) unix.Errno {
 }
 
 // hello opens the context: it selects the NICs and sends the event socket to the client.
-func (c *device) hello(q *request) error {
-	var r rdmacm.Hello
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) hello(q *request, r *rdmacm.Hello) error {
 	if r.Version != rdmacm.ExtVersion || r.Flags&^rdmacm.HelloEvents != 0 || c.bell >= 0 {
 		return unix.EINVAL
 	}

@@ -125,11 +125,7 @@ func (i *id) dropEvents() {
 
 // migrateID moves an identifier and its waiting events from another context. The client proves its access with a
 // descriptor of that context.
-func (c *device) migrateID(q *request) error {
-	var r rdmacm.MigrateID
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) migrateID(q *request, r *rdmacm.MigrateID) error {
 	if len(q.fds) != 1 {
 		return unix.EBADF
 	}

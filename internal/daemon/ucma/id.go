@@ -65,7 +65,7 @@ type id struct {
 	sgid   uint8
 	mtu    qp.MTU
 	then   *rdmacm.ConnParam // parameters for CONNECT after address resolution; nil: no automatic CONNECT
-	query  *time.Timer       // of address resolution
+	timer  *time.Timer       // of address resolution
 	serial int               // of address resolution; answers with an older number are ignored
 
 	psn       bth.PSN // starting PSN of the remote queue pair
@@ -97,11 +97,7 @@ func (s *Server) newID(c *device, ps rdmacm.PortSpace, qpType uint8) (*id, error
 	return i, nil
 }
 
-func (c *device) createID(q *request) error {
-	var r rdmacm.CreateID
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) createID(q *request, r *rdmacm.CreateID) error {
 	i, err := c.makeID(r.UID, r.PS, r.QPType)
 	if err != nil {
 		return err
@@ -129,15 +125,7 @@ func (c *device) makeID(uid uint64, ps rdmacm.PortSpace, typ uint8) (*id, error)
 	return i, nil
 }
 
-func (c *device) destroyID(q *request) error {
-	var r rdmacm.DestroyID
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) destroyID(q *request, r *rdmacm.DestroyID) error {
 	i.destroy()
 	q.resp = rdmacm.DestroyIDResp{EventsReported: i.reported}
 	return nil
@@ -159,9 +147,9 @@ func (i *id) destroy() {
 // endQuery cancels address resolution.
 func (i *id) endQuery() {
 	i.serial++
-	if i.query != nil {
-		i.query.Stop()
-		i.query = nil
+	if i.timer != nil {
+		i.timer.Stop()
+		i.timer = nil
 	}
 }
 
@@ -224,15 +212,7 @@ func (i *id) charge(n int64) {
 	i.owner.Add(quota.Groups, n*int64(len(i.groups)))
 }
 
-func (c *device) setOption(q *request) error {
-	var r rdmacm.SetOption
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) setOption(q *request, r *rdmacm.SetOption) error {
 	size := bodySize[rdmacm.SetOption]()
 	if uint64(size)+uint64(r.OptLen) > uint64(len(q.body)) {
 		return unix.EINVAL
@@ -241,11 +221,11 @@ func (c *device) setOption(q *request) error {
 	if r.Level != rdmacm.OptionID {
 		return unix.ENOSYS
 	}
-	return i.setOption(r.OptName, val)
+	return i.set(r.OptName, val)
 }
 
 // setOption sets an option of level RDMA_OPTION_ID.
-func (i *id) setOption(name uint32, val []byte) error {
+func (i *id) set(name uint32, val []byte) error {
 	switch {
 	case name == rdmacm.OptionTOS && len(val) == 1:
 		i.tos = val[0]

@@ -24,15 +24,7 @@ type listener struct {
 // serviceID returns the service ID of a port in i's port space.
 func (i *id) serviceID(port uint16) uint64 { return mad.IPServiceID(uint16(i.ps), port) }
 
-func (c *device) listen(q *request) error {
-	var r rdmacm.Listen
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) listen(q *request, r *rdmacm.Listen) error {
 	if i.state == stateIdle {
 		if err := i.bind(endpointOf(netip.IPv4Unspecified(), 0)); err != nil {
 			return err

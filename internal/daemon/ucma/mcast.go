@@ -18,19 +18,11 @@ type membership struct {
 	reported uint32
 }
 
-func (c *device) joinIPMcast(q *request) error {
-	var r rdmacm.JoinIPMcast
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) joinIPMcast(q *request, r *rdmacm.JoinIPMcast) error {
 	return c.join(q, r.ID, r.UID, r.Addr[:], rdmacm.JoinFullMember)
 }
 
-func (c *device) joinMcast(q *request) error {
-	var r rdmacm.JoinMcast
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) joinMcast(q *request, r *rdmacm.JoinMcast) error {
 	if int(r.AddrSize) > len(r.Addr) {
 		return unix.EINVAL
 	}
@@ -85,11 +77,7 @@ func (c *device) join(q *request, num uint32, uid uint64, sockaddr []byte, flags
 const groupQPN = 0xffffff
 
 // leaveMcast ends a membership and drops its waiting events.
-func (c *device) leaveMcast(q *request) error {
-	var r rdmacm.DestroyID
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) leaveMcast(q *request, r *rdmacm.DestroyID) error {
 	for _, i := range c.srv.ids {
 		for at, m := range i.groups {
 			if m.num != r.ID || i.ctx != c {

@@ -95,19 +95,11 @@ func (s *Server) release(i *id) {
 	s.ports[k] = left
 }
 
-func (c *device) bindIP(q *request) error {
-	var r rdmacm.BindIP
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) bindIP(q *request, r *rdmacm.BindIP) error {
 	return c.bindTo(r.ID, r.Addr[:])
 }
 
-func (c *device) bind(q *request) error {
-	var r rdmacm.Bind
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) bind(q *request, r *rdmacm.Bind) error {
 	if int(r.AddrSize) > len(r.Addr) {
 		return unix.EINVAL
 	}

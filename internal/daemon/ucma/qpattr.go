@@ -17,15 +17,7 @@ const (
 )
 
 // initQPAttr answers with the attributes that ibv_modify_qp needs to move the queue pair of an identifier to a state.
-func (c *device) initQPAttr(q *request) error {
-	var r rdmacm.InitQPAttr
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) initQPAttr(q *request, r *rdmacm.InitQPAttr) error {
 	if i.nic == nil {
 		return unix.EINVAL
 	}

@@ -32,15 +32,7 @@ func (i *id) ackTimeout() uint8 {
 // hasRoute reports whether the path is known.
 func (i *id) hasRoute() bool { return i.mtu != 0 }
 
-func (c *device) queryRoute(q *request) error {
-	var r rdmacm.Query
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) queryRoute(q *request, r *rdmacm.Query) error {
 	var a rdmacm.QueryRouteResp
 	i.src.putSockaddr(a.SrcAddr[:])
 	i.dst.putSockaddr(a.DstAddr[:])
@@ -61,15 +53,7 @@ func (c *device) queryRoute(q *request) error {
 	return nil
 }
 
-func (c *device) query(q *request) error {
-	var r rdmacm.Query
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) query(q *request, r *rdmacm.Query) error {
 	switch r.Option {
 	case rdmacm.QueryAddr:
 		a := i.queryDevice()

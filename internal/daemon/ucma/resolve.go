@@ -13,19 +13,11 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-func (c *device) resolveIP(q *request) error {
-	var r rdmacm.ResolveIP
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) resolveIP(q *request, r *rdmacm.ResolveIP) error {
 	return c.resolve(r.ID, r.TimeoutMS, r.SrcAddr[:], r.DstAddr[:])
 }
 
-func (c *device) resolveAddr(q *request) error {
-	var r rdmacm.ResolveAddr
-	if err := q.decode(&r); err != nil {
-		return err
-	}
+func (c *device) resolveAddr(q *request, r *rdmacm.ResolveAddr) error {
 	if int(r.SrcSize) > len(r.SrcAddr) || int(r.DstSize) > len(r.DstAddr) {
 		return unix.EINVAL
 	}
@@ -158,7 +150,7 @@ func (i *id) ask(n *nic, sgid rocev2.GIDEntry, dst endpoint, limit time.Duration
 	if known(); i.state != stateAddrQuery {
 		return nil
 	}
-	i.query = time.AfterFunc(limit, func() { s.post(answer(unix.ETIMEDOUT)) })
+	i.timer = time.AfterFunc(limit, func() { s.post(answer(unix.ETIMEDOUT)) })
 	return nil
 }
 
@@ -192,15 +184,7 @@ func (i *id) flowLabel() uint32 {
 const hopLimit = 64
 
 // resolveRoute completes the path; ROUTE_RESOLVED follows. RoCE has no subnet manager, so all path data are local.
-func (c *device) resolveRoute(q *request) error {
-	var r rdmacm.ResolveRoute
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
+func (i *id) resolveRoute(q *request, r *rdmacm.ResolveRoute) error {
 	if i.state != stateAddrResolved {
 		return unix.EINVAL
 	}
