@@ -33,18 +33,12 @@ func (a *AHAttr) hopLimit() uint8 {
 
 // CreateAH creates an address handle.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
-	const verb = "create_ah"
-	r, a, err := roundTrip[uverbs.CreateAHResp](p.ctx, verb, uverbs.CmdCreateAH, uverbs.Size[uverbs.RxeCreateAHResp](), nil,
+	r, n, err := create[uverbs.CreateAHResp, uverbs.RxeCreateAHResp](p.ctx, "create_ah", uverbs.CmdCreateAH,
 		uverbs.CreateAH{PDHandle: p.handle, Attr: uverbs.AHAttr{PortNum: 1, SL: attr.SL, IsGlobal: 1, GRH: uverbs.GlobalRoute{
 			DGID: attr.DGID, FlowLabel: attr.FlowLabel, SGIDIndex: uint8(attr.SGIDIndex),
 			HopLimit: attr.hopLimit(), TrafficClass: attr.TrafficClass}}})
 	if err != nil {
 		return nil, explain(err, attr.DGID.String())
-	}
-	a.close()
-	n, err := uverbs.Decode[uverbs.RxeCreateAHResp](a.rest)
-	if err != nil {
-		return nil, fail(verb, "response", ErrProtocol)
 	}
 	return &AH{ctx: p.ctx, handle: r.AHHandle, num: n.AHNum}, nil
 }

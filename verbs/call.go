@@ -36,10 +36,59 @@ func (a *attached) close() {
 	}
 }
 
-// roundTrip runs a command whose response is an R and a provider's part of provider
-// bytes. The caller closes the attached descriptors.
-func roundTrip[R any](c *Context, verb string, number uint32, provider int, fds []int, bodies ...any) (R, *attached, error) {
-	return answered[R](c, verb, uverbs.Command(number, uverbs.Size[R]()+provider, bodies...), fds)
+// roundTrip runs a command whose response is an R. The caller closes the attached descriptors.
+func roundTrip[R any](c *Context, verb string, number uint32, bodies ...any) (R, *attached, error) {
+	return answered[R](c, verb, uverbs.Command(number, uverbs.Size[R](), bodies...), nil)
+}
+
+// ask runs a command whose response is an R without descriptors.
+func ask[R any](c *Context, verb string, number uint32, bodies ...any) (R, error) {
+	return alone(roundTrip[R](c, verb, number, bodies...))
+}
+
+// alone closes unexpected descriptors of a response.
+func alone[R any](r R, a *attached, err error) (R, error) {
+	if err == nil {
+		a.close()
+	}
+	return r, err
+}
+
+// create runs a command whose response is an R and the provider's part P.
+func create[R, P any](c *Context, verb string, number uint32, body any) (r R, p P, err error) {
+	r, a, err := answered[R](c, verb, uverbs.Command(number, uverbs.Size[R]()+uverbs.Size[P](), body), nil)
+	if err != nil {
+		return r, p, err
+	}
+	a.close()
+	if p, err = uverbs.Decode[P](a.rest); err != nil {
+		err = fail(verb, "response", ErrProtocol)
+	}
+	return r, p, err
+}
+
+// object is something of a program that has a handle and memory or descriptors in this process.
+type object interface {
+	releaser
+	destroy() error
+}
+
+// destroy destroys an object at the device, and then here.
+func (c *Context) destroy(o object) error {
+	if err := o.destroy(); err != nil {
+		return err
+	}
+	c.drop(o)
+	return nil
+}
+
+// remove runs the command that destroys an object with a user handle.
+func remove[R any](c *Context, verb string, number uint32, body any, user uint64) error {
+	_, err := ask[R](c, verb, number, body)
+	if err == nil {
+		c.forgetUser(user)
+	}
+	return err
 }
 
 // answered sends an encoded command and decodes the response.

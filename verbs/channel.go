@@ -28,7 +28,7 @@ type CompChannel struct {
 // CreateCompChannel creates a completion channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	const verb = "create_comp_channel"
-	r, a, err := roundTrip[uverbs.CreateCompChannelResp](c, verb, uverbs.CmdCreateCompChannel, 0, nil, uverbs.CreateCompChannel{})
+	r, a, err := roundTrip[uverbs.CreateCompChannelResp](c, verb, uverbs.CmdCreateCompChannel, uverbs.CreateCompChannel{})
 	if err != nil {
 		return nil, err
 	}

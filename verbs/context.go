@@ -56,7 +56,7 @@ func newContext(b backend) (*Context, error) {
 // getContext opens the verbs context and listens to its asynchronous events.
 func (c *Context) getContext() error {
 	const verb = "get_context"
-	_, a, err := roundTrip[uverbs.GetContextResp](c, verb, uverbs.CmdGetContext, 0, nil, uverbs.GetContext{})
+	_, a, err := roundTrip[uverbs.GetContextResp](c, verb, uverbs.CmdGetContext, uverbs.GetContext{})
 	if err != nil {
 		return err
 	}

@@ -52,14 +52,13 @@ func (c *Context) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 	if channel != nil {
 		cmd.CompChannel = int32(channel.id)
 	}
-	r, a, err := roundTrip[uverbs.CreateCQResp](c, verb, uverbs.CmdCreateCQ, uverbs.Size[uverbs.RxeCreateCQResp](), nil, cmd)
+	r, p, err := create[uverbs.CreateCQResp, uverbs.RxeCreateCQResp](c, verb, uverbs.CmdCreateCQ, cmd)
 	if err != nil {
 		c.forgetUser(q.user)
 		return nil, explain(err, "depth "+strconv.Itoa(depth)+", device limit "+strconv.Itoa(c.attr.MaxCQE))
 	}
-	defer a.close()
 	q.handle = r.CQHandle
-	if err = q.attach(a, r.CQE); err == nil {
+	if err = q.attach(p.MI, r.CQE); err == nil {
 		err = c.hold(q)
 	}
 	if err != nil {
@@ -71,12 +70,8 @@ func (c *Context) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 
 // attach maps the ring in a response. The caller holds q.mu or the only reference to
 // q.
-func (q *CQ) attach(a *attached, depth uint32) error {
-	p, err := uverbs.Decode[uverbs.RxeCreateCQResp](a.rest)
-	if err != nil {
-		return ErrProtocol
-	}
-	mem, err := q.ctx.dev.mmap(p.MI.Offset, p.MI.Size)
+func (q *CQ) attach(mi uverbs.MMInfo, depth uint32) error {
+	mem, err := q.ctx.dev.mmap(mi.Offset, mi.Size)
 	if err != nil {
 		return err
 	}
@@ -247,13 +242,12 @@ func (q *CQ) Resize(depth int) error {
 	if q.ring == nil {
 		return fail(verb, "", q.gone())
 	}
-	r, a, err := roundTrip[uverbs.ResizeCQResp](q.ctx, verb, uverbs.CmdResizeCQ, uverbs.Size[uverbs.RxeCreateCQResp](), nil,
+	r, p, err := create[uverbs.ResizeCQResp, uverbs.RxeCreateCQResp](q.ctx, verb, uverbs.CmdResizeCQ,
 		uverbs.ResizeCQ{CQHandle: q.handle, CQE: uint32(depth)})
 	if err != nil {
 		return explain(err, "depth "+strconv.Itoa(depth))
 	}
-	defer a.close()
-	if err := q.attach(a, r.CQE); err != nil {
+	if err := q.attach(p.MI, r.CQE); err != nil {
 		return fail(verb, "", err)
 	}
 	return nil
@@ -261,22 +255,10 @@ func (q *CQ) Resize(depth int) error {
 
 // Destroy destroys a completion queue. No queue pair may use it and no goroutine wait
 // for it.
-func (q *CQ) Destroy() error {
-	if err := q.destroy(); err != nil {
-		return err
-	}
-	q.ctx.drop(q)
-	return nil
-}
+func (q *CQ) Destroy() error { return q.ctx.destroy(q) }
 
 func (q *CQ) destroy() error {
-	_, a, err := roundTrip[uverbs.DestroyCQResp](q.ctx, "destroy_cq", uverbs.CmdDestroyCQ, 0, nil, uverbs.DestroyCQ{CQHandle: q.handle})
-	if err != nil {
-		return err
-	}
-	a.close()
-	q.ctx.forgetUser(q.user)
-	return nil
+	return remove[uverbs.DestroyCQResp](q.ctx, "destroy_cq", uverbs.CmdDestroyCQ, uverbs.DestroyCQ{CQHandle: q.handle}, q.user)
 }
 
 func (q *CQ) release() {

@@ -34,7 +34,7 @@ func (d *daemon) open(c *Context) error {
 // hello verifies that the other end is a daemon with a compatible protocol version.
 func (d *daemon) hello() error {
 	const verb = "open_device"
-	r, a, err := roundTrip[uverbs.HelloResp](d.ctx, verb, uverbs.ExtHello, 0, nil, uverbs.Hello{Version: uverbs.ExtVersion})
+	r, a, err := roundTrip[uverbs.HelloResp](d.ctx, verb, uverbs.ExtHello, uverbs.Hello{Version: uverbs.ExtVersion})
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (d *daemon) hello() error {
 // getDoorbell requests the doorbells of the context.
 func (d *daemon) getDoorbell() error {
 	const verb = "doorbell"
-	r, a, err := roundTrip[uverbs.DoorbellResp](d.ctx, verb, uverbs.ExtDoorbell, 0, nil)
+	r, a, err := roundTrip[uverbs.DoorbellResp](d.ctx, verb, uverbs.ExtDoorbell)
 	if err != nil {
 		return err
 	}
@@ -100,23 +100,15 @@ func (d *daemon) arm(q *CQ, bits uint32) error {
 func (d *daemon) amend([]WC) {}
 
 func (d *daemon) clock() (ClockAttr, error) {
-	r, a, err := answered[uverbs.ExQueryDeviceResp](d.ctx, "query_device_ex",
-		uverbs.ExCommand(uverbs.CmdQueryDevice, uverbs.Size[uverbs.ExQueryDeviceResp](), uverbs.ExQueryDevice{}), nil)
-	if err != nil {
-		return ClockAttr{}, err
-	}
-	a.close()
-	return ClockAttr{Mask: r.TimestampMask, KHz: r.HCACoreClock}, nil
+	r, err := alone(answered[uverbs.ExQueryDeviceResp](d.ctx, "query_device_ex",
+		uverbs.ExCommand(uverbs.CmdQueryDevice, uverbs.Size[uverbs.ExQueryDeviceResp](), uverbs.ExQueryDevice{}), nil))
+	return ClockAttr{Mask: r.TimestampMask, KHz: r.HCACoreClock}, err
 }
 
 func (d *daemon) share(fd int, base, length uint64) (handle uint32, err error) {
-	r, a, err := roundTrip[uverbs.MapMemoryResp](d.ctx, "alloc_buffer", uverbs.ExtMapMemory, 0, []int{fd},
-		uverbs.MapMemory{Base: base, Length: length})
-	if err != nil {
-		return 0, err
-	}
-	a.close()
-	return r.Handle, nil
+	r, err := alone(answered[uverbs.MapMemoryResp](d.ctx, "alloc_buffer", uverbs.Command(uverbs.ExtMapMemory,
+		uverbs.Size[uverbs.MapMemoryResp](), uverbs.MapMemory{Base: base, Length: length}), []int{fd}))
+	return r.Handle, err
 }
 
 func (d *daemon) unshare(handle uint32) error {
@@ -136,21 +128,15 @@ func (d *daemon) modify(cmds []uverbs.ModifyQP) error {
 }
 
 func (d *daemon) resizeSRQ(cmd uverbs.ModifySRQ) (uverbs.MMInfo, error) {
-	r, a, err := roundTrip[uverbs.ModifySRQResp](d.ctx, "modify_srq", uverbs.CmdModifySRQ, 0, nil, cmd)
-	if err != nil {
-		return uverbs.MMInfo{}, err
-	}
-	a.close()
-	return r.MI, nil
+	r, err := ask[uverbs.ModifySRQResp](d.ctx, "modify_srq", uverbs.CmdModifySRQ, cmd)
+	return r.MI, err
 }
 
 func (d *daemon) gid(port, index int) (GID, error) {
-	r, a, err := roundTrip[uverbs.QueryGIDResp](d.ctx, "query_gid", uverbs.ExtQueryGID, 0, nil,
-		uverbs.QueryGID{Port: uint32(port), Index: uint32(index)})
+	r, err := ask[uverbs.QueryGIDResp](d.ctx, "query_gid", uverbs.ExtQueryGID, uverbs.QueryGID{Port: uint32(port), Index: uint32(index)})
 	if err != nil {
 		return GID{}, explain(err, fmt.Sprintf("port %d, index %d", port, index))
 	}
-	a.close()
 	return r.GID, nil
 }
 
@@ -169,8 +155,8 @@ func (d *daemon) stats() ([]Stat, error) {
 	size := uverbs.Size[uverbs.Stat]()
 	var out []Stat
 	for {
-		r, a, err := roundTrip[uverbs.QueryStatsResp](d.ctx, verb, uverbs.ExtQueryStats, room*size, nil,
-			uverbs.QueryStats{First: uint32(len(out))})
+		r, a, err := answered[uverbs.QueryStatsResp](d.ctx, verb, uverbs.Command(uverbs.ExtQueryStats,
+			uverbs.Size[uverbs.QueryStatsResp]()+room*size, uverbs.QueryStats{First: uint32(len(out))}), nil)
 		if err != nil {
 			return nil, err
 		}

@@ -180,18 +180,14 @@ type DeviceAttr struct {
 
 // QueryDevice describes the device.
 func (c *Context) QueryDevice() (DeviceAttr, error) {
-	r, a, err := roundTrip[uverbs.QueryDeviceResp](c, "query_device", uverbs.CmdQueryDevice, 0, nil, uverbs.QueryDevice{})
-	if err != nil {
-		return DeviceAttr{}, err
-	}
-	a.close()
+	r, err := ask[uverbs.QueryDeviceResp](c, "query_device", uverbs.CmdQueryDevice, uverbs.QueryDevice{})
 	return DeviceAttr{
 		FirmwareVersion: r.FwVer, NodeGUID: r.NodeGUID, MaxMRSize: r.MaxMRSize,
 		MaxQP: int(r.MaxQP), MaxQPWR: int(r.MaxQPWR), MaxSGE: int(r.MaxSGE), MaxCQ: int(r.MaxCQ), MaxCQE: int(r.MaxCQE),
 		MaxMR: int(r.MaxMR), MaxMW: int(r.MaxMW), MaxPD: int(r.MaxPD), MaxAH: int(r.MaxAH),
 		MaxSRQ: int(r.MaxSRQ), MaxSRQWR: int(r.MaxSRQWR), MaxSRQSGE: int(r.MaxSRQSGE),
 		MaxQPRdAtomic: int(r.MaxQPRdAtom), MaxQPInitRdAtom: int(r.MaxQPInitRdAtom), Ports: int(r.PhysPortCnt),
-	}, nil
+	}, err
 }
 
 // PortState is the state of a port (ibv_port_state).
@@ -233,11 +229,10 @@ func (c *Context) QueryPort(port int) (PortAttr, error) {
 	if port < 0 || port > 255 {
 		return PortAttr{}, fail(verb, "port "+strconv.Itoa(port), unix.EINVAL)
 	}
-	r, a, err := roundTrip[uverbs.QueryPortResp](c, verb, uverbs.CmdQueryPort, 0, nil, uverbs.QueryPort{PortNum: uint8(port)})
+	r, err := ask[uverbs.QueryPortResp](c, verb, uverbs.CmdQueryPort, uverbs.QueryPort{PortNum: uint8(port)})
 	if err != nil {
 		return PortAttr{}, explain(err, "port "+strconv.Itoa(port))
 	}
-	a.close()
 	return PortAttr{State: PortState(r.State), MaxMTU: MTU(r.MaxMTU), ActiveMTU: MTU(r.ActiveMTU),
 		GIDs: int(r.GIDTblLen), MaxMessage: int(r.MaxMsgSz)}, nil
 }

@@ -21,11 +21,10 @@ type PD struct {
 
 // AllocPD creates a protection domain.
 func (c *Context) AllocPD() (*PD, error) {
-	r, a, err := roundTrip[uverbs.AllocPDResp](c, "alloc_pd", uverbs.CmdAllocPD, 0, nil, uverbs.AllocPD{})
+	r, err := ask[uverbs.AllocPDResp](c, "alloc_pd", uverbs.CmdAllocPD, uverbs.AllocPD{})
 	if err != nil {
 		return nil, err
 	}
-	a.close()
 	return &PD{ctx: c, handle: r.PDHandle}, nil
 }
 
@@ -128,12 +127,11 @@ func (p *PD) RegMR(b *Buffer, offset, length int, access Access) (*MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, a, err := roundTrip[uverbs.RegMRResp](p.ctx, verb, uverbs.CmdRegMR, 0, nil, uverbs.RegMR{
+	r, err := ask[uverbs.RegMRResp](p.ctx, verb, uverbs.CmdRegMR, uverbs.RegMR{
 		Start: addr, Length: uint64(length), HCAVA: addr, PDHandle: p.handle, AccessFlags: uint32(access)})
 	if err != nil {
 		return nil, explain(err, fmt.Sprintf("%d bytes at %d, access %#x", length, offset, access))
 	}
-	a.close()
 	return &MR{pd: p, handle: r.MRHandle, buf: b, mem: mem, addr: addr, lkey: r.LKey, rkey: r.RKey}, nil
 }
 
@@ -219,11 +217,10 @@ func (m *MR) Rereg(flags ReregFlags, attr ReregAttr) error {
 		}
 		cmd.PDHandle = attr.PD.handle
 	}
-	r, a, err := roundTrip[uverbs.ReregMRResp](m.pd.ctx, verb, uverbs.CmdReregMR, 0, nil, cmd)
+	r, err := ask[uverbs.ReregMRResp](m.pd.ctx, verb, uverbs.CmdReregMR, cmd)
 	if err != nil {
 		return err
 	}
-	a.close()
 	m.lkey, m.rkey, m.mem, m.addr = r.LKey, r.RKey, mem, addr
 	if flags&ReregPD != 0 {
 		m.pd = attr.PD

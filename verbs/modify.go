@@ -64,12 +64,8 @@ func (q *QP) Modify(attr QPAttr, mask AttrMask) error {
 	defer q.mu.Unlock()
 	var err error
 	if mask&AttrRateLimit != 0 {
-		var a *attached
-		_, a, err = answered[uverbs.ExModifyQPResp](q.ctx, verb, uverbs.ExCommand(uverbs.CmdModifyQP,
-			uverbs.Size[uverbs.ExModifyQPResp](), uverbs.ExModifyQP{Base: cmd, RateLimit: attr.RateLimit}), nil)
-		if err == nil {
-			a.close()
-		}
+		_, err = alone(answered[uverbs.ExModifyQPResp](q.ctx, verb, uverbs.ExCommand(uverbs.CmdModifyQP,
+			uverbs.Size[uverbs.ExModifyQPResp](), uverbs.ExModifyQP{Base: cmd, RateLimit: attr.RateLimit}), nil))
 	} else {
 		err = q.ctx.dev.modify([]uverbs.ModifyQP{cmd})
 	}
@@ -125,11 +121,10 @@ func (a *QPAttr) command(handle uint32, mask AttrMask) uverbs.ModifyQP {
 
 // Query returns the attributes of the queue pair (ibv_query_qp).
 func (q *QP) Query() (QPAttr, error) {
-	r, a, err := roundTrip[uverbs.QueryQPResp](q.ctx, "query_qp", uverbs.CmdQueryQP, 0, nil, uverbs.QueryQP{QPHandle: q.handle})
+	r, err := ask[uverbs.QueryQPResp](q.ctx, "query_qp", uverbs.CmdQueryQP, uverbs.QueryQP{QPHandle: q.handle})
 	if err != nil {
 		return QPAttr{}, err
 	}
-	a.close()
 	return QPAttr{
 		State: QPState(r.QPState), CurState: QPState(r.CurQPState),
 		Access: Access(r.QPAccessFlags), PKeyIndex: r.PKeyIndex, Port: r.PortNum, QKey: r.QKey,

@@ -26,12 +26,10 @@ type MW struct {
 
 // AllocMW creates a closed memory window.
 func (p *PD) AllocMW(typ MWType) (*MW, error) {
-	r, a, err := roundTrip[uverbs.AllocMWResp](p.ctx, "alloc_mw", uverbs.CmdAllocMW, 0, nil,
-		uverbs.AllocMW{PDHandle: p.handle, MWType: uint8(typ)})
+	r, err := ask[uverbs.AllocMWResp](p.ctx, "alloc_mw", uverbs.CmdAllocMW, uverbs.AllocMW{PDHandle: p.handle, MWType: uint8(typ)})
 	if err != nil {
 		return nil, err
 	}
-	a.close()
 	m := &MW{pd: p, handle: r.MWHandle, typ: typ}
 	m.rkey.Store(r.RKey)
 	return m, nil

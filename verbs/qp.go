@@ -56,19 +56,18 @@ func (p *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	q := &QP{ctx: c, typ: attr.Type, init: attr, hasRQ: attr.SRQ == nil, psn: randomPSN()}
 	q.user = c.newUser(q)
 	cmd.UserHandle = q.user
-	r, a, err := roundTrip[uverbs.CreateQPResp](c, verb, uverbs.CmdCreateQP, uverbs.Size[uverbs.RxeCreateQPResp](), nil, cmd)
+	r, m, err := create[uverbs.CreateQPResp, uverbs.RxeCreateQPResp](c, verb, uverbs.CmdCreateQP, cmd)
 	if err != nil {
 		c.forgetUser(q.user)
 		return nil, explain(err, blame(
 			limit{"max_send_wr", attr.MaxSendWR, c.attr.MaxQPWR}, limit{"max_recv_wr", attr.MaxRecvWR, c.attr.MaxQPWR},
 			limit{"max_send_sge", attr.MaxSendSGE, c.attr.MaxSGE}, limit{"max_recv_sge", attr.MaxRecvSGE, c.attr.MaxSGE}))
 	}
-	defer a.close()
 	q.handle, q.num = r.QPHandle, r.QPN
 	q.init.MaxSendWR, q.init.MaxRecvWR = int(r.MaxSendWR), int(r.MaxRecvWR)
 	q.init.MaxSendSGE, q.init.MaxRecvSGE = int(r.MaxSendSGE), int(r.MaxRecvSGE)
 	q.init.MaxInline = int(r.MaxInlineData)
-	if err = q.attach(a, &r); err == nil {
+	if err = q.attach(&m, &r); err == nil {
 		err = c.hold(q)
 	}
 	if err != nil {
@@ -102,9 +101,8 @@ func createQP(p *PD, a *QPInitAttr) (cmd uverbs.CreateQP, err error) {
 }
 
 // attach maps the rings in a response.
-func (q *QP) attach(a *attached, r *uverbs.CreateQPResp) error {
-	m, err := uverbs.Decode[uverbs.RxeCreateQPResp](a.rest)
-	if err != nil || r.QPHandle >= q.ctx.dev.maxQP() {
+func (q *QP) attach(m *uverbs.RxeCreateQPResp, r *uverbs.CreateQPResp) error {
+	if r.QPHandle >= q.ctx.dev.maxQP() {
 		return ErrProtocol
 	}
 	if q.hasRQ {
@@ -138,22 +136,10 @@ func (q *QP) Type() QPType { return q.typ }
 func (q *QP) Init() QPInitAttr { return q.init }
 
 // Destroy destroys the queue pair; outstanding work requests do not complete.
-func (q *QP) Destroy() error {
-	if err := q.destroy(); err != nil {
-		return err
-	}
-	q.ctx.drop(q)
-	return nil
-}
+func (q *QP) Destroy() error { return q.ctx.destroy(q) }
 
 func (q *QP) destroy() error {
-	_, a, err := roundTrip[uverbs.DestroyQPResp](q.ctx, "destroy_qp", uverbs.CmdDestroyQP, 0, nil, uverbs.DestroyQP{QPHandle: q.handle})
-	if err != nil {
-		return err
-	}
-	a.close()
-	q.ctx.forgetUser(q.user)
-	return nil
+	return remove[uverbs.DestroyQPResp](q.ctx, "destroy_qp", uverbs.CmdDestroyQP, uverbs.DestroyQP{QPHandle: q.handle}, q.user)
 }
 
 func (q *QP) release() {

@@ -112,7 +112,7 @@ func (p *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	}
 	s := &SRQ{ctx: c}
 	s.user = c.newUser(s)
-	r, a, err := roundTrip[uverbs.CreateSRQResp](c, verb, uverbs.CmdCreateSRQ, uverbs.Size[uverbs.RxeCreateSRQResp](), nil,
+	r, m, err := create[uverbs.CreateSRQResp, uverbs.RxeCreateSRQResp](c, verb, uverbs.CmdCreateSRQ,
 		uverbs.CreateSRQ{UserHandle: s.user, PDHandle: p.handle, MaxWR: uint32(attr.MaxWR), MaxSGE: uint32(attr.MaxSGE), SRQLimit: uint32(attr.Limit)})
 	if err != nil {
 		c.forgetUser(s.user)
@@ -120,14 +120,9 @@ func (p *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 			limit{"max_wr", attr.MaxWR, c.attr.MaxSRQWR}, limit{"max_sge", attr.MaxSGE, c.attr.MaxSRQSGE},
 			limit{"srq_limit", attr.Limit, attr.MaxWR}))
 	}
-	defer a.close()
 	s.handle, s.attr = r.SRQHandle, SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE)}
-	m, err := uverbs.Decode[uverbs.RxeCreateSRQResp](a.rest)
-	if err == nil {
-		s.num = m.SRQNum
-		err = s.attach(s.ctx, m.MI, r.MaxSGE)
-	}
-	if err == nil {
+	s.num = m.SRQNum
+	if err = s.attach(s.ctx, m.MI, r.MaxSGE); err == nil {
 		err = c.hold(s)
 	}
 	if err != nil {
@@ -202,31 +197,15 @@ func (s *SRQ) Resize(maxWR int) error {
 
 // Query returns the attributes; Limit is zero if the event is not armed.
 func (s *SRQ) Query() (SRQAttr, error) {
-	r, a, err := roundTrip[uverbs.QuerySRQResp](s.ctx, "query_srq", uverbs.CmdQuerySRQ, 0, nil, uverbs.QuerySRQ{SRQHandle: s.handle})
-	if err != nil {
-		return SRQAttr{}, err
-	}
-	a.close()
-	return SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE), Limit: int(r.SRQLimit)}, nil
+	r, err := ask[uverbs.QuerySRQResp](s.ctx, "query_srq", uverbs.CmdQuerySRQ, uverbs.QuerySRQ{SRQHandle: s.handle})
+	return SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE), Limit: int(r.SRQLimit)}, err
 }
 
 // Destroy destroys a shared receive queue, which no queue pair may use.
-func (s *SRQ) Destroy() error {
-	if err := s.destroy(); err != nil {
-		return err
-	}
-	s.ctx.drop(s)
-	return nil
-}
+func (s *SRQ) Destroy() error { return s.ctx.destroy(s) }
 
 func (s *SRQ) destroy() error {
-	_, a, err := roundTrip[uverbs.DestroySRQResp](s.ctx, "destroy_srq", uverbs.CmdDestroySRQ, 0, nil, uverbs.DestroySRQ{SRQHandle: s.handle})
-	if err != nil {
-		return err
-	}
-	a.close()
-	s.ctx.forgetUser(s.user)
-	return nil
+	return remove[uverbs.DestroySRQResp](s.ctx, "destroy_srq", uverbs.CmdDestroySRQ, uverbs.DestroySRQ{SRQHandle: s.handle}, s.user)
 }
 
 func (s *SRQ) release() { s.detach(s.ctx) }
