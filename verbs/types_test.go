@@ -19,7 +19,7 @@ func TestNumbers(t *testing.T) {
 		"receive": {uint32(WCRecvWithImm), uint32(qp.WCRecvWithImm)}, "invalidation": {uint32(WCWithInv), uint32(qp.WCWithInv)},
 		"ERR": {uint32(QPErr), uint32(qp.Err)}, "GID change": {uint32(EventGIDChange), uint32(qp.EventGIDChange)},
 		"MTU": {uint32(MTU4096), 5}, "attribute": {uint32(AttrDestQPN), uint32(qp.AttrDestQPN)}, "rate limit": {uint32(AttrRateLimit), uint32(qp.AttrRateLimit)},
-		"window": {uint32(MWType2), uverbs.MWType2}, "rereg": {uint32(ReregAccess), uverbs.ReregAccess}, "port": {uint32(PortActive), uverbs.PortActive},
+		"window": {uint32(MWType2), 2}, "rereg": {uint32(ReregAccess), 1 << 2}, "port": {uint32(PortActive), uverbs.PortActive},
 	} {
 		if n[0] != n[1] {
 			t.Errorf("%s: %d, want %d", what, n[0], n[1])

@@ -14,7 +14,6 @@ type Method uint8
 // Methods.
 const (
 	MethodGet     Method = 0x01
-	MethodSet     Method = 0x02
 	MethodSend    Method = 0x03
 	MethodGetResp Method = 0x81
 )
@@ -43,11 +42,7 @@ type Status uint16
 
 // Status codes.
 const (
-	StatusOK               Status = 0
-	StatusBadVersion       Status = 1 << 2 // class or class version not supported
-	StatusBadMethod        Status = 2 << 2
-	StatusBadMethodAttr    Status = 3 << 2 // method and attribute do not go together
-	StatusInvalidAttribute Status = 7 << 2
+	StatusOK Status = 0
 )
 
 // QPType is the transport service type of REQ, 2 bits (IBTA vol.1 12.7.15).
@@ -57,7 +52,6 @@ type QPType uint8
 const (
 	RC QPType = 0
 	UC QPType = 1
-	RD QPType = 2
 )
 
 // MsgType names in MRA and REJ the message that is answered, 2 bits (IBTA vol.1
@@ -74,41 +68,18 @@ const (
 // Reason is the reason of a rejection (IBTA vol.1 12.6.7.2).
 type Reason uint16
 
-// Reasons of rejection.
+// Reasons of rejection that the connection manager gives or understands.
 const (
-	ReasonNoQP                  Reason = 1
-	ReasonNoEEC                 Reason = 2
-	ReasonNoResources           Reason = 3
-	ReasonTimeout               Reason = 4
-	ReasonUnsupported           Reason = 5
-	ReasonInvalidCommID         Reason = 6
-	ReasonInvalidCommInstance   Reason = 7
-	ReasonInvalidServiceID      Reason = 8
-	ReasonInvalidTransportType  Reason = 9
-	ReasonStaleConnection       Reason = 10
-	ReasonRDCNotExist           Reason = 11
-	ReasonInvalidGID            Reason = 12
-	ReasonInvalidLID            Reason = 13
-	ReasonInvalidSL             Reason = 14
-	ReasonInvalidTrafficClass   Reason = 15
-	ReasonInvalidHopLimit       Reason = 16
-	ReasonInvalidPacketRate     Reason = 17
-	ReasonInvalidAltGID         Reason = 18
-	ReasonInvalidAltLID         Reason = 19
-	ReasonInvalidAltSL          Reason = 20
-	ReasonInvalidAltClass       Reason = 21
-	ReasonInvalidAltHopLimit    Reason = 22
-	ReasonInvalidAltPacketRate  Reason = 23
-	ReasonPortCMRedirect        Reason = 24
-	ReasonPortRedirect          Reason = 25
-	ReasonInvalidMTU            Reason = 26
-	ReasonInsufficientResources Reason = 27 // responder resources
-	ReasonConsumerDefined       Reason = 28
-	ReasonInvalidRNRRetry       Reason = 29
-	ReasonDuplicateLocalCommID  Reason = 30
-	ReasonInvalidClassVersion   Reason = 31
-	ReasonInvalidFlowLabel      Reason = 32
-	ReasonInvalidAltFlowLabel   Reason = 33
+	ReasonNoQP                 Reason = 1
+	ReasonNoResources          Reason = 3
+	ReasonTimeout              Reason = 4
+	ReasonInvalidCommID        Reason = 6
+	ReasonInvalidServiceID     Reason = 8
+	ReasonInvalidTransportType Reason = 9
+	ReasonStaleConnection      Reason = 10
+	ReasonInvalidGID           Reason = 12
+	ReasonInvalidMTU           Reason = 26
+	ReasonConsumerDefined      Reason = 28
 )
 
 // SIDRStatus is the status of SIDR_REP (IBTA vol.1 12.11.2).
@@ -119,9 +90,6 @@ const (
 	SIDRSuccess              SIDRStatus = 0
 	SIDRUnsupportedServiceID SIDRStatus = 1
 	SIDRRejectedByProvider   SIDRStatus = 2
-	SIDRNoQP                 SIDRStatus = 3
-	SIDRRedirect             SIDRStatus = 4
-	SIDRUnsupportedVersion   SIDRStatus = 5
 )
 
 // Lengths in bytes.

@@ -103,8 +103,6 @@ type ClassPortInfo struct {
 // Capability bits of the communication manager (IBTA vol.1 12.9.1).
 const (
 	CapReliableConnection   uint16 = 1 << 9
-	CapReliableDatagram     uint16 = 1 << 10
-	CapRawDatagram          uint16 = 1 << 11
 	CapUnreliableConnection uint16 = 1 << 12
 	CapSIDR                 uint16 = 1 << 13
 )

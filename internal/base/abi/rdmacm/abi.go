@@ -31,7 +31,6 @@ const (
 	CmdDisconnect   = 10
 	CmdInitQPAttr   = 11
 	CmdGetEvent     = 12
-	CmdGetOption    = 13
 	CmdSetOption    = 14
 	CmdNotify       = 15
 	CmdJoinIPMcast  = 16
@@ -92,7 +91,6 @@ const (
 	EventAddrResolved    = 0
 	EventAddrError       = 1
 	EventRouteResolved   = 2
-	EventRouteError      = 3
 	EventConnectRequest  = 4
 	EventConnectResponse = 5
 	EventConnectError    = 6
@@ -102,8 +100,6 @@ const (
 	EventDisconnected    = 10
 	EventDeviceRemoval   = 11
 	EventMulticastJoin   = 12
-	EventMulticastError  = 13
-	EventAddrChange      = 14
 	EventTimewaitExit    = 15
 )
 
@@ -117,12 +113,10 @@ const (
 // Levels and names of SET_OPTION.
 const (
 	OptionID         = 0
-	OptionIB         = 1
 	OptionTOS        = 0 // u8
 	OptionReuseAddr  = 1 // int
 	OptionAFOnly     = 2 // int
 	OptionAckTimeout = 3 // u8
-	OptionIBPath     = 1
 )
 
 // Hdr begins every command (rdma_ucm_cmd_hdr). In and Out count bytes behind it.
@@ -274,9 +268,7 @@ type Query struct {
 type PathRec struct {
 	DGID                   [16]byte
 	SGID                   [16]byte
-	DLID                   [2]byte
-	SLID                   [2]byte
-	RawTraffic             uint32
+	_                      [8]byte
 	FlowLabel              [4]byte
 	Reversible             uint32
 	MTU                    uint32
@@ -363,10 +355,7 @@ type UDParam struct {
 }
 
 // ECE is rdma_ucm_ece: enhanced connection establishment, which rxe does not support.
-type ECE struct {
-	VendorID uint32
-	AttrMod  uint32
-}
+type ECE [8]byte
 
 // Connect is rdma_ucm_connect.
 type Connect struct {
@@ -412,37 +401,29 @@ type InitQPAttr struct {
 
 // QPAttr is ib_uverbs_qp_attr.
 type QPAttr struct {
-	QPAttrMask       uint32
-	QPState          uint32
-	CurQPState       uint32
-	PathMTU          uint32
-	PathMigState     uint32
-	QKey             uint32
-	RQPSN            uint32
-	SQPSN            uint32
-	DestQPNum        uint32
-	QPAccessFlags    uint32
-	AHAttr           uverbs.AHAttr
-	AltAHAttr        uverbs.AHAttr
-	MaxSendWR        uint32
-	MaxRecvWR        uint32
-	MaxSendSGE       uint32
-	MaxRecvSGE       uint32
-	MaxInlineData    uint32
-	PKeyIndex        uint16
-	AltPKeyIndex     uint16
-	EnSQDAsyncNotify uint8
-	SQDraining       uint8
-	MaxRdAtomic      uint8
-	MaxDestRdAtomic  uint8
-	MinRNRTimer      uint8
-	PortNum          uint8
-	Timeout          uint8
-	RetryCnt         uint8
-	RNRRetry         uint8
-	AltPortNum       uint8
-	AltTimeout       uint8
-	_                [5]uint8
+	QPAttrMask      uint32
+	QPState         uint32
+	CurQPState      uint32
+	PathMTU         uint32
+	PathMigState    uint32
+	QKey            uint32
+	RQPSN           uint32
+	SQPSN           uint32
+	DestQPNum       uint32
+	QPAccessFlags   uint32
+	AHAttr          uverbs.AHAttr
+	AltAHAttr       uverbs.AHAttr
+	_               [5]uint32
+	PKeyIndex       uint16
+	_               [4]uint8
+	MaxRdAtomic     uint8
+	MaxDestRdAtomic uint8
+	MinRNRTimer     uint8
+	PortNum         uint8
+	Timeout         uint8
+	RetryCnt        uint8
+	RNRRetry        uint8
+	_               [7]uint8
 }
 
 // Notify is rdma_ucm_notify.

@@ -32,7 +32,7 @@ var layouts = []struct {
 	{ResolveAddr{}, "rdma_ucm_resolve_addr", "id timeout_ms src_size dst_size src_addr dst_addr"},
 	{ResolveRoute{}, "rdma_ucm_resolve_route", "id timeout_ms"},
 	{Query{}, "rdma_ucm_query", "id option"},
-	{PathRec{}, "ib_user_path_rec", `dgid sgid dlid slid raw_traffic flow_label reversible mtu pkey hop_limit traffic_class
+	{PathRec{}, "ib_user_path_rec", `dgid sgid flow_label reversible mtu pkey hop_limit traffic_class
 		numb_path sl mtu_selector rate_selector rate packet_life_time_selector packet_life_time preference`},
 	{QueryRouteResp{}, "rdma_ucm_query_route_resp", "node_guid ib_route src_addr dst_addr num_paths port_num ibdev_index"},
 	{QueryAddrResp{}, "rdma_ucm_query_addr_resp", "node_guid port_num pkey src_size dst_size src_addr dst_addr ibdev_index"},
@@ -40,7 +40,6 @@ var layouts = []struct {
 	{ConnParam{}, "rdma_ucm_conn_param", `qp_num qkey private_data private_data_len srq responder_resources initiator_depth
 		flow_control retry_count rnr_retry_count valid`},
 	{UDParam{}, "rdma_ucm_ud_param", "qp_num qkey ah_attr private_data private_data_len"},
-	{ECE{}, "rdma_ucm_ece", "vendor_id attr_mod"},
 	{Connect{}, "rdma_ucm_connect", "conn_param id ece"},
 	{Listen{}, "rdma_ucm_listen", "id backlog"},
 	{Accept{}, "rdma_ucm_accept", "uid conn_param id ece"},
@@ -48,9 +47,9 @@ var layouts = []struct {
 	{Disconnect{}, "rdma_ucm_disconnect", "id"},
 	{InitQPAttr{}, "rdma_ucm_init_qp_attr", "id qp_state"},
 	{QPAttr{}, "ib_uverbs_qp_attr", `qp_attr_mask qp_state cur_qp_state path_mtu path_mig_state qkey rq_psn sq_psn dest_qp_num
-		qp_access_flags ah_attr alt_ah_attr max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data pkey_index
-		alt_pkey_index en_sqd_async_notify sq_draining max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num timeout
-		retry_cnt rnr_retry alt_port_num alt_timeout`},
+		qp_access_flags ah_attr alt_ah_attr pkey_index
+		max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num timeout
+		retry_cnt rnr_retry`},
 	{Notify{}, "rdma_ucm_notify", "id event"},
 	{EventResp{}, "rdma_ucm_event_resp", "uid id event status param ece"},
 	{SetOption{}, "rdma_ucm_set_option", "id level optname optlen"},
@@ -71,8 +70,7 @@ var numbers = []struct {
 	{"RDMA_USER_CM_CMD_CONNECT", CmdConnect}, {"RDMA_USER_CM_CMD_LISTEN", CmdListen},
 	{"RDMA_USER_CM_CMD_ACCEPT", CmdAccept}, {"RDMA_USER_CM_CMD_REJECT", CmdReject},
 	{"RDMA_USER_CM_CMD_DISCONNECT", CmdDisconnect}, {"RDMA_USER_CM_CMD_INIT_QP_ATTR", CmdInitQPAttr},
-	{"RDMA_USER_CM_CMD_GET_EVENT", CmdGetEvent}, {"RDMA_USER_CM_CMD_GET_OPTION", CmdGetOption},
-	{"RDMA_USER_CM_CMD_SET_OPTION", CmdSetOption}, {"RDMA_USER_CM_CMD_NOTIFY", CmdNotify},
+	{"RDMA_USER_CM_CMD_GET_EVENT", CmdGetEvent}, {"RDMA_USER_CM_CMD_SET_OPTION", CmdSetOption}, {"RDMA_USER_CM_CMD_NOTIFY", CmdNotify},
 	{"RDMA_USER_CM_CMD_JOIN_IP_MCAST", CmdJoinIPMcast}, {"RDMA_USER_CM_CMD_LEAVE_MCAST", CmdLeaveMcast},
 	{"RDMA_USER_CM_CMD_MIGRATE_ID", CmdMigrateID}, {"RDMA_USER_CM_CMD_QUERY", CmdQuery},
 	{"RDMA_USER_CM_CMD_BIND", CmdBind}, {"RDMA_USER_CM_CMD_RESOLVE_ADDR", CmdResolveAddr},
@@ -81,9 +79,9 @@ var numbers = []struct {
 	{"RDMA_PS_IPOIB", uint64(PSIPoIB)}, {"RDMA_PS_IB", uint64(PSIB)}, {"RDMA_PS_TCP", uint64(PSTCP)},
 	{"RDMA_PS_UDP", uint64(PSUDP)},
 	{"RDMA_USER_CM_QUERY_ADDR", QueryAddr}, {"RDMA_USER_CM_QUERY_PATH", QueryPath}, {"RDMA_USER_CM_QUERY_GID", QueryGID},
-	{"RDMA_OPTION_ID", OptionID}, {"RDMA_OPTION_IB", OptionIB}, {"RDMA_OPTION_ID_TOS", OptionTOS},
+	{"RDMA_OPTION_ID", OptionID}, {"RDMA_OPTION_ID_TOS", OptionTOS},
 	{"RDMA_OPTION_ID_REUSEADDR", OptionReuseAddr}, {"RDMA_OPTION_ID_AFONLY", OptionAFOnly},
-	{"RDMA_OPTION_ID_ACK_TIMEOUT", OptionAckTimeout}, {"RDMA_OPTION_IB_PATH", OptionIBPath},
+	{"RDMA_OPTION_ID_ACK_TIMEOUT", OptionAckTimeout},
 }
 
 // describe renders the layout of a structure as encoding/binary packs it.

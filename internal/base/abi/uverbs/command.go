@@ -18,23 +18,16 @@ const (
 	CmdAllocPD           = 3
 	CmdDeallocPD         = 4
 	CmdCreateAH          = 5
-	CmdModifyAH          = 6
-	CmdQueryAH           = 7
 	CmdDestroyAH         = 8
 	CmdRegMR             = 9
-	CmdRegSMR            = 10
 	CmdReregMR           = 11
-	CmdQueryMR           = 12
 	CmdDeregMR           = 13
 	CmdAllocMW           = 14
-	CmdBindMW            = 15
 	CmdDeallocMW         = 16
 	CmdCreateCompChannel = 17
 	CmdCreateCQ          = 18
 	CmdResizeCQ          = 19
 	CmdDestroyCQ         = 20
-	CmdPollCQ            = 21
-	CmdPeekCQ            = 22
 	CmdReqNotifyCQ       = 23
 	CmdCreateQP          = 24
 	CmdQueryQP           = 25
@@ -49,22 +42,7 @@ const (
 	CmdQuerySRQ          = 34
 	CmdDestroySRQ        = 35
 	CmdPostSRQRecv       = 36
-	CmdOpenXRCD          = 37
-	CmdCloseXRCD         = 38
 	CmdCreateXSRQ        = 39
-	CmdOpenQP            = 40
-)
-
-// Commands that exist only as extended commands.
-const (
-	CmdExCreateFlow       = 50
-	CmdExDestroyFlow      = 51
-	CmdExCreateWQ         = 52
-	CmdExModifyWQ         = 53
-	CmdExDestroyWQ        = 54
-	CmdExCreateRWQIndTbl  = 55
-	CmdExDestroyRWQIndTbl = 56
-	CmdExModifyCQ         = 57
 )
 
 // Extension commands of this daemon.

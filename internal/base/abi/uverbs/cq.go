@@ -30,7 +30,6 @@ type CreateCQResp struct {
 // Flags of ExCreateCQ (enum ib_uverbs_ex_create_cq_flags).
 const (
 	CQTimestampCompletion = 1 << 0
-	CQIgnoreOverrun       = 1 << 1
 )
 
 // ExCreateCQ is ib_uverbs_ex_create_cq.
@@ -105,9 +104,7 @@ type CreateXSRQ struct {
 	MaxWR      uint32
 	MaxSGE     uint32
 	SRQLimit   uint32
-	MaxNumTags uint32
-	XRCDHandle uint32
-	CQHandle   uint32
+	_          [3]uint32
 }
 
 // CreateSRQResp is ib_uverbs_create_srq_resp.

@@ -24,8 +24,7 @@ type QueryDeviceResp struct {
 	MaxMRSize             uint64
 	PageSizeCap           uint64
 	VendorID              uint32
-	VendorPartID          uint32
-	HwVer                 uint32
+	_                     [2]uint32
 	MaxQP                 uint32
 	MaxQPWR               uint32
 	DeviceCapFlags        uint32
@@ -41,17 +40,14 @@ type QueryDeviceResp struct {
 	MaxQPInitRdAtom       uint32
 	MaxEEInitRdAtom       uint32
 	AtomicCap             uint32
-	MaxEE                 uint32
-	MaxRDD                uint32
+	_                     [2]uint32
 	MaxMW                 uint32
-	MaxRawIPv6QP          uint32
-	MaxRawEthyQP          uint32
+	_                     [2]uint32
 	MaxMcastGrp           uint32
 	MaxMcastQPAttach      uint32
 	MaxTotalMcastQPAttach uint32
 	MaxAH                 uint32
-	MaxFMR                uint32
-	MaxMapPerFMR          uint32
+	_                     [2]uint32
 	MaxSRQ                uint32
 	MaxSRQWR              uint32
 	MaxSRQSGE             uint32
@@ -67,69 +63,24 @@ type ExQueryDevice struct {
 	_        uint32
 }
 
-// ODPCaps is ib_uverbs_odp_caps.
-type ODPCaps struct {
-	GeneralCaps uint64
-	RCODPCaps   uint32
-	UCODPCaps   uint32
-	UDODPCaps   uint32
-	_           uint32
-}
-
-// RSSCaps is ib_uverbs_rss_caps.
-type RSSCaps struct {
-	SupportedQPTs              uint32
-	MaxRWQIndirectionTables    uint32
-	MaxRWQIndirectionTableSize uint32
-	_                          uint32
-}
-
-// TMCaps is ib_uverbs_tm_caps.
-type TMCaps struct {
-	MaxRndvHdrSize uint32
-	MaxNumTags     uint32
-	Flags          uint32
-	MaxOps         uint32
-	MaxSGE         uint32
-	_              uint32
-}
-
-// CQModerationCaps is ib_uverbs_cq_moderation_caps.
-type CQModerationCaps struct {
-	MaxCQModerationCount  uint16
-	MaxCQModerationPeriod uint16
-	_                     uint32
-}
-
 // ExQueryDeviceResp is ib_uverbs_ex_query_device_resp.
 type ExQueryDeviceResp struct {
 	Base             QueryDeviceResp
 	CompMask         uint32
 	ResponseLength   uint32
-	ODPCaps          ODPCaps
+	_                [24]byte
 	TimestampMask    uint64
 	HCACoreClock     uint64 // kHz
 	DeviceCapFlagsEx uint64
-	RSSCaps          RSSCaps
-	MaxWQTypeRQ      uint32
-	RawPacketCaps    uint32
-	TMCaps           TMCaps
-	CQModerationCaps CQModerationCaps
-	MaxDMSize        uint64
-	XRCODPCaps       uint32
-	_                uint32
+	_                [72]byte
 }
 
 // Device capabilities (enum ib_uverbs_device_cap_flags).
 const (
-	CapBadPKeyCntr     = 1 << 1
-	CapBadQKeyCntr     = 1 << 2
 	CapCurrQPStateMod  = 1 << 7
-	CapShutdownPort    = 1 << 8
 	CapPortActiveEvent = 1 << 10
 	CapSysImageGUID    = 1 << 11
 	CapRCRNRNakGen     = 1 << 12
-	CapSRQResize       = 1 << 13
 	CapMemWindow       = 1 << 17
 	CapMemMgtExt       = 1 << 21
 	CapMemWindowType2B = 1 << 24
@@ -150,33 +101,28 @@ type QueryPort struct {
 
 // QueryPortResp is ib_uverbs_query_port_resp.
 type QueryPortResp struct {
-	PortCapFlags  uint32
-	MaxMsgSz      uint32
-	BadPKeyCntr   uint32
-	QKeyViolCntr  uint32
-	GIDTblLen     uint32
-	PKeyTblLen    uint16
-	LID           uint16
-	SMLID         uint16
-	State         uint8
-	MaxMTU        uint8
-	ActiveMTU     uint8
-	LMC           uint8
-	MaxVLNum      uint8
-	SMSL          uint8
-	SubnetTimeout uint8
-	InitTypeReply uint8
-	ActiveWidth   uint8
-	ActiveSpeed   uint8
-	PhysState     uint8
-	LinkLayer     uint8
-	Flags         uint8
-	_             uint8
+	PortCapFlags uint32
+	MaxMsgSz     uint32
+	_            [2]uint32
+	GIDTblLen    uint32
+	PKeyTblLen   uint16
+	LID          uint16
+	SMLID        uint16
+	State        uint8
+	MaxMTU       uint8
+	ActiveMTU    uint8
+	LMC          uint8
+	MaxVLNum     uint8
+	_            [3]uint8
+	ActiveWidth  uint8
+	ActiveSpeed  uint8
+	PhysState    uint8
+	LinkLayer    uint8
+	_            [2]uint8
 }
 
 // Port states (enum ib_port_state) and link layers.
 const (
-	PortDown   = 1
 	PortInit   = 2
 	PortArmed  = 3
 	PortActive = 4

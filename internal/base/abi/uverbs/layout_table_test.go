@@ -15,24 +15,16 @@ var layouts = []struct {
 	{GetContext{}, "ib_uverbs_get_context", 8, `response`},
 	{GetContextResp{}, "ib_uverbs_get_context_resp", 8, `async_fd num_comp_vectors`},
 	{QueryDevice{}, "ib_uverbs_query_device", 8, `response`},
-	{QueryDeviceResp{}, "ib_uverbs_query_device_resp", 176, `fw_ver node_guid sys_image_guid max_mr_size page_size_cap vendor_id vendor_part_id hw_ver max_qp
-		max_qp_wr device_cap_flags max_sge max_sge_rd max_cq max_cqe max_mr max_pd max_qp_rd_atom
-		max_ee_rd_atom max_res_rd_atom max_qp_init_rd_atom max_ee_init_rd_atom atomic_cap max_ee max_rdd
-		max_mw max_raw_ipv6_qp max_raw_ethy_qp max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach
-		max_ah max_fmr max_map_per_fmr max_srq max_srq_wr max_srq_sge max_pkeys local_ca_ack_delay
-		phys_port_cnt`},
+	{QueryDeviceResp{}, "ib_uverbs_query_device_resp", 176, `fw_ver node_guid sys_image_guid max_mr_size page_size_cap vendor_id max_qp max_qp_wr
+		device_cap_flags max_sge max_sge_rd max_cq max_cqe max_mr max_pd max_qp_rd_atom max_ee_rd_atom
+		max_res_rd_atom max_qp_init_rd_atom max_ee_init_rd_atom atomic_cap max_mw max_mcast_grp
+		max_mcast_qp_attach max_total_mcast_qp_attach max_ah max_srq max_srq_wr max_srq_sge max_pkeys
+		local_ca_ack_delay phys_port_cnt`},
 	{ExQueryDevice{}, "ib_uverbs_ex_query_device", 8, `comp_mask`},
-	{ODPCaps{}, "ib_uverbs_odp_caps", 24, `general_caps per_transport_caps.rc_odp_caps per_transport_caps.uc_odp_caps
-		per_transport_caps.ud_odp_caps`},
-	{RSSCaps{}, "ib_uverbs_rss_caps", 16, `supported_qpts max_rwq_indirection_tables max_rwq_indirection_table_size`},
-	{TMCaps{}, "ib_uverbs_tm_caps", 24, `max_rndv_hdr_size max_num_tags flags max_ops max_sge`},
-	{CQModerationCaps{}, "ib_uverbs_cq_moderation_caps", 8, `max_cq_moderation_count max_cq_moderation_period`},
-	{ExQueryDeviceResp{}, "ib_uverbs_ex_query_device_resp", 304, `base comp_mask response_length odp_caps timestamp_mask hca_core_clock device_cap_flags_ex rss_caps
-		max_wq_type_rq raw_packet_caps tm_caps cq_moderation_caps max_dm_size xrc_odp_caps`},
+	{ExQueryDeviceResp{}, "ib_uverbs_ex_query_device_resp", 304, `base comp_mask response_length timestamp_mask hca_core_clock device_cap_flags_ex`},
 	{QueryPort{}, "ib_uverbs_query_port", 16, `response port_num`},
-	{QueryPortResp{}, "ib_uverbs_query_port_resp", 40, `port_cap_flags max_msg_sz bad_pkey_cntr qkey_viol_cntr gid_tbl_len pkey_tbl_len lid sm_lid state
-		max_mtu active_mtu lmc max_vl_num sm_sl subnet_timeout init_type_reply active_width active_speed
-		phys_state link_layer flags`},
+	{QueryPortResp{}, "ib_uverbs_query_port_resp", 40, `port_cap_flags max_msg_sz gid_tbl_len pkey_tbl_len lid sm_lid state max_mtu active_mtu lmc
+		max_vl_num active_width active_speed phys_state link_layer`},
 	{AllocPD{}, "ib_uverbs_alloc_pd", 8, `response`},
 	{AllocPDResp{}, "ib_uverbs_alloc_pd_resp", 4, `pd_handle`},
 	{DeallocPD{}, "ib_uverbs_dealloc_pd", 4, `pd_handle`},
@@ -45,8 +37,8 @@ var layouts = []struct {
 	{AllocMWResp{}, "ib_uverbs_alloc_mw_resp", 8, `mw_handle rkey`},
 	{DeallocMW{}, "ib_uverbs_dealloc_mw", 4, `mw_handle`},
 	{GlobalRoute{}, "ib_uverbs_global_route", 24, `dgid flow_label sgid_index hop_limit traffic_class`},
-	{AHAttr{}, "ib_uverbs_ah_attr", 32, `grh dlid sl src_path_bits static_rate is_global port_num`},
-	{CreateAH{}, "ib_uverbs_create_ah", 56, `response user_handle pd_handle attr`},
+	{AHAttr{}, "ib_uverbs_ah_attr", 32, `grh dlid sl is_global port_num`},
+	{CreateAH{}, "ib_uverbs_create_ah", 56, `pd_handle attr`},
 	{CreateAHResp{}, "ib_uverbs_create_ah_resp", 4, `ah_handle`},
 	{DestroyAH{}, "ib_uverbs_destroy_ah", 4, `ah_handle`},
 	{AttachMcast{}, "ib_uverbs_attach_mcast", 24, `gid qp_handle mlid`},
@@ -63,7 +55,7 @@ var layouts = []struct {
 	{DestroyCQ{}, "ib_uverbs_destroy_cq", 16, `response cq_handle`},
 	{DestroyCQResp{}, "ib_uverbs_destroy_cq_resp", 8, `comp_events_reported async_events_reported`},
 	{CreateSRQ{}, "ib_uverbs_create_srq", 32, `response user_handle pd_handle max_wr max_sge srq_limit`},
-	{CreateXSRQ{}, "ib_uverbs_create_xsrq", 48, `response user_handle srq_type pd_handle max_wr max_sge srq_limit max_num_tags xrcd_handle cq_handle`},
+	{CreateXSRQ{}, "ib_uverbs_create_xsrq", 48, `response user_handle srq_type pd_handle max_wr max_sge srq_limit`},
 	{CreateSRQResp{}, "ib_uverbs_create_srq_resp", 16, `srq_handle max_wr max_sge srqn`},
 	{ModifySRQ{}, "ib_uverbs_modify_srq", 16, `srq_handle attr_mask max_wr srq_limit`},
 	{QuerySRQ{}, "ib_uverbs_query_srq", 16, `response srq_handle`},
@@ -77,24 +69,20 @@ var layouts = []struct {
 		source_qpn`},
 	{CreateQPResp{}, "ib_uverbs_create_qp_resp", 32, `qp_handle qpn max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data`},
 	{ExCreateQPResp{}, "ib_uverbs_ex_create_qp_resp", 40, `base comp_mask response_length`},
-	{QPDest{}, "ib_uverbs_qp_dest", 32, `dgid flow_label dlid sgid_index hop_limit traffic_class sl src_path_bits static_rate is_global
-		port_num`},
+	{QPDest{}, "ib_uverbs_qp_dest", 32, `dgid flow_label dlid sgid_index hop_limit traffic_class sl is_global port_num`},
 	{QueryQP{}, "ib_uverbs_query_qp", 16, `response qp_handle attr_mask`},
-	{QueryQPResp{}, "ib_uverbs_query_qp_resp", 128, `dest alt_dest max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data qkey rq_psn sq_psn
-		dest_qp_num qp_access_flags pkey_index alt_pkey_index qp_state cur_qp_state path_mtu path_mig_state
-		sq_draining max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry
-		alt_port_num alt_timeout sq_sig_all`},
+	{QueryQPResp{}, "ib_uverbs_query_qp_resp", 128, `dest alt_dest max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data qkey rq_psn
+		sq_psn dest_qp_num qp_access_flags pkey_index alt_pkey_index qp_state cur_qp_state path_mtu
+		max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry sq_sig_all`},
 	{ModifyQP{}, "ib_uverbs_modify_qp", 112, `dest alt_dest qp_handle attr_mask qkey rq_psn sq_psn dest_qp_num qp_access_flags pkey_index
 		alt_pkey_index qp_state cur_qp_state path_mtu path_mig_state en_sqd_async_notify max_rd_atomic
-		max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry alt_port_num alt_timeout`},
+		max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry`},
 	{ExModifyQP{}, "ib_uverbs_ex_modify_qp", 120, `base rate_limit`},
 	{ExModifyQPResp{}, "ib_uverbs_ex_modify_qp_resp", 8, `comp_mask response_length`},
 	{DestroyQP{}, "ib_uverbs_destroy_qp", 16, `response qp_handle`},
 	{DestroyQPResp{}, "ib_uverbs_destroy_qp_resp", 4, `events_reported`},
 	{PostSend{}, "ib_uverbs_post_send", 24, `response qp_handle wr_count sge_count wqe_size`},
 	{PostSendResp{}, "ib_uverbs_post_send_resp", 4, `bad_wr`},
-	{WC{}, "ib_uverbs_wc", 48, `wr_id status opcode vendor_err byte_len ex qp_num src_qp wc_flags pkey_index slid sl dlid_path_bits
-		port_num`},
 	{MMInfo{}, "mminfo", 16, `offset size`},
 	{RxeCreateAHResp{}, "rxe_create_ah_resp", 8, `ah_num`},
 	{RxeCreateCQResp{}, "rxe_create_cq_resp", 16, `mi`},

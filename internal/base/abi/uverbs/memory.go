@@ -32,13 +32,6 @@ type RegMRResp struct {
 	RKey     uint32
 }
 
-// Flags of ReregMR (enum ib_mr_rereg_flags).
-const (
-	ReregTrans  = 1 << 0
-	ReregPD     = 1 << 1
-	ReregAccess = 1 << 2
-)
-
 // ReregMR is ib_uverbs_rereg_mr.
 type ReregMR struct {
 	Response    uint64
@@ -61,12 +54,6 @@ type ReregMRResp struct {
 type DeregMR struct {
 	MRHandle uint32
 }
-
-// Types of memory windows (enum ib_mw_type).
-const (
-	MWType1 = 1
-	MWType2 = 2
-)
 
 // AllocMW is ib_uverbs_alloc_mw.
 type AllocMW struct {
@@ -99,23 +86,21 @@ type GlobalRoute struct {
 
 // AHAttr is ib_uverbs_ah_attr.
 type AHAttr struct {
-	GRH         GlobalRoute
-	DLID        uint16
-	SL          uint8
-	SrcPathBits uint8
-	StaticRate  uint8
-	IsGlobal    uint8
-	PortNum     uint8
-	_           uint8
+	GRH      GlobalRoute
+	DLID     uint16
+	SL       uint8
+	_        [2]uint8
+	IsGlobal uint8
+	PortNum  uint8
+	_        uint8
 }
 
 // CreateAH is ib_uverbs_create_ah.
 type CreateAH struct {
-	Response   uint64
-	UserHandle uint64
-	PDHandle   uint32
-	_          uint32
-	Attr       AHAttr
+	_        [2]uint64
+	PDHandle uint32
+	_        uint32
+	Attr     AHAttr
 }
 
 // CreateAHResp is ib_uverbs_create_ah_resp.

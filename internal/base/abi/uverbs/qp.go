@@ -73,8 +73,7 @@ type QPDest struct {
 	HopLimit     uint8
 	TrafficClass uint8
 	SL           uint8
-	SrcPathBits  uint8
-	StaticRate   uint8
+	_            [2]uint8
 	IsGlobal     uint8
 	PortNum      uint8
 }
@@ -105,8 +104,7 @@ type QueryQPResp struct {
 	QPState         uint8
 	CurQPState      uint8
 	PathMTU         uint8
-	PathMigState    uint8
-	SQDraining      uint8
+	_               [2]uint8
 	MaxRdAtomic     uint8
 	MaxDestRdAtomic uint8
 	MinRNRTimer     uint8
@@ -114,8 +112,7 @@ type QueryQPResp struct {
 	Timeout         uint8
 	RetryCnt        uint8
 	RNRRetry        uint8
-	AltPortNum      uint8
-	AltTimeout      uint8
+	_               [2]uint8
 	SQSigAll        uint8
 	_               [5]uint8
 }
@@ -145,9 +142,7 @@ type ModifyQP struct {
 	Timeout          uint8
 	RetryCnt         uint8
 	RNRRetry         uint8
-	AltPortNum       uint8
-	AltTimeout       uint8
-	_                [2]uint8
+	_                [4]uint8
 }
 
 // ExModifyQP is ib_uverbs_ex_modify_qp.
@@ -188,23 +183,4 @@ type PostSend struct {
 // PostSendResp is ib_uverbs_post_send_resp, and the corresponding structure for receives.
 type PostSendResp struct {
 	BadWR uint32
-}
-
-// WC is ib_uverbs_wc. Imm is big-endian immediate data or a little-endian rkey.
-type WC struct {
-	WRID         uint64
-	Status       uint32
-	Opcode       uint32
-	VendorErr    uint32
-	ByteLen      uint32
-	Imm          [4]byte
-	QPNum        uint32
-	SrcQP        uint32
-	WCFlags      uint32
-	PKeyIndex    uint16
-	SLID         uint16
-	SL           uint8
-	DLIDPathBits uint8
-	PortNum      uint8
-	_            uint8
 }
