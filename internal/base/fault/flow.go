@@ -1,6 +1,9 @@
 package fault
 
-import "roced.io/roced/bth"
+import (
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/list"
+)
 
 const (
 	maxFlows   = 256
@@ -9,10 +12,10 @@ const (
 
 // flow is the state of a sequence of PSNs.
 type flow struct {
-	key        flowKey
-	base       bth.PSN
-	seen       []sighting // direct-mapped; nil unless a rule needs it
-	prev, next int16      // in order of use
+	key  flowKey
+	base bth.PSN
+	seen []sighting // direct-mapped; nil unless a rule needs it
+	use  list.Node[*flow]
 }
 
 // sighting counts the transmissions of a PSN. tag is the PSN plus 1.
@@ -23,33 +26,27 @@ type sighting struct {
 
 // flowTable holds the most recently used flows. It allocates all its memory except the sightings at once.
 type flowTable struct {
-	index map[flowKey]int16
+	index map[flowKey]*flow
 	flows []flow
-	newer int16 // most recently used, -1 for none
-	older int16 // least recently used
-	count bool  // record sightings
+	order list.List[*flow] // in order of use, the most recent last
+	count bool             // record sightings
 }
 
 func (t *flowTable) reset(count bool) {
-	*t = flowTable{
-		index: make(map[flowKey]int16, maxFlows),
-		flows: make([]flow, 0, maxFlows),
-		newer: -1, older: -1, count: count,
-	}
+	*t = flowTable{index: make(map[flowKey]*flow, maxFlows), flows: make([]flow, maxFlows), count: count}
 }
 
 // observe records the frame of v in its flow and sets base and nth of v.
 func (t *flowTable) observe(v *view) {
-	i, ok := t.index[v.key]
-	if ok {
-		t.unlink(i)
+	f := t.index[v.key]
+	if f != nil {
+		f.use.Remove()
 	} else {
-		i = t.take()
-		t.flows[i].key, t.flows[i].base = v.key, v.psn
-		t.index[v.key] = i
+		f = t.take()
+		f.key, f.base = v.key, v.psn
+		t.index[v.key] = f
 	}
-	t.linkFront(i)
-	f := &t.flows[i]
+	t.order.PushBack(&f.use)
 	v.base = f.base
 	if !t.count {
 		return
@@ -63,42 +60,18 @@ func (t *flowTable) observe(v *view) {
 }
 
 // take returns an unused flow: a new one, or the least recently used one.
-func (t *flowTable) take() int16 {
-	if n := len(t.flows); n < cap(t.flows) {
-		t.flows = t.flows[:n+1]
+func (t *flowTable) take() *flow {
+	if n := len(t.index); n < maxFlows {
+		f := &t.flows[n]
+		f.use.Item = f
 		if t.count {
-			t.flows[n].seen = make([]sighting, psnsOfFlow)
+			f.seen = make([]sighting, psnsOfFlow)
 		}
-		return int16(n)
+		return f
 	}
-	i := t.older
-	t.unlink(i)
-	delete(t.index, t.flows[i].key)
-	clear(t.flows[i].seen)
-	return i
-}
-
-func (t *flowTable) unlink(i int16) {
-	f := &t.flows[i]
-	if f.prev >= 0 {
-		t.flows[f.prev].next = f.next
-	} else {
-		t.newer = f.next
-	}
-	if f.next >= 0 {
-		t.flows[f.next].prev = f.prev
-	} else {
-		t.older = f.prev
-	}
-}
-
-func (t *flowTable) linkFront(i int16) {
-	f := &t.flows[i]
-	f.prev, f.next = -1, t.newer
-	if t.newer >= 0 {
-		t.flows[t.newer].prev = i
-	} else {
-		t.older = i
-	}
-	t.newer = i
+	f := t.order.First().Item
+	f.use.Remove()
+	delete(t.index, f.key)
+	clear(f.seen)
+	return f
 }

@@ -15,6 +15,9 @@ type List[T any] struct{ head, tail *Node[T] }
 // First returns the first node, nil if l is empty.
 func (l *List[T]) First() *Node[T] { return l.head }
 
+// Next returns the node after n, nil if n is the last one.
+func (n *Node[T]) Next() *Node[T] { return n.next }
+
 // PushBack appends n, which is in no list.
 func (l *List[T]) PushBack(n *Node[T]) {
 	n.list, n.prev = l, l.tail

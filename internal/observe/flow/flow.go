@@ -21,6 +21,7 @@ import (
 	"net/netip"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/list"
 	"roced.io/roced/plugin/mono"
 )
 
@@ -56,25 +57,21 @@ type key struct {
 
 // Analyzer analyses packets. It is not safe for concurrent use.
 type Analyzer struct {
-	limit        int
-	index        map[key]int32
-	streams      []*stream
-	newer, older int32 // ends of the LRU list; none if it is empty
-	serial       uint64
-	totals       Totals
-	cm           connections
-	in           arrival
+	limit  int
+	index  map[key]*stream
+	order  list.List[*stream] // in order of use, the most recent last
+	serial uint64
+	totals Totals
+	cm     connections
+	in     arrival
 }
-
-// none is the index of no stream.
-const none int32 = -1
 
 // New returns an Analyzer.
 func New(o Options) *Analyzer {
 	if o.Streams <= 0 {
 		o.Streams = DefaultStreams
 	}
-	return &Analyzer{limit: o.Streams, index: map[key]int32{}, newer: none, older: none, cm: newConnections()}
+	return &Analyzer{limit: o.Streams, index: map[key]*stream{}, cm: newConnections()}
 }
 
 // Totals returns the counters.
@@ -130,8 +127,8 @@ func (a *Analyzer) Packet(now mono.Time, ip []byte) {
 func (a *Analyzer) badICRC(d *bth.Datagram, ip []byte) {
 	a.totals.BadICRC++
 	qpn := bth.QPN(binary.BigEndian.Uint32(ip[d.UDP+bth.UDPLen+4:]) & uint32(bth.MaxQPN))
-	if i, ok := a.index[key{src: d.Src, dst: d.Dst, qpn: qpn}]; ok {
-		a.streams[i].badICRC++
+	if s := a.index[key{src: d.Src, dst: d.Dst, qpn: qpn}]; s != nil {
+		s.badICRC++
 	}
 }
 
@@ -153,6 +150,6 @@ func (a *Analyzer) accept(p *arrival) {
 	case op.IsResponse() || op.IsReadAck():
 		a.response(s, p)
 	default:
-		s.request(p, a.peer(s))
+		s.request(p, s.peer)
 	}
 }

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -104,7 +105,7 @@ type NAKs struct {
 func (a *Analyzer) Flows() []Flow {
 	var out []Flow
 	for _, s := range a.byAge() {
-		t := a.peer(s)
+		t := s.peer
 		if s.requests.total.packets > 0 {
 			out = append(out, flowOf(s, t))
 		}
@@ -117,9 +118,7 @@ func (a *Analyzer) Flows() []Flow {
 
 // byAge returns the streams, the oldest first.
 func (a *Analyzer) byAge() []*stream {
-	out := slices.Clone(a.streams)
-	slices.SortFunc(out, func(s, t *stream) int { return cmp.Compare(s.serial, t.serial) })
-	return out
+	return slices.SortedFunc(maps.Values(a.index), func(s, t *stream) int { return cmp.Compare(s.serial, t.serial) })
 }
 
 // flowOf describes the requests of s and the responses in t. Either may be nil.

@@ -61,9 +61,9 @@ func (a *Analyzer) response(s *stream, p *arrival) {
 func (a *Analyzer) asker(s *stream, p *arrival) *stream {
 	op := p.pkt.Opcode
 	if op.IsReadResponse() && (op.IsFirst() || op.IsMiddle()) {
-		s.learnMTU(p.payload, a.peer(s))
+		s.learnMTU(p.payload, s.peer)
 	}
-	peer := a.peer(s)
+	peer := s.peer
 	if peer != nil {
 		peer.takeRest()
 	}
@@ -79,7 +79,7 @@ func (a *Analyzer) asker(s *stream, p *arrival) *stream {
 	} else {
 		a.doubt(s, p.pkt.PSN, match)
 	}
-	return a.peer(s)
+	return s.peer
 }
 
 // readResponse tracks the PSNs of READ responses.

@@ -2,14 +2,15 @@ package flow
 
 import (
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/list"
 	"roced.io/roced/plugin/mono"
 )
 
 // stream is the traffic from one address to one queue pair of another.
 type stream struct {
 	key
-	self, peer   int32 // indexes in the table; peer may be none
-	prev, next   int32 // LRU list
+	use          list.Node[*stream]
+	peer         *stream // the other stream of the connection, nil if it is unknown
 	serial       uint64
 	join         Join
 	service      string
@@ -37,71 +38,38 @@ const (
 
 // stream returns the stream of k and marks it as most recently used.
 func (a *Analyzer) stream(k key, now mono.Time) *stream {
-	i, ok := a.index[k]
-	if ok {
-		a.unlink(i)
+	s := a.index[k]
+	if s != nil {
+		s.use.Remove()
 	} else {
-		i = a.take()
-		*a.streams[i] = stream{key: k, self: i, peer: none, serial: a.serial, start: now}
-		a.index[k] = i
+		s = a.take()
+		*s = stream{key: k, serial: a.serial, start: now}
+		s.use.Item = s
+		a.index[k] = s
 		a.serial++
 	}
-	a.linkFront(i)
-	return a.streams[i]
+	a.order.PushBack(&s.use)
+	return s
 }
 
-// take returns an unused index: a new one, or that of the least recently used stream.
-func (a *Analyzer) take() int32 {
-	if len(a.streams) < a.limit {
-		a.streams = append(a.streams, new(stream))
-		return int32(len(a.streams) - 1)
+// take returns an unused stream: a new one, or the least recently used one.
+func (a *Analyzer) take() *stream {
+	if len(a.index) < a.limit {
+		return new(stream)
 	}
-	i := a.older
-	a.unlink(i)
-	a.part(a.streams[i])
-	delete(a.index, a.streams[i].key)
+	s := a.order.First().Item
+	s.use.Remove()
+	a.part(s)
+	delete(a.index, s.key)
 	a.totals.Evicted++
-	return i
-}
-
-func (a *Analyzer) unlink(i int32) {
-	s := a.streams[i]
-	if s.prev != none {
-		a.streams[s.prev].next = s.next
-	} else {
-		a.newer = s.next
-	}
-	if s.next != none {
-		a.streams[s.next].prev = s.prev
-	} else {
-		a.older = s.prev
-	}
-}
-
-func (a *Analyzer) linkFront(i int32) {
-	s := a.streams[i]
-	s.prev, s.next = none, a.newer
-	if a.newer != none {
-		a.streams[a.newer].prev = i
-	} else {
-		a.older = i
-	}
-	a.newer = i
-}
-
-// peer returns the other stream of the connection, or nil if it is unknown.
-func (a *Analyzer) peer(s *stream) *stream {
-	if s.peer == none {
-		return nil
-	}
-	return a.streams[s.peer]
+	return s
 }
 
 // marry joins two streams. It first separates each from its previous peer.
 func (a *Analyzer) marry(s, t *stream, by Join) {
 	a.part(s)
 	a.part(t)
-	s.peer, t.peer = t.self, s.self
+	s.peer, t.peer = t, s
 	s.join, t.join = by, by
 	s.wrong, t.wrong = 0, 0
 	if s.mtu == 0 {
@@ -112,10 +80,10 @@ func (a *Analyzer) marry(s, t *stream, by Join) {
 
 // part separates s from its peer.
 func (a *Analyzer) part(s *stream) {
-	if t := a.peer(s); t != nil {
-		t.peer, t.join = none, Unjoined
+	if t := s.peer; t != nil {
+		t.peer, t.join = nil, Unjoined
 	}
-	s.peer, s.join = none, Unjoined
+	s.peer, s.join = nil, Unjoined
 }
 
 // Limits of the search for peers.
@@ -134,21 +102,21 @@ func (a *Analyzer) seek(s *stream, p bth.PSN, match func(*sequence, bth.PSN) boo
 		return
 	}
 	var found, exact *stream
-	n, exacts := 0, 0
-	for i := a.newer; i != none; i = a.streams[i].next {
-		t := a.streams[i]
-		if t == s || t.peer != none || t.datagram || t.src != s.dst || t.dst != s.src || !match(&t.requests.seq, p) {
+	all, exacts := 0, 0
+	for n := a.order.First(); n != nil; n = n.Next() {
+		t := n.Item
+		if t == s || t.peer != nil || t.datagram || t.src != s.dst || t.dst != s.src || !match(&t.requests.seq, p) {
 			continue
 		}
 		found = t
-		n++
+		all++
 		if t.requests.asked == p {
 			exact = t
 			exacts++
 		}
 	}
 	switch {
-	case n == 1:
+	case all == 1:
 		a.marry(s, found, ByPSN)
 	case exacts == 1:
 		a.marry(s, exact, ByPSN)
@@ -158,7 +126,7 @@ func (a *Analyzer) seek(s *stream, p bth.PSN, match func(*sequence, bth.PSN) boo
 // doubt separates s from a peer found by PSN after several consecutive responses match none of its requests. The
 // queue pair number was then reused.
 func (a *Analyzer) doubt(s *stream, p bth.PSN, match func(*sequence, bth.PSN) bool) {
-	t := a.peer(s)
+	t := s.peer
 	if s.join != ByPSN || match(&t.requests.seq, p) {
 		s.wrong = 0
 		return
