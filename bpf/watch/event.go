@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/rocev2/stack"
 )
 
 // Layout of struct event in watch.c.
@@ -13,6 +14,7 @@ const (
 	eventKept      = 14
 	eventHeaders   = 16
 	headersRoom    = 68
+	minHeaders     = 20 + bth.UDPLen
 	eventTransport = eventHeaders + headersRoom
 	eventSegment   = 8
 )
@@ -24,25 +26,14 @@ func (s *Socket) packet(b []byte) (at int64, ip []byte, ok bool) {
 	}
 	ne := binary.NativeEndian
 	headers, kept := int(ne.Uint16(b[eventHeaderLen:])), int(ne.Uint16(b[eventKept:]))
-	if headers > headersRoom || headers < bth.UDPLen || kept > len(b)-eventTransport {
+	if headers > headersRoom || headers < minHeaders || kept > len(b)-eventTransport {
 		return 0, nil, false
 	}
 	ip = append(s.ip[:0], b[eventHeaders:eventHeaders+headers]...)
 	ip = append(ip, b[eventTransport:eventTransport+kept]...)
-	if n := ne.Uint16(b[eventPayload:]); n != 0 {
-		setLengths(ip, headers, int(n), ne.Uint16(b[eventSegment:]))
+	if n := ne.Uint16(b[eventPayload:]); n != 0 { // the headers of a super-frame become those of one of its datagrams
+		l3 := ip[:headers-bth.UDPLen]
+		stack.SetLengths(l3, ip[len(l3):], binary.BigEndian.Uint16(l3[4:])+ne.Uint16(b[eventSegment:]), int(n))
 	}
 	return int64(ne.Uint64(b)), ip, true
-}
-
-// setLengths converts the headers of a super-frame to those of its i-th datagram, which has n bytes of payload.
-func setLengths(ip []byte, headers, n int, i uint16) {
-	be := binary.BigEndian
-	be.PutUint16(ip[headers-bth.UDPLen+4:], uint16(n+bth.UDPLen))
-	if bth.EtherType(ip) == bth.EtherTypeIPv4 {
-		be.PutUint16(ip[2:], uint16(headers+n))
-		be.PutUint16(ip[4:], be.Uint16(ip[4:])+i)
-		return
-	}
-	be.PutUint16(ip[4:], uint16(n+bth.UDPLen))
 }

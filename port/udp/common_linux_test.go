@@ -17,6 +17,7 @@ import (
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/stack"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -114,7 +115,7 @@ func headers(src, dst netip.Addr, port uint16, tos uint8, id uint16, size int) [
 		ip := b[ethLen:]
 		binary.BigEndian.PutUint16(ip[4:], id)
 		ip[10], ip[11] = 0, 0
-		binary.BigEndian.PutUint16(ip[10:], ipv4Checksum(ip[:ipv4Len]))
+		binary.BigEndian.PutUint16(ip[10:], stack.Checksum(0, ip[:ipv4Len]))
 	}
 	return b
 }

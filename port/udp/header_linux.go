@@ -6,6 +6,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/stack"
 )
 
 // Lengths of headers.
@@ -56,7 +57,7 @@ func (h *header) put(frame []byte, from *name, tos uint8, size int) {
 		ip[1] = tos
 		binary.BigEndian.PutUint16(ip[2:], uint16(ipv4Len+udpLen+size))
 		copy(ip[12:16], src)
-		binary.BigEndian.PutUint16(ip[10:], ipv4Checksum(ip[:ipv4Len]))
+		stack.PutChecksum(ip[10:], 0, ip[:ipv4Len])
 	} else {
 		ip[0], ip[1] = 0x60|tos>>4, tos<<4
 		binary.BigEndian.PutUint16(ip[4:], uint16(udpLen+size))
@@ -65,17 +66,6 @@ func (h *header) put(frame []byte, from *name, tos uint8, size int) {
 	udp := frame[h.len-udpLen:]
 	binary.BigEndian.PutUint16(udp, from.port())
 	binary.BigEndian.PutUint16(udp[4:], uint16(udpLen+size))
-}
-
-// ipv4Checksum returns the checksum (RFC 1071) of a header whose checksum field is zero.
-func ipv4Checksum(h []byte) uint16 {
-	sum := uint32(0)
-	for i := 0; i < len(h); i += 2 {
-		sum += uint32(h[i])<<8 | uint32(h[i+1])
-	}
-	sum = sum>>16 + sum&0xffff
-	sum += sum >> 16
-	return ^uint16(sum)
 }
 
 // outgoing has the fields of the headers of a frame to send.

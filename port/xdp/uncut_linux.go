@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/rocev2/stack"
 )
 
 // In generic mode the program also receives unsegmented super-frames, which a sender on the same machine has passed to a
@@ -58,13 +59,8 @@ func uncut(frame []byte) (l3, udp, body []byte, ok bool) {
 	if n < udpLen || n > len(rest) {
 		return nil, nil, nil, false
 	}
-	sum := uint32(17 + n) // protocol and length
-	for i := 0; i < len(addrs); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(addrs[i:]))
-	}
-	sum = sum&0xffff + sum>>16
-	sum = sum&0xffff + sum>>16
-	return l3, udp, rest[udpLen:n], sum == uint32(binary.BigEndian.Uint16(udp[6:]))
+	const protoUDP = 17
+	return l3, udp, rest[udpLen:n], ^stack.Checksum(uint64(protoUDP+n), addrs) == binary.BigEndian.Uint16(udp[6:])
 }
 
 const (
@@ -76,13 +72,8 @@ const (
 func icrcValid(l3, udp, packet []byte) bool {
 	var h [ipv6Len]byte
 	ip := h[:copy(h[:], l3)]
-	if len(ip) == ipv4Len {
-		binary.BigEndian.PutUint16(ip[2:], uint16(ipv4Len+udpLen+len(packet)))
-	} else {
-		binary.BigEndian.PutUint16(ip[4:], uint16(udpLen+len(packet)))
-	}
 	u := [udpLen]byte(udp)
-	binary.BigEndian.PutUint16(u[4:], uint16(udpLen+len(packet)))
+	stack.SetLengths(ip, u[:], binary.BigEndian.Uint16(ip[4:]), len(packet))
 	end := len(packet) - bth.ICRCLen
 	crc := bth.ICRCStart(ip, u[:], packet[:bth.BTHLen])
 	return bth.ICRCUpdate(crc, packet[bth.BTHLen:end]) == bth.GetICRC(packet[end:])

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/rocev2/stack"
 )
 
 // Shape of the raw test. It equals a 64 KiB WRITE at path MTU 4096: 15 segments of BTH, 4096 bytes and ICRC in a
@@ -70,23 +71,12 @@ func rawFrame(dst, src [6]byte, i, payload, segments int) []byte {
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-14))
 	copy(ip[12:], rawAddr(i).AsSlice())
 	copy(ip[16:], rawAddr(1-i).AsSlice())
-	binary.BigEndian.PutUint16(ip[10:], ^sum(ip, 0))
+	stack.PutChecksum(ip[10:], 0, ip)
 	binary.BigEndian.PutUint16(udp, 50000)
 	binary.BigEndian.PutUint16(udp[2:], 4791)
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(b)-34))
 	if segments > 1 {
-		binary.BigEndian.PutUint16(udp[6:], sum(ip[12:20], uint32(17+len(b)-34)))
+		binary.BigEndian.PutUint16(udp[6:], ^stack.Checksum(uint64(17+len(b)-34), ip[12:20])) // of the pseudo-header
 	}
 	return b
-}
-
-// sum is the Internet checksum before complementing (RFC 1071).
-func sum(b []byte, s uint32) uint16 {
-	for i := 0; i+1 < len(b); i += 2 {
-		s += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	for s>>16 != 0 {
-		s = s&0xffff + s>>16
-	}
-	return uint16(s)
 }

@@ -17,6 +17,7 @@ import (
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/stack"
 )
 
 var start = time.Now()
@@ -70,7 +71,7 @@ func Frame(src, dst netip.Addr, id uint16, segSize, n int) *rocev2.Frame {
 		binary.BigEndian.PutUint16(ip[2:], uint16(28+n))
 		binary.BigEndian.PutUint16(ip[4:], id)
 		ip = append(append(ip, src.AsSlice()...), dst.AsSlice()...)
-		binary.BigEndian.PutUint16(ip[10:], ^sum(ip, 0))
+		stack.PutChecksum(ip[10:], 0, ip)
 		h = append(h, ip...)
 	} else {
 		h[12], h[13] = 0x86, 0xdd
@@ -84,7 +85,7 @@ func Frame(src, dst netip.Addr, id uint16, segSize, n int) *rocev2.Frame {
 	binary.BigEndian.PutUint16(udp[4:], uint16(8+n))
 	if segSize != 0 {
 		pseudo := append(src.AsSlice(), dst.AsSlice()...)
-		binary.BigEndian.PutUint16(udp[6:], sum(pseudo, uint32(17+8+n)))
+		binary.BigEndian.PutUint16(udp[6:], ^stack.Checksum(uint64(17+8+n), pseudo))
 	}
 	h = append(h, udp...)
 	body := make([]byte, n)
@@ -93,17 +94,6 @@ func Frame(src, dst netip.Addr, id uint16, segSize, n int) *rocev2.Frame {
 	}
 	half := n / 3
 	return &rocev2.Frame{Bufs: [][]byte{h, body[:half], nil, body[half:]}, Len: len(h) + n, HdrLen: len(h), SegSize: segSize}
-}
-
-// sum returns the Internet checksum of b plus s, not complemented.
-func sum(b []byte, s uint32) uint16 {
-	for i := 0; i < len(b); i += 2 {
-		s += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	for s>>16 != 0 {
-		s = s&0xffff + s>>16
-	}
-	return uint16(s)
 }
 
 // isTest reports whether b is a frame of Frame, in contrast to neighbour discovery of the kernel.
@@ -258,7 +248,7 @@ func checkUDPSum(t testing.TB, frame []byte, hdrLen int) {
 	if len(udp)%2 != 0 {
 		udp = append(udp[:len(udp):len(udp)], 0)
 	}
-	if s := sum(udp, uint32(17+len(frame)-hdrLen+8)+uint32(sum(addrs, 0))); s != 0xffff {
+	if s := stack.Checksum(uint64(17+len(frame)-hdrLen+8)+uint64(^stack.Checksum(0, addrs)), udp); s != 0 {
 		t.Fatalf("UDP checksum is wrong: %#x", s)
 	}
 }
