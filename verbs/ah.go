@@ -1,6 +1,10 @@
 package verbs
 
-import "roced.io/roced/internal/base/abi/uverbs"
+import (
+	"cmp"
+
+	"roced.io/roced/internal/base/abi/uverbs"
+)
 
 // AHAttr is the address of a peer (ibv_ah_attr).
 type AHAttr struct {
@@ -25,10 +29,7 @@ type AH struct {
 const defaultHopLimit = 64
 
 func (a *AHAttr) hopLimit() uint8 {
-	if a.HopLimit == 0 {
-		return defaultHopLimit
-	}
-	return a.HopLimit
+	return cmp.Or(a.HopLimit, defaultHopLimit)
 }
 
 // CreateAH creates an address handle.

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 
@@ -35,14 +36,8 @@ func (p *CMParams) param(q *QP) (c rdmacm.ConnParam, ok bool) {
 	if len(p.PrivateData) >= len(c.PrivateData) {
 		return c, false
 	}
-	or := func(v, other uint8) uint8 {
-		if v == 0 {
-			return other
-		}
-		return v
-	}
 	c = rdmacm.ConnParam{QPNum: q.num, ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
-		RetryCount: or(p.RetryCount, 7), RNRRetryCount: or(p.RNRRetry, 7), Valid: 1}
+		RetryCount: cmp.Or(p.RetryCount, 7), RNRRetryCount: cmp.Or(p.RNRRetry, 7), Valid: 1}
 	if !q.hasRQ {
 		c.SRQ = 1
 	}

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,9 +34,7 @@ type Device struct {
 // DefaultRunDir. It omits NICs that do not respond. For KernelDir it lists the devices
 // of rdma_rxe.
 func Devices(runDir string) ([]Device, error) {
-	if runDir == "" {
-		runDir = DefaultRunDir()
-	}
+	runDir = cmp.Or(runDir, DefaultRunDir())
 	if err := rundir.Check(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

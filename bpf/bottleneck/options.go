@@ -1,6 +1,7 @@
 package bottleneck
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -59,15 +60,9 @@ func Parse(words []string) (o Options, err error) {
 			return o, fmt.Errorf("bottleneck: %q: %w (%s)", w, err, Usage)
 		}
 	}
-	if o.Kmin == 0 {
-		o.Kmin = o.Rate / 8 / 10000
-	}
-	if o.Kmax == 0 {
-		o.Kmax = 5 * o.Kmin
-	}
-	if o.Limit == 0 {
-		o.Limit = 10 * o.Kmax
-	}
+	o.Kmin = cmp.Or(o.Kmin, o.Rate/8/10000)
+	o.Kmax = cmp.Or(o.Kmax, 5*o.Kmin)
+	o.Limit = cmp.Or(o.Limit, 10*o.Kmax)
 	return o, o.validate()
 }
 

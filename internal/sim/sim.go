@@ -29,6 +29,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -115,12 +116,8 @@ type Simulation struct {
 
 // New creates the network and its hosts.
 func New(c Config) (*Simulation, error) {
-	if c.MTU == 0 {
-		c.MTU = 1000
-	}
-	if c.QP.MTU == 0 {
-		c.QP.MTU = c.MTU
-	}
+	c.MTU = cmp.Or(c.MTU, 1000)
+	c.QP.MTU = cmp.Or(c.QP.MTU, c.MTU)
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
@@ -287,10 +284,7 @@ func (s *Simulation) Run() (*result.Result, error) {
 const slice = engine.Millisecond / 4
 
 func (s *Simulation) until() engine.Time {
-	if s.cfg.Until == 0 {
-		return engine.Never
-	}
-	return s.cfg.Until
+	return cmp.Or(s.cfg.Until, engine.Never)
 }
 
 // more reports whether events besides samples are pending.

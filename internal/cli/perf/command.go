@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,12 +167,8 @@ func (o *Options) complete(c *cobra.Command, args []string, size string) (err er
 	if o.Iters > 0 {
 		o.Duration = 0
 	}
-	if o.TxDepth == 0 {
-		o.TxDepth = defaultTxDepth
-	}
-	if o.RxDepth == 0 {
-		o.RxDepth = defaultRxDepth
-	}
+	o.TxDepth = cmp.Or(o.TxDepth, defaultTxDepth)
+	o.RxDepth = cmp.Or(o.RxDepth, defaultRxDepth)
 	p := o.Params
 	if !c.Flags().Changed("cq-mod") {
 		p.CQMod = defaultCQMod(p.TxDepth, p.Size)

@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,7 @@ func Client(ctx context.Context, o *Options, out, diag io.Writer) error {
 	for i, size := range sizes {
 		p := o.Params
 		p.Size = size
-		if p.CQMod == 0 {
-			p.CQMod = defaultCQMod(p.TxDepth, size)
-		}
+		p.CQMod = cmp.Or(p.CQMod, defaultCQMod(p.TxDepth, size))
 		r, err := runClient(ctx, o, p, diag)
 		if err != nil {
 			return err

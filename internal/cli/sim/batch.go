@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -59,13 +60,9 @@ func (a *app) writeBatch(f *sweep.Folder, b *batch, title string) error {
 		return err
 	}
 	jobs := b.jobs
-	if jobs == 0 {
-		jobs = min(len(f.Plan.Runs), defaultJobs)
-	}
+	jobs = cmp.Or(jobs, min(len(f.Plan.Runs), defaultJobs))
 	at := b.at
-	if at == 0 {
-		at = jobs
-	}
+	at = cmp.Or(at, jobs)
 	if b.slurm {
 		if b.program == "" {
 			if b.program, err = os.Executable(); err != nil {

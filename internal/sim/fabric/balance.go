@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -29,10 +30,7 @@ type BalanceConfig struct {
 
 // paths returns c.Paths, or the default if it is zero.
 func (c *BalanceConfig) paths(otherwise int) int {
-	if c.Paths == 0 {
-		return otherwise
-	}
-	return c.Paths
+	return cmp.Or(c.Paths, otherwise)
 }
 
 // Balancers returns the names that BalanceConfig accepts.
@@ -74,15 +72,11 @@ func newBalancer(s *Switch, c BalanceConfig) balancer {
 		return &drill{samples: 2}
 	case "drill":
 		d := &drill{samples: c.Samples, remembers: true}
-		if d.samples == 0 {
-			d.samples = 2
-		}
+		d.samples = cmp.Or(d.samples, 2)
 		return d
 	case "letflow":
 		l := &letFlow{gap: c.Gap}
-		if l.gap == 0 {
-			l.gap = 100 * engine.Microsecond
-		}
+		l.gap = cmp.Or(l.gap, 100*engine.Microsecond)
 		return l
 	}
 	return ecmp{mix(uint32(s.net.seed) ^ mix(uint32(s.id)))}

@@ -1,5 +1,7 @@
 package fabric
 
+import "cmp"
+
 // BufferConfig describes the memory that the ports of a switch share, with dynamic thresholds (Choudhury and Hahne,
 // ToN 1998). Zero fields have defaults.
 type BufferConfig struct {
@@ -34,15 +36,9 @@ type stock struct {
 }
 
 func (b *buffer) init(c BufferConfig, ports int) {
-	if c.PauseAlpha == 0 {
-		c.PauseAlpha = 1.0 / 16
-	}
-	if c.EgressAlpha == 0 {
-		c.EgressAlpha = 1
-	}
-	if c.ResumeOffset == 0 {
-		c.ResumeOffset = 3 << 10
-	}
+	c.PauseAlpha = cmp.Or(c.PauseAlpha, 1.0/16)
+	c.EgressAlpha = cmp.Or(c.EgressAlpha, 1)
+	c.ResumeOffset = cmp.Or(c.ResumeOffset, 3<<10)
 	if c.Shared == 0 {
 		classes := int64(0)
 		for m := c.Lossless; m != 0; m &= m - 1 {

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"math/rand/v2"
 
 	"roced.io/roced/internal/sim/engine"
@@ -51,9 +52,7 @@ type Switch struct {
 const oneOf = 1 << 15
 
 func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int) {
-	if c.PauseTime == 0 {
-		c.PauseTime = 5 * engine.Microsecond
-	}
+	c.PauseTime = cmp.Or(c.PauseTime, 5*engine.Microsecond)
 	*s = Switch{Name: name, id: id, net: n, cfg: c, ports: make([]port, ports)}
 	s.rng.Seed(n.seed, uint64(id)+1<<32)
 	s.buffer.init(c.Buffer, ports)

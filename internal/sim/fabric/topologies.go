@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 
@@ -14,10 +15,7 @@ type Wires struct {
 }
 
 func (w Wires) core() uint64 {
-	if w.CoreRate == 0 {
-		return w.HostRate
-	}
-	return w.CoreRate
+	return cmp.Or(w.CoreRate, w.HostRate)
 }
 
 // Pair joins two hosts by a switch or directly.

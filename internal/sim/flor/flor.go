@@ -6,6 +6,7 @@
 package flor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -128,19 +129,11 @@ type failure struct {
 
 // New creates an engine on each NIC.
 func New(k *nic.Cluster, c Config) (*Fabric, error) {
-	if c.Pool == 0 {
-		c.Pool = 64
-	}
-	if c.Backups == 0 {
-		c.Backups = 2
-	}
+	c.Pool = cmp.Or(c.Pool, 64)
+	c.Backups = cmp.Or(c.Backups, 2)
 	c.Backups = max(c.Backups, 0)
-	if c.Reconnect == 0 {
-		c.Reconnect = 5 * engine.Millisecond
-	}
-	if c.Engine.MaxSend == 0 {
-		c.Engine.MaxSend = 32 << 10
-	}
+	c.Reconnect = cmp.Or(c.Reconnect, 5*engine.Millisecond)
+	c.Engine.MaxSend = cmp.Or(c.Engine.MaxSend, 32<<10)
 	f := &Fabric{k: k, cfg: c, hosts: make([]*Host, k.Network().Hosts())}
 	for i := range f.hosts {
 		if c.Hosts != nil && !slices.Contains(c.Hosts, i) {

@@ -1,6 +1,7 @@
 package papers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -78,14 +79,10 @@ func bounds(c *scenario.Claim) (lo, hi, least, most float64) {
 	lo, hi = c.Paper[0], c.Paper[len(c.Paper)-1]
 	t := c.Tolerance
 	if kind(c) == share {
-		if t == 0 {
-			t = 3
-		}
+		t = cmp.Or(t, 3)
 		return lo, hi, lo - t, hi + t
 	}
-	if t == 0 {
-		t = 0.25
-	}
+	t = cmp.Or(t, 0.25)
 	return lo, hi, lo - t*math.Abs(lo), hi + t*math.Abs(hi)
 }
 

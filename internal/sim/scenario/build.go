@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -35,9 +36,7 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 	if err := f.work(&c, load); err != nil {
 		return c, err
 	}
-	if c.Sample == 0 {
-		c.Sample = c.Until / 1000
-	}
+	c.Sample = cmp.Or(c.Sample, c.Until/1000)
 	return c, nil
 }
 

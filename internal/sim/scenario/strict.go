@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,10 +96,7 @@ func (f *File) senseless(c *sim.Config) error {
 }
 
 func orECMP(name string) string {
-	if name == "" {
-		return "ecmp"
-	}
-	return name
+	return cmp.Or(name, "ecmp")
 }
 
 // marks reports whether a switch or a fault rule marks packets.
