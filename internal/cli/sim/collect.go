@@ -109,9 +109,7 @@ func (a *app) collectFrom(f *sweep.Folder) error {
 		return err
 	}
 	if a.json {
-		e := json.NewEncoder(a.out)
-		e.SetIndent("", "  ")
-		if err := e.Encode(map[string]any{"runs": rows, "missing": missing, "refused": append([]string{}, f.Plan.Refused...)}); err != nil {
+		if err := a.encode(map[string]any{"runs": rows, "missing": missing, "refused": append([]string{}, f.Plan.Refused...)}); err != nil {
 			return err
 		}
 	} else if err := a.showGroups(f, rows); err != nil {

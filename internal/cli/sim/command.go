@@ -3,6 +3,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,13 @@ type app struct {
 	out, diag io.Writer
 	json      bool
 	set       []string
+}
+
+// encode prints JSON.
+func (a *app) encode(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // Main runs rocesim and returns its exit code.

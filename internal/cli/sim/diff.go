@@ -83,9 +83,7 @@ func (a *app) doDiff(nameA, nameB string, o *diffOptions) error {
 		out, same = append(out, d...), same+n
 	}
 	if a.json {
-		e := json.NewEncoder(a.out)
-		e.SetIndent("", "  ")
-		err = e.Encode(map[string]any{"differences": out, "same": same, "runs_of_one_only": lonely})
+		err = a.encode(map[string]any{"differences": out, "same": same, "runs_of_one_only": lonely})
 	} else {
 		err = a.showDiff(out, same, lonely)
 	}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -68,7 +66,7 @@ func (a *app) doPapers(ctx context.Context, ids []string, o *papersOptions) erro
 	}
 	w := &papers.Work{Dir: o.out, Fast: o.fast, Seeds: o.seeds, Parallel: o.parallel}
 	if !o.quiet {
-		w.Tell = a.tellPapers()
+		w.Tell = a.tell()
 	}
 	if err := w.Run(ctx, rows); err != nil {
 		if errors.Is(err, context.Canceled) {
@@ -147,34 +145,17 @@ func pick[T any](first bool, a, b T) T {
 	return b
 }
 
-func (a *app) tellPapers() func(done, all int, left time.Duration) {
-	var last time.Time
-	return func(done, all int, left time.Duration) {
-		if done < all && time.Since(last) < time.Second {
-			return
-		}
-		last = time.Now()
-		line := fmt.Sprintf("%d of %d runs done", done, all)
-		if left > 0 {
-			line += fmt.Sprintf(", about %v left", left)
-		}
-		fmt.Fprintln(a.diag, line)
-	}
-}
-
 // showPapers prints a line for each row.
 func (a *app) showPapers(rows []papers.Summary) error {
 	if a.json {
-		e := json.NewEncoder(a.out)
-		e.SetIndent("", "  ")
-		return e.Encode(rows)
+		return a.encode(rows)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "id\tpaper says\tmeasured\tverdict")
 	for _, s := range rows {
 		fmt.Fprintf(w, "%s\t%s\t\t%s (%s)\n", s.ID, s.Title, s.Verdict, s.Form)
 		for _, c := range s.Claims {
-			fmt.Fprintf(w, "\t%s: %v\t%s\t%s\n", c.Says, c.Paper, c.Text(), pick(c.Why == "", c.Verdict, c.Verdict+": "+c.Why))
+			fmt.Fprintf(w, "\t%s: %v\t%s\t%s\n", c.Says, c.Paper, c.Text(), pick(c.Why == "", c.Verdict.String(), c.Verdict.String()+": "+c.Why))
 		}
 	}
 	return w.Flush()

@@ -243,23 +243,28 @@ func (a *app) work(ctx context.Context, f *sweep.Folder, w sweep.Work, quiet boo
 		return err
 	}
 	if !quiet {
-		var last time.Time
-		w.Tell = func(p sweep.Progress) {
-			if p.Done < p.All && time.Since(last) < time.Second {
-				return
-			}
-			last = time.Now()
-			line := fmt.Sprintf("%d of %d runs done", p.Done, p.All)
-			if p.Failed > 0 {
-				line += fmt.Sprintf(", %d failed", p.Failed)
-			}
-			if p.Left > 0 {
-				line += fmt.Sprintf(", about %v left", p.Left)
-			}
-			fmt.Fprintln(a.diag, line)
-		}
+		w.Tell = a.tell()
 	}
 	return f.Work(ctx, w)
+}
+
+// tell returns a function that prints progress, at most once per second.
+func (a *app) tell() func(p sweep.Progress) {
+	var last time.Time
+	return func(p sweep.Progress) {
+		if p.Done < p.All && time.Since(last) < time.Second {
+			return
+		}
+		last = time.Now()
+		line := fmt.Sprintf("%d of %d runs done", p.Done, p.All)
+		if p.Failed > 0 {
+			line += fmt.Sprintf(", %d failed", p.Failed)
+		}
+		if p.Left > 0 {
+			line += fmt.Sprintf(", about %v left", p.Left)
+		}
+		fmt.Fprintln(a.diag, line)
+	}
 }
 
 // simulate runs a scenario once. An error of the simulation is sweep.Failed.

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"text/tabwriter"
 
@@ -57,9 +56,7 @@ func (a *app) showTopology(c *sim.Config) error {
 		cables = append(cables, cable{g.Name(l.A), g.Name(l.B), l.Rate, l.Delay.Seconds() * 1e6})
 	}
 	if a.json {
-		e := json.NewEncoder(a.out)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"hosts": g.Hosts, "switches": g.Switches, "cables": cables})
+		return a.encode(map[string]any{"hosts": g.Hosts, "switches": g.Switches, "cables": cables})
 	}
 	fmt.Fprintf(a.out, "%d hosts, %d switches, %d cables; a link A-B leads from A to B\n", g.Hosts, len(g.Switches), len(cables))
 	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)

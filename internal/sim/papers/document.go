@@ -18,29 +18,19 @@ type Summary struct {
 	Form     string  `json:"form"` // full, fast; empty: not measured
 	Paper    string  `json:"paper"`
 	Measured string  `json:"measured"`
-	Verdict  string  `json:"verdict"`
+	Verdict  Verdict `json:"verdict"`
 	Why      string  `json:"why,omitempty"`
 	Claims   []Claim `json:"claims"`
 }
 
-// Claim is the verdict on a claim.
-type Claim struct {
-	Says     string       `json:"says"`
-	Paper    []float64    `json:"paper"`
-	Points   []string     `json:"points"`
-	Measured []float64    `json:"measured"`
-	Ranges   [][2]float64 `json:"ranges"`
-	Verdict  string       `json:"verdict"`
-	Why      string       `json:"why,omitempty"`
-}
-
 // Summarize summarizes a row. f may be nil.
 func (r *Row) Summarize(f *Found, form string) Summary {
-	s := Summary{ID: r.ID, Title: r.Paper.Title, Form: form, Paper: r.Paper.Says, Verdict: NotMeasured.String()}
+	s := Summary{ID: r.ID, Title: r.Paper.Title, Form: form, Paper: r.Paper.Says, Verdict: NotMeasured}
 	if f == nil {
 		return s
 	}
-	s.Verdict, s.Claims = r.Judge(f, "").Verdict.String(), r.claims(f, "")
+	j := r.Judge(f, "")
+	s.Verdict, s.Claims = j.Verdict, j.Claims
 	var parts []string
 	for i := range s.Claims {
 		c := &s.Claims[i]
@@ -51,14 +41,6 @@ func (r *Row) Summarize(f *Found, form string) Summary {
 	}
 	s.Measured = strings.Join(parts, "; ")
 	return s
-}
-
-// claims returns the verdicts on all claims, of an alternative setting if other is not empty.
-func (r *Row) claims(f *Found, other string) (all []Claim) {
-	for _, o := range r.Judge(f, other).Claims {
-		all = append(all, Claim{Says: o.Claim.Says, Paper: o.Claim.Paper, Points: o.Points, Measured: o.Values, Ranges: o.Ranges, Verdict: o.Verdict.String(), Why: o.Why})
-	}
-	return all
 }
 
 // Unexpected returns an error if the verdict of a row's fast form is worse than its file expects.
@@ -82,12 +64,12 @@ func (r *Row) Unexpected(f *Found) error {
 // Text formats the measured values, with their ranges if there are several seeds.
 func (c *Claim) Text() string {
 	var parts []string
-	for i, v := range c.Measured {
+	for i, v := range c.Values {
 		text := fmt.Sprintf("%.3g", v)
 		if r := c.Ranges[i]; r[1] > r[0] {
 			text += fmt.Sprintf(" (%.3g to %.3g)", r[0], r[1])
 		}
-		if len(c.Measured) > 1 {
+		if len(c.Values) > 1 {
 			text = c.Points[i] + " " + text
 		}
 		parts = append(parts, text)
@@ -165,7 +147,7 @@ func table(b *strings.Builder, rows []Summary) {
 	b.WriteString("| id | paper says | measured | form | verdict |\n|---|---|---|---|---|\n")
 	count := map[string]int{}
 	for _, s := range rows {
-		form, verdict := s.Form, s.Verdict
+		form, verdict := s.Form, s.Verdict.String()
 		if form == "fast" {
 			form = "fast only"
 		}
@@ -219,7 +201,7 @@ func (r *Row) section(b *strings.Builder, f *Found, s *Summary) {
 		fmt.Fprintf(b, "| claim (%s form) | paper | measured | verdict |\n|---|---|---|---|\n", s.Form)
 		for i := range s.Claims {
 			c := &s.Claims[i]
-			verdict := c.Verdict
+			verdict := c.Verdict.String()
 			if c.Why != "" {
 				verdict += ": " + c.Why
 			}
@@ -249,8 +231,8 @@ func (r *Row) open(b *strings.Builder, f *Found) {
 				continue
 			}
 			var parts []string
-			for _, c := range r.claims(f, v.Name) {
-				if len(c.Measured) > 0 {
+			for _, c := range r.Judge(f, v.Name).Claims {
+				if len(c.Values) > 0 {
 					parts = append(parts, c.Says+": "+c.Text())
 				}
 			}

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"roced.io/roced/internal/sim/scenario"
+	"roced.io/roced/internal/sim/sweep"
 )
 
 // TestRows: all rows are valid in both forms, and name their open points.
@@ -111,9 +111,9 @@ func TestWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := true
-		w.Tell = func(done, all int, _ time.Duration) {
-			if first && done == 0 {
-				began = all
+		w.Tell = func(p sweep.Progress) {
+			if first && p.Done == 0 {
+				began = p.All
 			}
 			first = false
 		}

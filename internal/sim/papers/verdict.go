@@ -27,6 +27,9 @@ var verdictNames = []string{"not measured", "not reproduced", "direction only", 
 // String returns the name of the verdict.
 func (v Verdict) String() string { return verdictNames[v] }
 
+// MarshalText returns its name.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
 // ParseVerdict parses the name of a verdict.
 func ParseVerdict(s string) (Verdict, error) {
 	if i := slices.Index(verdictNames, s); i > 0 {
@@ -166,22 +169,23 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// Outcome is the verdict on a claim.
-type Outcome struct {
-	Claim   *scenario.Claim
-	Verdict Verdict
-	Why     string
-	// Measured values by point (or one for all points): means over the seeds, and their ranges. A ratio to zero has no
-	// value.
-	Points []string
-	Values []float64
-	Ranges [][2]float64
+// Claim is the verdict on a claim.
+type Claim struct {
+	Says  string    `json:"says"`
+	Paper []float64 `json:"paper"`
+	// Points, Values and Ranges are what was compared: the names of the points, the means over all seeds, and the
+	// least and the greatest value.
+	Points  []string     `json:"points"`
+	Values  []float64    `json:"measured"`
+	Ranges  [][2]float64 `json:"ranges"`
+	Verdict Verdict      `json:"verdict"`
+	Why     string       `json:"why,omitempty"`
 }
 
 // Judged is the verdict on a row, or on an alternative setting of it.
 type Judged struct {
 	Verdict Verdict
-	Claims  []Outcome
+	Claims  []Claim
 }
 
 // Judge computes the verdict on a row from its results. other is the name of an alternative setting.
@@ -202,9 +206,9 @@ func (r *Row) Judge(f *Found, other string) Judged {
 }
 
 // outcome judges a claim; nil if these runs do not include its points.
-func (r *Row) outcome(c *scenario.Claim, f *Found, other string) *Outcome {
+func (r *Row) outcome(c *scenario.Claim, f *Found, other string) *Claim {
 	var bySeed [][]float64 // by seed and point
-	o := &Outcome{Claim: c, Verdict: Reproduced}
+	o := &Claim{Says: c.Says, Paper: c.Paper, Verdict: Reproduced}
 	for _, pt := range r.Paper.Points {
 		if len(c.At) > 0 && !slices.Contains(c.At, pt.Name) || !f.planned(c.Of, pt.Name, other) || c.Over != "" && !f.planned(c.Over, pt.Name, other) {
 			continue

@@ -75,8 +75,8 @@ type Work struct {
 	Fast     bool
 	Seeds    int // 0: as the row says
 	Parallel int // concurrent runs
-	// Tell is called after each run; may be nil.
-	Tell func(done, all int, left time.Duration)
+	// Tell is called after each run, without the number of failed ones; may be nil.
+	Tell func(p sweep.Progress)
 }
 
 // Run does the runs of rows that have not completed.
@@ -177,7 +177,7 @@ func (w *Work) measured(ctx context.Context, r *Row, x *Run, seed int) (*Measure
 type turns struct {
 	free  chan struct{}
 	began time.Time
-	tell  func(done, all int, left time.Duration)
+	tell  func(p sweep.Progress)
 
 	mu sync.Mutex
 	of map[string]sweep.Progress
@@ -192,16 +192,15 @@ func (t *turns) progress(dir string, p sweep.Progress) {
 		t.before += p.Done
 	}
 	t.of[dir] = p
-	done, all := 0, 0
+	var sum sweep.Progress
 	for _, p := range t.of {
-		done, all = done+p.Done, all+p.All
+		sum.Done, sum.All = sum.Done+p.Done, sum.All+p.All
 	}
-	left := time.Duration(0)
-	if n := done - t.before; n > 0 {
-		left = (time.Since(t.began) / time.Duration(n) * time.Duration(all-done)).Round(time.Second)
+	if n := sum.Done - t.before; n > 0 {
+		sum.Left = (time.Since(t.began) / time.Duration(n) * time.Duration(sum.All-sum.Done)).Round(time.Second)
 	}
 	if t.tell != nil {
-		t.tell(done, all, left)
+		t.tell(sum)
 	}
 }
 
