@@ -4,6 +4,7 @@
  *   context.c   a context, and commands of the library itself
  *   doorbell.c  doorbells in shared memory
  *   direct.c    commands through shared memory
+ *   report.c    reports of the traffic
  */
 #ifndef ROCED_CONTEXT_H
 #define ROCED_CONTEXT_H
@@ -14,7 +15,7 @@
 enum { DOORBELL_QPS = 16384 };
 
 /* Extension commands (docs/reference/control-protocol.md). */
-enum { EXT_HELLO = 0xc0, EXT_DOORBELL, EXT_MAP_MEMORY, EXT_UNMAP_MEMORY, EXT_REFRESH_SYSFS = 0xc7, EXT_PASS_MEMORY };
+enum { EXT_HELLO = 0xc0, EXT_DOORBELL, EXT_MAP_MEMORY, EXT_UNMAP_MEMORY, EXT_REFRESH_SYSFS = 0xc7, EXT_PASS_MEMORY, EXT_REPORT = 0xca };
 
 /* A verbs context: one connection, private to the library. The program's descriptor is
  * that of the memfd with the rings, so mmap() of a ring needs no interposition. */
@@ -77,5 +78,11 @@ void doorbell_armed(struct context *c, uint32_t cq);
  * false if the command must go through the socket, also after a failure. The caller holds
  * c->call. */
 bool direct_call(struct context *c, const void *cmd, size_t n);
+
+/* ---- report.c ---- */
+
+/* report_start makes the daemon report the traffic of a new context if ROCED_REPORT requests
+ * it. */
+void report_start(struct context *c);
 
 #endif

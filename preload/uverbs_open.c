@@ -91,6 +91,7 @@ int uverbs_open(const char *name, int flags)
 	if (!(flags & O_CLOEXEC))
 		syscall(SYS_fcntl, fd, F_SETFD, 0);
 	death_watch(c);
+	report_start(c);
 	return fd;
 }
 

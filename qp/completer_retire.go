@@ -26,6 +26,7 @@ func (r *requester) retireDone(now mono.Time) {
 			r.rdOut--
 		}
 		r.q.ctr.RDMASends++
+		r.q.countRequest(s)
 		if d := r.q.ctr.Distributions; d != nil && s.span > 0 && r.rec != nil {
 			d.message(s.wqe.Opcode, now.Sub(s.begun))
 		}

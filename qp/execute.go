@@ -122,6 +122,7 @@ func (r *responder) complete(e *effect) *refusal {
 		}
 	}
 	r.msn = (r.msn + 1) & mask24
+	r.q.countServed(o, e.length)
 	switch {
 	case message:
 		if consumes(o) {

@@ -74,6 +74,7 @@ type Config struct {
 	Profile     Profile
 	Host        Host
 	Counters    *Counters
+	Usage       *Usage   // nil: not counted
 	Scratch     *Scratch // nil: the queue pair has its own
 	Tuning      Tuning
 	// Phantom means that payload has a length but no content, as in simulation: the queue pair copies none.
@@ -138,6 +139,7 @@ type QP struct {
 	cfg       settings
 	host      Host
 	ctr       *Counters
+	usage     *Usage
 	scratch   *Scratch
 	attr      Attr
 	state     State
@@ -194,7 +196,8 @@ func New(cfg Config) *QP {
 			p.ResponseRecovery = retrans.NewGoBackN()
 		}
 	}
-	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, scratch: cfg.Scratch, np: notifier{interval: uint32(min(cfg.CNPInterval, math.MaxUint32))}}
+	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, usage: cfg.Usage, scratch: cfg.Scratch,
+		np: notifier{interval: uint32(min(cfg.CNPInterval, math.MaxUint32))}}
 	if cfg.Type == RC && p.Kind.Extended() {
 		q.x, q.transport = &extension{Traits: p.Traits}, bth.TransportExt
 		q.x.out.init(q, p)

@@ -82,6 +82,7 @@ func (r *responder) receiveUD(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	}
 	var e effect
 	e.set(p, grhLen)
+	r.q.countServed(p.Opcode, uint32(len(p.Payload)))
 	r.deliver(&e, CQE{Flags: WCGRH, ByteLen: e.length, SrcQP: uint32(p.DETH.SrcQP), SL: packetType(m.GRH)})
 	return Accepted
 }

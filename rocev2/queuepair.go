@@ -69,6 +69,7 @@ type QPAttr struct {
 	SigAll         bool
 	Profile        string // name for Config.NewProfile
 	Share          Share
+	Usage          *qp.Usage // counts the messages of the queue pair; nil: nothing does
 	Ctx            any
 }
 
@@ -113,7 +114,7 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
 		SigAll: a.SigAll, HasSRQ: a.SRQ != nil, MaxUnacked: n.cfg.MaxUnacked,
 		CNPInterval: max(n.cfg.CNPInterval, 0),
-		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Scratch: &n.temp, Tuning: tuning})
+		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Usage: a.Usage, Scratch: &n.temp, Tuning: tuning})
 	q.hold(1)
 	q.sendCQ.enlist(q)
 	if q.recvCQ != q.sendCQ {

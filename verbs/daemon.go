@@ -28,7 +28,11 @@ func (d *daemon) open(c *Context) error {
 	if err := c.getContext(); err != nil {
 		return err
 	}
-	return d.getDoorbell()
+	if err := d.getDoorbell(); err != nil {
+		return err
+	}
+	d.requestReport()
+	return nil
 }
 
 // hello verifies that the other end is a daemon with a compatible protocol version.

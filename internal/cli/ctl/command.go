@@ -49,7 +49,9 @@ func Main(args []string, out, diag io.Writer) int {
 		fmt.Fprintf(diag, "rocectl: %v\nSee rocectl --help.\n", err)
 		return 2
 	}
-	fmt.Fprintln(diag, "rocectl:", err)
+	if !errors.Is(err, errSilent) {
+		fmt.Fprintln(diag, "rocectl:", err)
+	}
 	var exit exitError
 	if errors.As(err, &exit) {
 		return exit.code

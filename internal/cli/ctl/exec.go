@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/cli/environment"
+	"roced.io/roced/internal/cli/perf"
 )
 
 // Exit codes of exec when it cannot run a program, as in env(1).
@@ -27,17 +28,28 @@ type exitError struct {
 	code int
 }
 
+// Unwrap returns the error without the code.
+func (e exitError) Unwrap() error { return e.error }
+
 func (a *app) exec() *cobra.Command {
-	var nic string
+	var nic, size string
+	var d demand
 	cmd := &cobra.Command{
-		Use: "exec [--nic NAME] -- PROGRAM [ARG...]", Short: "Run a verbs program on the daemon's NICs",
+		Use: "exec [--nic NAME] [--require-traffic SIZE] [--summary] -- PROGRAM [ARG...]", Short: "Run a verbs program on the daemon's NICs",
 		Long: `Runs an RDMA program as it is, on a machine whose kernel has no InfiniBand: a
 preload library stands between the program's libibverbs and librdmacm and the
 daemon. Children of the program inherit it. Statically linked programs, and those for
-another processor than the library, cannot be run so; it says so.`,
+another processor than the library, cannot be run so; it says so.
+
+Programs may choose TCP or shared memory without a word. --require-traffic fails with
+exit code 3 if the program and its children have succeeded, but moved less payload than
+SIZE over the NICs. The payload of SENDs, WRITEs, READs and atomics counts when they
+complete. A message between two of these processes counts once. --summary prints what
+each process has done to standard error.`,
 		Example: `  rocectl exec -- ibv_devinfo -v
   rocectl exec --nic rxe_a -- ib_write_bw
-  rocectl exec -- python3 my_pyverbs_program.py`,
+  rocectl exec --require-traffic 1m -- mpirun -n 2 ./a.out
+  rocectl exec --summary -- python3 my_pyverbs_program.py`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError{fmt.Errorf("usage: %s", c.UseLine())}
@@ -49,10 +61,17 @@ another processor than the library, cannot be run so; it says so.`,
 			if err != nil {
 				return err
 			}
-			return a.run(args, vars)
+			if size != "" {
+				if d.require, err = perf.ParseSize(size); err != nil {
+					return usageError{fmt.Errorf("--require-traffic: %w", err)}
+				}
+			}
+			return a.run(args, vars, d)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().StringVar(&size, "require-traffic", "", "payload that the program has to move over the NICs, such as 1m")
+	cmd.Flags().BoolVar(&d.summary, "summary", false, "print the verbs traffic of each process")
 	cmd.Flags().StringVar(&nic, "nic", "", "the only NIC that the program is to see")
 	return cmd
 }
@@ -93,8 +112,8 @@ docs/guides/containers.md has the same for Compose and Kubernetes.`,
 	return cmd
 }
 
-// run replaces this process with another program.
-func (a *app) run(args []string, vars []environment.Variable) error {
+// run replaces this process with another program, unless the user wants to know about its traffic.
+func (a *app) run(args []string, vars []environment.Variable, d demand) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		code := exitNotExecutable
@@ -111,6 +130,9 @@ func (a *app) run(args []string, vars []environment.Variable) error {
 	env := os.Environ()
 	for _, v := range vars {
 		env = append(env, v.Name+"="+v.Value) // the last value of a variable counts: see dedup
+	}
+	if d.summary || d.require > 0 {
+		return a.runCounted(path, args, env, d)
 	}
 	err = unix.Exec(path, args, dedup(env))
 	return exitError{fmt.Errorf("%s: %w", path, err), exitNotExecutable}

@@ -20,6 +20,9 @@ const LibraryName = "libroced.so"
 // RunDir is the variable that names the run directory. Go programs need only this variable.
 const RunDir = "ROCED_RUN_DIR"
 
+// Report is the variable that names the socket for reports of traffic (docs/reference/control-protocol.md, EXT_REPORT).
+const Report = "ROCED_REPORT"
+
 // explains makes the library print the reason of a failed command. The program itself gets only an error number.
 const explains = "ROCED_EXPLAIN"
 

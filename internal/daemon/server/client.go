@@ -56,6 +56,8 @@ type client struct {
 	ahs      table[addressHandle]
 	origins  map[origin][]*rocev2.AH // of ahs; on the shard only
 	groups   map[rocev2.GID]int      // multicast groups: how many of qps are attached
+
+	traffic traffic
 }
 
 // Owner identifies the client that owns an object. The Ctx of every object is an Owner.
@@ -188,6 +190,7 @@ func (c *client) destroyAll() {
 	if c.space != nil {
 		c.space.release()
 	}
+	c.report()
 	c.closeProcesses()
 	c.memory.close()
 	for _, ch := range c.channels.all {

@@ -53,6 +53,7 @@ var commands = [256]command{
 	uverbs.ExtSetProfile:        {(*client).setProfile, 0},
 	uverbs.ExtQueryGID:          {(*client).queryGID, uverbs.Size[uverbs.QueryGIDResp]()},
 	uverbs.ExtRefreshSysfs:      {(*client).refreshSysfs, 0},
+	uverbs.ExtReport:            {(*client).requestReport, 0},
 	uverbs.ExtQueryStats:        {(*client).queryStats, uverbs.Size[uverbs.QueryStatsResp]()},
 }
 

@@ -78,7 +78,7 @@ func (c *client) resolveQP(in *uverbs.CreateQP) (a rocev2.QPAttr, err error) {
 		}
 		a.SRQ = s.s
 	}
-	a.Type, a.SigAll, a.Profile = qp.Type(in.QPType), in.SQSigAll != 0, c.profile
+	a.Type, a.SigAll, a.Profile, a.Usage = qp.Type(in.QPType), in.SQSigAll != 0, c.profile, &c.traffic.usage
 	a.Caps = rocev2.QPCaps{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
 		MaxRecvSGE: in.MaxRecvSGE, MaxInline: in.MaxInlineData}
 	if share := c.srv.cfg.Share; share != nil {
@@ -149,6 +149,7 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 // enlist assigns a handle to a new queue pair and makes the shard poll it.
 func (c *client) enlist(o *queuePair, a *rocev2.QPAttr) uverbs.CreateQPResp {
 	handle, p := c.qps.add(o), &a.Caps
+	c.traffic.qps[a.Type]++
 	if c.bell != nil {
 		c.bell.Set(handle, o.q)
 	}

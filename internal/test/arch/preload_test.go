@@ -21,7 +21,7 @@ var cLayers = []cLayer{
 	{"process.h", []string{"process.c", "fds.c", "explain.c"}},
 	{"connection.h", []string{"tree.c", "rundir.c", "conn.c", "call_lock.c"}},
 	{"objects.h", []string{"objects.c", "ring.c"}},
-	{"context.h", []string{"context.c", "doorbell.c", "direct.c"}},
+	{"context.h", []string{"context.c", "doorbell.c", "direct.c", "report.c"}},
 	{"mr.h", []string{"mr.c", "mr_fork.c", "mr_guard.c", "mr_maps.c", "mr_pass.c", "mr_replace.c", "mr_spare.c"}},
 	{"events.h", []string{"events.c", "death.c"}},
 	{"commands.h", []string{"uverbs_open.c", "uverbs.c", "uverbs_answer.c", "rdmacm.c"}},

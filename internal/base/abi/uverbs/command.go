@@ -57,6 +57,7 @@ const (
 	ExtRefreshSysfs = 0xc7
 	ExtPassMemory   = 0xc8
 	ExtModifyQPs    = 0xc9
+	ExtReport       = 0xca
 )
 
 // FlagExtended in a command number means that an ExHdr follows the Hdr.

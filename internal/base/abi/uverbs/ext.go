@@ -113,6 +113,14 @@ type PassMemoryResp struct {
 	_      uint32
 }
 
+// Report is the request of EXT_REPORT. It carries a SOCK_SEQPACKET socket, to which the daemon writes the traffic of
+// the context as JSON (api.Report) when the connection ends. PID and Program identify the process to its reader.
+type Report struct {
+	PID     uint32
+	_       uint32
+	Program [64]byte
+}
+
 // MaxModifyQPs is the maximum number of ModifyQP structures in a request of EXT_MODIFY_QPS.
 const MaxModifyQPs = 8
 
