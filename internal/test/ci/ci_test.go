@@ -95,6 +95,13 @@ func TestFailure(t *testing.T) {
 		}
 		j.collected("mine")
 	})
+	t.Run("no traffic", func(t *testing.T) {
+		j := newJob(t, start)
+		if j.uses("./", map[string]string{"run": "ibv_devinfo", "require-traffic": "1m", "artifact": "mine"}) {
+			t.Error("commands without traffic do not fail")
+		}
+		j.collected("mine")
+	})
 	t.Run("steps", func(t *testing.T) {
 		j := newJob(t, start)
 		if j.steps([]step{{Uses: "./"}, {Name: "fails", Run: "ibv_devinfo -d nothing"}, {If: "failure()", Uses: "./deploy/ci/collect"}}, &scope{}) {
