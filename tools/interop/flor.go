@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/cli/perf"
-	"roced.io/roced/tools/interop/internal/vm"
+	"roced.io/roced/internal/netlab/vm"
 	"roced.io/roced/verbs"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/netlab"
-	"roced.io/roced/tools/interop/internal/vm"
+	"roced.io/roced/internal/netlab/vm"
 )
 
 // Links between our NICs and the machine's devices rxe0, rxe1 and so on.

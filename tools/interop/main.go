@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/netlab"
-	"roced.io/roced/tools/interop/internal/vm"
+	"roced.io/roced/internal/netlab/vm"
 	"roced.io/roced/verbs"
 )
 
@@ -69,8 +69,8 @@ func main() {
 // run runs all parts and returns the exit code.
 func run(o options) (int, error) {
 	im, err := image(o.bin, o.release)
-	if errors.Is(err, errSkip) {
-		fmt.Println("interop:", err)
+	if errors.Is(err, vm.ErrSkip) {
+		fmt.Println("interop: skipped:", err)
 		return 0, nil
 	}
 	if err != nil {
@@ -79,7 +79,7 @@ func run(o options) (int, error) {
 	if netlab.Own() == netlab.Unprivileged {
 		code, err := netlab.InUserNamespace(context.Background())
 		if errors.Is(err, netlab.ErrNoUserNS) {
-			fmt.Printf("interop: %v: %s\n", errSkip, "network namespaces and TAP devices are not permitted")
+			fmt.Println("interop: skipped: network namespaces and TAP devices are not permitted")
 			return 0, nil
 		}
 		return code, err
@@ -98,33 +98,9 @@ func run(o options) (int, error) {
 	return 0, nil
 }
 
-// errSkip means that the machine cannot be built on this system.
-var errSkip = errors.New("skipped")
-
-// exitSkip is the exit code of tools/scripts/setup-vm.sh when it may not install its dependencies.
-const exitSkip = 77
-
 // image builds the machine, with our programs in it.
-func image(bin, release string) (im vm.Image, err error) {
-	dir, err := vm.CacheDir(release)
-	if err != nil {
-		return im, err
-	}
-	unlock, err := vm.Lock(dir)
-	if err != nil {
-		return im, err
-	}
-	defer unlock()
-	c := exec.Command("tools/scripts/setup-vm.sh", dir, release)
-	var said strings.Builder
-	c.Stdout, c.Stderr = os.Stdout, &said
-	if err := c.Run(); err != nil {
-		if c.ProcessState != nil && c.ProcessState.ExitCode() == exitSkip {
-			return im, fmt.Errorf("%w: %s", errSkip, strings.TrimSpace(said.String()))
-		}
-		return im, fmt.Errorf("tools/scripts/setup-vm.sh: %w\n%s", err, said.String())
-	}
-	return vm.Build(dir, filepath.Join(bin, "roced"), filepath.Join(bin, "rocectl"), filepath.Join(bin, "libroced.so"),
+func image(bin, release string) (vm.Image, error) {
+	return vm.Make(release, "interop", os.Stdout, filepath.Join(bin, "roced"), filepath.Join(bin, "rocectl"), filepath.Join(bin, "libroced.so"),
 		filepath.Join(bin, "roceperf"))
 }
 

@@ -12,8 +12,8 @@ import (
 
 	"roced.io/roced/internal/cli/perf"
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/netlab/vm"
 	"roced.io/roced/qp/profile"
-	"roced.io/roced/tools/interop/internal/vm"
 )
 
 // profiles is the part with every transport profile between two NICs of ours inside the machine. They are on a veth

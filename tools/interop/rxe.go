@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/tools/interop/internal/vm"
+	"roced.io/roced/internal/netlab/vm"
 	"roced.io/roced/verbs"
 )
 

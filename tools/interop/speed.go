@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/tools/interop/internal/vm"
+	"roced.io/roced/internal/netlab/vm"
 )
 
 // speed measures our NIC and rxe side by side on the processors of the machine.

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 //go:embed guest
@@ -38,35 +37,9 @@ type Image struct {
 	Initrd string
 }
 
-// CacheDir is the folder for images with the kernel of a Debian release: vm-RELEASE in $ROCED_CACHE or ~/.cache/roced.
-func CacheDir(release string) (string, error) {
-	dir := os.Getenv("ROCED_CACHE")
-	if dir == "" {
-		home, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		dir = filepath.Join(home, "roced")
-	}
-	return filepath.Join(dir, "vm-"+release), nil
-}
-
-// Lock creates the folder and locks it. Other builders in it block until unlock is called.
-func Lock(dir string) (unlock func() error, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	return f.Close, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-}
-
-// Build builds an image in dir, where tools/scripts/setup-vm.sh has unpacked a kernel. extra are our programs to copy
-// into /usr/bin.
-func Build(dir string, extra ...string) (Image, error) {
-	im := Image{Kernel: filepath.Join(dir, "vmlinux"), Initrd: filepath.Join(dir, "initrd")}
+// build builds an image in dir, where setup.sh has unpacked a kernel. extra are our programs to copy into /usr/bin.
+func build(dir, image string, extra ...string) (Image, error) {
+	im := Image{Kernel: filepath.Join(dir, "vmlinux"), Initrd: filepath.Join(dir, "initrd-"+image)}
 	tree := filepath.Join(dir, "kernel")
 	if err := unpackKernel(tree, im.Kernel); err != nil {
 		return im, fmt.Errorf("vm: kernel: %w", err)

@@ -141,7 +141,7 @@ func TestUnpackKernel(t *testing.T) {
 	check("not compressed", "no ELF file compressed by")
 	for _, c := range compressions {
 		if _, err := exec.LookPath(c.command[0]); err != nil {
-			t.Logf("not tried: %v", err) // tools/scripts/setup-vm.sh installs it
+			t.Logf("not tried: %v", err) // setup.sh installs it
 			continue
 		}
 		os.WriteFile(image, []byte("text"+c.magic+"rubbish"), 0o644)
@@ -214,12 +214,12 @@ func TestRun(t *testing.T) {
 // TestCacheDir: the environment determines the cache folder.
 func TestCacheDir(t *testing.T) {
 	t.Setenv("ROCED_CACHE", "/somewhere")
-	if dir, err := CacheDir("bookworm"); dir != "/somewhere/vm-bookworm" || err != nil {
+	if dir, err := cacheDir("bookworm"); dir != "/somewhere/vm-bookworm" || err != nil {
 		t.Error(dir, err)
 	}
 	t.Setenv("ROCED_CACHE", "")
 	t.Setenv("XDG_CACHE_HOME", "/cache")
-	if dir, err := CacheDir("trixie"); dir != "/cache/roced/vm-trixie" || err != nil {
+	if dir, err := cacheDir("trixie"); dir != "/cache/roced/vm-trixie" || err != nil {
 		t.Error(dir, err)
 	}
 }

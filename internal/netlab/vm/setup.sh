@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Prepares the machine of `make interop`. It installs QEMU and the RDMA programs that run inside. It unpacks the kernel of
-# a Debian release into the given folder, without installing it. tools/interop/internal/vm builds the rest of the image.
+# setup.sh FOLDER RELEASE: prepares the virtual machine of package vm. It installs QEMU and the RDMA programs that run
+# inside. It unpacks the kernel of a Debian release into the given folder, without installing it. Package vm builds the
+# rest of the image.
 # If that is impossible (no root, no Debian for amd64), it prints the reason and exits with 77.
 set -euo pipefail
-cache=${1:?usage: setup-vm.sh FOLDER RELEASE}
-release=${2:?usage: setup-vm.sh FOLDER RELEASE}
+cache=${1:?usage: setup.sh FOLDER RELEASE}
+release=${2:?usage: setup.sh FOLDER RELEASE}
 mkdir -p "$cache"
 
 declare -A package=([qemu-system-x86_64]=qemu-system-x86 [xz]=xz-utils [zstd]=zstd [ip]=iproute2 [cc]=gcc

@@ -17,8 +17,10 @@ while read -r module; do
 done </modules/order
 ip link set lo up
 ulimit -l unlimited
+mkdir -p /dev/virtio-ports
 for port in /sys/class/virtio-ports/*; do
 	read -r name <"$port/name"
-	[ "$name" = control ] && rxepeer "/dev/${port##*/}"
+	ln -s "/dev/${port##*/}" "/dev/virtio-ports/$name"
 done
+rxepeer /dev/virtio-ports/control
 poweroff -f

@@ -41,6 +41,9 @@ type Options struct {
 	// QEMU's processor model; empty means "max": all that QEMU can emulate
 	CPU   string
 	Links []Link
+	// Ports are further channels to programs in the machine: the listening AF_UNIX sockets to which QEMU connects, by the
+	// name of the channel. A program opens /dev/virtio-ports/NAME.
+	Ports map[string]string
 	// Start starts QEMU, for example in a namespace; nil starts it directly.
 	Start func(*exec.Cmd) error
 }
@@ -105,6 +108,9 @@ func arguments(o Options, control string) []string {
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0",
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=control,path="+control,
 		"-device", "virtserialport,chardev=control,name=control")
+	for name, path := range o.Ports {
+		args = append(args, "-chardev", "socket,id="+name+",path="+path, "-device", "virtserialport,chardev="+name+",name="+name)
+	}
 	for i, l := range o.Links {
 		id := "n" + strconv.Itoa(i)
 		back := fmt.Sprintf("dgram,id=%s,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", id, l.Local, l.Remote)
