@@ -34,6 +34,40 @@ static bool is_v2(int index)
 	return v2;
 }
 
+/* can_create reports whether the device has queue pairs of a type. */
+static bool can_create(struct ibv_pd *pd, enum ibv_qp_type type)
+{
+	struct ibv_cq *cq = ibv_create_cq(device, 1, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = type,
+		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp *qp = cq ? ibv_create_qp(pd, &init) : NULL;
+	bool can = qp;
+	if (qp)
+		ibv_destroy_qp(qp);
+	if (cq)
+		ibv_destroy_cq(cq);
+	return can;
+}
+
+/* say_capabilities lists the device's capabilities in the words of "need". */
+static void say_capabilities(struct ibv_pd *pd)
+{
+	struct ibv_device_attr a = {0};
+	ibv_query_device(device, &a);
+	unsigned flags = a.device_cap_flags;
+	const struct { const char *name; bool has; } caps[] = {
+		{"rc", can_create(pd, IBV_QPT_RC)}, {"uc", can_create(pd, IBV_QPT_UC)}, {"ud", can_create(pd, IBV_QPT_UD)},
+		{"srq", a.max_srq > 0}, {"mw", a.max_mw > 0 && flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)},
+		{"atomic", a.atomic_cap != IBV_ATOMIC_NONE}, {"inval", flags & IBV_DEVICE_MEM_MGT_EXTENSIONS}, {"ipv6", gid_index[1] >= 0},
+	};
+	const char *between = " caps=";
+	for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
+		if (caps[i].has) {
+			say("%s%s", between, caps[i].name);
+			between = ",";
+		}
+}
+
 /* cmd_open opens a device and finds the GIDs of its addresses. */
 int cmd_open(void)
 {
@@ -62,7 +96,12 @@ int cmd_open(void)
 		return fail("alloc_pd");
 	o->name[0] = '\0';
 	o->kind = PD;
+	if (gid_index[0] < 0 && gid_index[1] < 0) {
+		errno = 0;
+		return fail("%s has neither %s nor %s as a RoCE v2 GID", ibv_get_device_name(device->device), text("dut", "0.0.0.0"), text("dut6", "::"));
+	}
 	say("gid4=%d gid6=%d", gid_index[0], gid_index[1]);
+	say_capabilities(o->pd);
 	return 0;
 }
 

@@ -2,6 +2,7 @@ package drill
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,14 +19,9 @@ import (
 	"roced.io/roced/internal/drill/script"
 )
 
-// runner is a device under test.
-type runner interface {
-	Run(s *script.Script, seed uint64) (*drill.Result, error)
-}
-
 // runFlags are the flags of run.
 type runFlags struct {
-	dut    string
+	deviceFlags
 	seed   uint64
 	repeat uint64
 	log    bool
@@ -51,13 +47,21 @@ func (a *app) run() *cobra.Command {
 		Long: `Runs scripts against a device under test (--dut):
   virtual   a NIC of ours on a virtual clock, in this process: exact times, no privilege
   roced     a daemon of ours on AF_UNIX datagrams, which this command starts
+  rxe-6.1   Linux 6.1's rdma_rxe in a virtual machine (QEMU; no KVM, no privilege)
+  rxe-6.12  Linux 6.12's
+  agent:COMMAND  any device with libibverbs. The command starts rocedrill-agent on its host,
+            such as 'agent:ssh host rocedrill-agent'; agent:tcp:HOST:PORT reaches
+            rocedrill-agent --listen PORT by the token in $ROCEDRILL_TOKEN. --link leads to the
+            device: an interface of this host, which needs CAP_NET_RAW; tap:NAME; or unix:PATH,
+            a socket of AF_UNIX datagrams.
 
 Exit codes: 0 all scripts passed or are not applicable, 1 a script failed, 2 a script or
 the command line is wrong, 3 the device or its agent does not answer.`,
 		Example: `  rocedrill run drill/suite --dut virtual
   rocedrill run drill/suite/responder --dut roced --repeat 2 --json
+  rocedrill run drill/suite --dut 'agent:ssh host rocedrill-agent' --link eth1 --slack 5ms
   rocedrill run drill/suite/requester/nak_seq.drill --dut virtual --seed 7 --log`,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError{errors.New("usage: rocedrill run SCRIPT|FOLDER... --dut DUT")}
 			}
@@ -65,10 +69,10 @@ the command line is wrong, 3 the device or its agent does not answer.`,
 			if err != nil {
 				return err
 			}
-			return a.runAll(scripts, f)
+			return a.runAll(c.Context(), scripts, f)
 		},
 	}
-	c.Flags().StringVar(&f.dut, "dut", "virtual", "device under test: virtual or roced")
+	f.add(c.Flags())
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "first seed: of PSNs and random payload; with odd ones the PSNs wrap")
 	c.Flags().Uint64Var(&f.repeat, "repeat", 2, "run each script with this many seeds")
 	c.Flags().BoolVar(&f.log, "log", false, "print all packets and commands of failed scripts")
@@ -104,35 +108,16 @@ func load(args []string) (scripts []*script.Script, err error) {
 	return scripts, nil
 }
 
-// open starts the device under test.
-func open(name string) (r runner, end func() error, err error) {
-	switch name {
-	case "virtual":
-		return dut.Virtual{}, func() error { return nil }, nil
-	case "roced":
-		own, err := os.Executable()
-		if err != nil {
-			return nil, nil, err
-		}
-		s, err := dut.StartRoced(filepath.Dir(own))
-		if err != nil {
-			return nil, nil, fmt.Errorf("%w: %w", dut.ErrLost, err)
-		}
-		return s, s.Close, nil
-	}
-	return nil, nil, usageError{fmt.Errorf("--dut %s: virtual or roced", name)}
-}
-
 // runAll runs the scripts and prints the reports.
-func (a *app) runAll(scripts []*script.Script, f runFlags) error {
-	device, end, err := open(f.dut)
+func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) error {
+	device, end, err := f.open(ctx, a)
 	if err != nil {
 		return err
 	}
 	var reports []report
 	for _, s := range scripts {
 		var r report
-		if r, err = a.runScript(device, s, f); err != nil {
+		if r, err = a.runScript(ctx, device, s, f); err != nil {
 			break
 		}
 		reports = append(reports, r)
@@ -148,12 +133,12 @@ func (a *app) runAll(scripts []*script.Script, f runFlags) error {
 }
 
 // runScript runs a script with all seeds, up to the first that fails.
-func (a *app) runScript(device runner, s *script.Script, f runFlags) (report, error) {
+func (a *app) runScript(ctx context.Context, device runner, s *script.Script, f runFlags) (report, error) {
 	began := time.Now()
 	r := report{Script: s.Path, About: s.About, Spec: s.Spec, Must: s.Must}
 	for i := range max(f.repeat, 1) {
 		seed := f.seed + i
-		result, err := device.Run(s, seed)
+		result, err := device.Run(ctx, s, seed)
 		if result != nil {
 			r.Outcome, r.Seed, r.Line, r.Reason = result.Outcome.String(), seed, result.Pos.Line, result.Text
 		}

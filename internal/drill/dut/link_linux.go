@@ -3,7 +3,9 @@ package dut
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -17,17 +19,73 @@ type link struct {
 	path string        // of our socket, removed by close
 }
 
+// testerSuffix is added to the path of the device's socket: the tester's socket.
+const testerSuffix = ".tester"
+
+// openLink opens the link that --link names: an interface, tap:NAME, or unix:PATH.
+func openLink(name string) (*link, error) {
+	if path, ok := strings.CutPrefix(name, "unix:"); ok {
+		return openSocket(path+testerSuffix, path)
+	}
+	if device, ok := strings.CutPrefix(name, "tap:"); ok {
+		return openTAP(device)
+	}
+	return openInterface(name)
+}
+
 // openSocket returns a link of AF_UNIX datagrams, as QEMU and the daemon's port "unix" have it.
 func openSocket(local, remote string) (*link, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("link: %w", err)
 	}
-	l := &link{fd: fd, to: &unix.SockaddrUnix{Name: remote}, path: local}
+	l := &link{fd: fd, to: &unix.SockaddrUnix{Name: remote}}
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: local}); err != nil {
 		return nil, errors.Join(fmt.Errorf("link %s: %w", local, err), l.close())
 	}
+	l.path = local
 	return l, l.prepare()
+}
+
+// openInterface returns a link on an Ethernet interface, by AF_PACKET. It needs CAP_NET_RAW. The tester has an address of its
+// own there, for which the interface becomes promiscuous.
+func openInterface(name string) (*link, error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("link %s: %w", name, err)
+	}
+	const all = 0x0300 // ETH_P_ALL in network order
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all)
+	if err != nil {
+		return nil, fmt.Errorf("link %s: packet socket: %w", name, err)
+	}
+	l := &link{fd: fd}
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
+		return nil, errors.Join(fmt.Errorf("link %s: %w", name, err), l.close())
+	}
+	m := unix.PacketMreq{Ifindex: int32(i.Index), Type: unix.PACKET_MR_PROMISC}
+	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
+		return nil, errors.Join(fmt.Errorf("link %s: %w", name, err), l.close())
+	}
+	return l, l.prepare()
+}
+
+// openTAP returns a link on a TAP device, which it creates if it does not exist. The device's side is the interface.
+func openTAP(name string) (*link, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("link tap:%s: /dev/net/tun: %w", name, err)
+	}
+	l := &link{fd: fd}
+	r, err := unix.NewIfreq(name)
+	if err == nil {
+		r.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, r)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("link tap:%s: %w", name, err), l.close())
+	}
+	return l, nil
 }
 
 // prepare asks for the kernel's time of each received frame.
@@ -40,13 +98,22 @@ func (l *link) prepare() error {
 
 // send sends a frame.
 func (l *link) send(frame []byte) error {
+	if l.to == nil {
+		_, err := unix.Write(l.fd, frame)
+		return err
+	}
 	return unix.Sendto(l.fd, frame, 0, l.to)
 }
 
-// recv reads a frame into b. at is the kernel's time of its arrival. own says that this side sent the frame.
+// recv reads a frame into b. at is the kernel's time of its arrival, of a TAP the time of the read. own says that this side
+// sent the frame.
 func (l *link) recv(b []byte) (n int, at time.Time, own bool, err error) {
 	control := make([]byte, unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))))
 	n, used, _, from, err := unix.Recvmsg(l.fd, b, control, 0)
+	if err == unix.ENOTSOCK {
+		n, err = unix.Read(l.fd, b)
+		return n, time.Now(), false, err
+	}
 	if err != nil {
 		return 0, at, false, err
 	}

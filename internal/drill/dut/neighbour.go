@@ -50,16 +50,50 @@ func arp(op uint16, mac, to [6]byte, ip, target netip.Addr, targetMAC [6]byte) [
 
 // advertise returns a neighbour advertisement.
 func advertise(mac, to [6]byte, ip netip.Addr, dst [16]byte) []byte {
-	const solicitedOverride = 0x60
-	message := append([]byte{advertisement, 0, 0, 0, solicitedOverride, 0, 0, 0}, ip.AsSlice()...)
-	message = append(append(message, 2, 1), mac[:]...) // target link-layer address
-	binary.BigEndian.PutUint16(message[2:], icmpSum(ip.As16(), dst, message))
+	const solicitedOverride, target = 0x60, 2 // option: target link-layer address
+	return neighbour([]byte{advertisement, 0, 0, 0, solicitedOverride, 0, 0, 0}, target, ip, mac, to, ip, dst)
+}
+
+// solicit returns a neighbour solicitation for target, to its solicited-node multicast address (RFC 4291 2.7.1).
+func solicit(mac [6]byte, ip, target netip.Addr) []byte {
+	const source = 1 // option: source link-layer address
+	t := target.As16()
+	group := [16]byte{0xff, 2, 11: 1, 12: 0xff, 13: t[13], 14: t[14], 15: t[15]}
+	return neighbour([]byte{solicitation, 0, 0, 0, 0, 0, 0, 0}, source, target, mac, [6]byte{0x33, 0x33, 0xff, t[13], t[14], t[15]}, ip, group)
+}
+
+// neighbour returns a message of neighbour discovery about the address target, with an option that has the tester's MAC.
+func neighbour(message []byte, option byte, target netip.Addr, mac, to [6]byte, src netip.Addr, dst [16]byte) []byte {
+	message = append(message, target.AsSlice()...)
+	message = append(append(message, option, 1), mac[:]...)
+	binary.BigEndian.PutUint16(message[2:], icmpSum(src.As16(), dst, message))
 
 	b := append(append([]byte{}, to[:]...), mac[:]...)
 	b = binary.BigEndian.AppendUint16(b, etherIPv6)
 	b = append(b, 0x60, 0, 0, 0, 0, byte(len(message)), protoICMPv6, 255)
-	b = append(append(b, ip.AsSlice()...), dst[:]...)
+	b = append(append(b, src.AsSlice()...), dst[:]...)
 	return append(b, message...)
+}
+
+// resolved returns the MAC address in an answer about the device's addresses: an ARP reply or a neighbour advertisement.
+func resolved(f []byte, v4, v6 netip.Addr) (mac [6]byte, ok bool) {
+	const at, option = 14 + 40, 14 + 40 + 24
+	switch {
+	case len(f) < 14:
+	case binary.BigEndian.Uint16(f[12:]) == etherARP:
+		if len(f) >= 42 && f[21] == 2 && bytes.Equal(f[28:32], v4.AsSlice()) {
+			return [6]byte(f[22:28]), true
+		}
+	case binary.BigEndian.Uint16(f[12:]) == etherIPv6 && len(f) >= at+24 && f[20] == protoICMPv6 && f[at] == advertisement:
+		if !bytes.Equal(f[at+8:at+24], v6.AsSlice()) {
+			return mac, false
+		}
+		if len(f) >= option+8 && f[option] == 2 {
+			return [6]byte(f[option+2:]), true
+		}
+		return [6]byte(f[6:12]), true
+	}
+	return mac, false
 }
 
 // icmpSum returns the checksum of an ICMPv6 message with its pseudo header (RFC 8200 8.1).

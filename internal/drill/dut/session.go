@@ -2,10 +2,10 @@ package dut
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -19,11 +19,7 @@ import (
 
 // Session runs scripts against a device on a real link, one after the other.
 type Session struct {
-	// Caps are the capabilities of the device.
-	Caps []string
-	// Slack is the time that tester, agent and device need beside the bounds of a script.
-	Slack time.Duration
-
+	options drill.Options // addresses, capabilities and slack of every run
 	link    *link
 	agent   io.ReadWriteCloser
 	lines   chan string // of the agent; closed when the agent has ended
@@ -31,9 +27,8 @@ type Session struct {
 	errs    chan error
 	stop    chan struct{}
 	reading sync.WaitGroup
-	dutMAC  [6]byte
 	began   time.Time
-	cleanup func() error
+	cleanup func() error // ends the device
 }
 
 // arrival is a received frame.
@@ -45,9 +40,11 @@ type arrival struct {
 // ErrLost says that the agent or the device no longer answers.
 var ErrLost = errors.New("the device under test is lost")
 
-// newSession starts to read the link and the agent's answers.
-func newSession(l *link, agent io.ReadWriteCloser, cleanup func() error) *Session {
-	s := &Session{link: l, agent: agent, lines: make(chan string, 64), frames: make(chan arrival, 1024), errs: make(chan error, 1),
+var errEnded = fmt.Errorf("%w: the agent has ended", ErrLost)
+
+// newSession starts to read the link and the agent's answers. The session owns all arguments.
+func newSession(o drill.Options, l *link, agent io.ReadWriteCloser, cleanup func() error) *Session {
+	s := &Session{options: o, link: l, agent: agent, lines: make(chan string, 64), frames: make(chan arrival, 1024), errs: make(chan error, 1),
 		stop: make(chan struct{}), began: time.Now(), cleanup: cleanup}
 	s.reading.Add(2)
 	go s.readLines()
@@ -106,7 +103,7 @@ func (s *Session) readFrame(buf []byte) error {
 		return fmt.Errorf("link: %w", err)
 	}
 	b := append([]byte(nil), buf[:n]...)
-	if reply := resolve(b, testerMAC, testerIP, testerIP6); reply != nil {
+	if reply := resolve(b, s.options.TesterMAC, s.options.Tester, s.options.Tester6); reply != nil {
 		return s.link.send(reply)
 	}
 	select {
@@ -120,87 +117,96 @@ func (s *Session) readFrame(buf []byte) error {
 const answerLimit = 30 * time.Second
 
 // command sends a command and returns the answer. Reports are dropped.
-func (s *Session) command(line string) (string, error) {
+func (s *Session) command(ctx context.Context, line string) (string, error) {
 	if _, err := io.WriteString(s.agent, line+"\n"); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrLost, err)
+		return "", fmt.Errorf("%w: agent: %w", ErrLost, err)
 	}
 	limit := time.After(answerLimit)
 	for {
 		select {
 		case answer, ok := <-s.lines:
 			if !ok {
-				return "", fmt.Errorf("%w: the agent has ended", ErrLost)
+				return "", errEnded
 			}
 			word, rest, _ := strings.Cut(answer, " ")
 			if word == "ok" {
 				return rest, nil
 			}
 			if word == "error" {
-				return "", errors.New(rest)
+				return "", fmt.Errorf("%w: the agent answers %q to %q", ErrLost, rest, line)
 			}
 		case <-limit:
-			return "", fmt.Errorf("%w: no answer to %q within %v", ErrLost, line, answerLimit)
+			return "", fmt.Errorf("%w: the agent does not answer %q within %v", ErrLost, line, answerLimit)
+		case <-ctx.Done():
+			return "", ctx.Err()
 		}
 	}
 }
 
-// open lets the agent open the device, and learns the device's MAC address.
-func (s *Session) open(device string) error {
-	if _, err := s.command(fmt.Sprintf("open device=%s dut=%v dut6=%v tester=%v tester6=%v", device, dutIP, dutIP6, testerIP, testerIP6)); err != nil {
+// open lets the agent open the device, and learns the device's capabilities and MAC address.
+func (s *Session) open(ctx context.Context, device string) error {
+	o := &s.options
+	answer, err := s.command(ctx, fmt.Sprintf("open device=%s dut=%v dut6=%v tester=%v tester6=%v", device, o.DUT, o.DUT6, o.Tester, o.Tester6))
+	if err != nil {
 		return err
 	}
-	return s.findMAC()
+	for field := range strings.FieldsSeq(answer) {
+		if caps, ok := strings.CutPrefix(field, "caps="); ok {
+			o.Caps = append(strings.Split(caps, ","), o.Caps...)
+		}
+	}
+	return s.findMAC(ctx)
 }
 
-// findMAC resolves the device's address by ARP.
-func (s *Session) findMAC() error {
+// findMAC resolves the device's address by ARP and by neighbour discovery. The device also learns the tester's address.
+func (s *Session) findMAC(ctx context.Context) error {
 	const tries, pause = 50, 100 * time.Millisecond
+	o := &s.options
 	for range tries {
-		if err := s.link.send(arp(1, testerMAC, [6]byte{255, 255, 255, 255, 255, 255}, testerIP, dutIP, [6]byte{})); err != nil && err != unix.ECONNREFUSED && err != unix.ENOENT {
-			return fmt.Errorf("link: %w", err)
+		for _, request := range [][]byte{arp(1, o.TesterMAC, [6]byte{255, 255, 255, 255, 255, 255}, o.Tester, o.DUT, [6]byte{}), solicit(o.TesterMAC, o.Tester6, o.DUT6)} {
+			if err := s.link.send(request); err != nil && err != unix.ECONNREFUSED && err != unix.ENOENT && err != unix.EAGAIN {
+				return fmt.Errorf("%w: link: %w", ErrLost, err)
+			}
 		}
 		timer := time.After(pause)
 		for waiting := true; waiting; {
 			select {
 			case f := <-s.frames:
-				if mac, ok := isARPReply(f.frame, dutIP); ok {
-					s.dutMAC = mac
+				if mac, ok := resolved(f.frame, o.DUT, o.DUT6); ok {
+					o.DUTMAC = mac
 					return nil
 				}
 			case err := <-s.errs:
-				return err
+				return fmt.Errorf("%w: %w", ErrLost, err)
+			case <-ctx.Done():
+				return ctx.Err()
 			case <-timer:
 				waiting = false
 			}
 		}
 	}
-	return fmt.Errorf("the device does not answer ARP requests for %v", dutIP)
+	return fmt.Errorf("%w: it does not answer requests for the MAC address of %v and %v", ErrLost, o.DUT, o.DUT6)
 }
 
-// isARPReply returns the MAC address in an ARP reply of this address.
-func isARPReply(f []byte, of netip.Addr) (mac [6]byte, ok bool) {
-	if len(f) < 42 || f[12] != etherARP>>8 || f[13] != etherARP&0xff || f[21] != 2 || netip.AddrFrom4([4]byte(f[28:32])) != of {
-		return mac, false
-	}
-	return [6]byte(f[22:28]), true
-}
-
-// Run runs a script with a seed. The error is a *script.Error, or wraps ErrLost if no further script can run.
-func (s *Session) Run(text *script.Script, seed uint64) (*drill.Result, error) {
-	o := options(seed)
-	o.Caps, o.Slack, o.Limit, o.DUTMAC = s.Caps, s.Slack, 2*time.Second, s.dutMAC
+// Run runs a script with a seed. The error is a *script.Error, ctx's, or wraps ErrLost if no further script can run.
+func (s *Session) Run(ctx context.Context, text *script.Script, seed uint64) (*drill.Result, error) {
+	o := s.options
+	o.Seed, o.Limit = seed, 2*time.Second
 	e, err := drill.New(text, o)
 	if err != nil {
 		return nil, err
 	}
 	s.drain()
-	lost := s.drive(e)
+	lost := s.drive(ctx, e)
 	r := e.Result()
 	if lost != nil {
 		return r, lost
 	}
-	if _, err := s.command("close"); err != nil {
-		return r, fmt.Errorf("%w: close: %w", ErrLost, err)
+	if _, err := s.command(ctx, "close"); err != nil {
+		return r, err
+	}
+	if r.Outcome == drill.Failed {
+		return r, s.findMAC(ctx) // a device that has died fails every script
 	}
 	return r, nil
 }
@@ -218,7 +224,7 @@ func (s *Session) drain() {
 }
 
 // drive runs the engine to its end. An error means that the agent or the link is lost.
-func (s *Session) drive(e *drill.Engine) error {
+func (s *Session) drive(ctx context.Context, e *drill.Engine) error {
 	for {
 		for o, ok := e.Poll(s.now()); ok; o, ok = e.Poll(s.now()) {
 			if err := s.do(o); err != nil {
@@ -230,7 +236,7 @@ func (s *Session) drive(e *drill.Engine) error {
 			return nil
 		}
 		timer := time.NewTimer(max(0, e.NextTimeout().Sub(s.now())))
-		err := s.input(e, timer.C)
+		err := s.input(ctx, e, timer.C)
 		timer.Stop()
 		if err != nil {
 			e.Lost(s.now(), err)
@@ -255,7 +261,7 @@ func (s *Session) do(o drill.Output) error {
 
 // input passes the next input to the engine. Frames come before the agent's lines, which report what frames have caused, and
 // before timeouts.
-func (s *Session) input(e *drill.Engine, timer <-chan time.Time) error {
+func (s *Session) input(ctx context.Context, e *drill.Engine, timer <-chan time.Time) error {
 	select {
 	case f := <-s.frames:
 		e.Frame(f.at, f.frame)
@@ -267,11 +273,13 @@ func (s *Session) input(e *drill.Engine, timer <-chan time.Time) error {
 		e.Frame(f.at, f.frame)
 	case line, ok := <-s.lines:
 		if !ok {
-			return fmt.Errorf("%w: the agent has ended", ErrLost)
+			return errEnded
 		}
 		e.Reply(s.now(), line)
 	case err := <-s.errs:
 		return fmt.Errorf("%w: %w", ErrLost, err)
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-timer:
 		e.Advance(s.now())
 	}

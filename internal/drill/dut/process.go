@@ -1,0 +1,96 @@
+package dut
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// agentProgram is the agent in C, which make builds where libibverbs is installed.
+const agentProgram = "rocedrill-agent"
+
+// programs returns the folder of this program, which has to have the others too.
+func programs(names ...string) (bin string, err error) {
+	own, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	bin = filepath.Dir(own)
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
+			return "", fmt.Errorf("%w: %w; make build makes it (the agent needs libibverbs-dev and a C compiler)", ErrLost, err)
+		}
+	}
+	return bin, nil
+}
+
+// process is an agent with its standard input and output.
+type process struct {
+	cmd   *exec.Cmd
+	ended <-chan struct{}
+	io.WriteCloser
+	out *os.File
+}
+
+// Read reads what the agent says.
+func (p *process) Read(b []byte) (int, error) { return p.out.Read(b) }
+
+// startProcess starts a program that is the agent, in a process group of its own.
+func startProcess(program string, args ...string) (*process, error) {
+	p := &process{cmd: exec.Command(program, args...)}
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if p.WriteCloser, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	// A pipe of our own: that of StdoutPipe is closed as soon as the process has ended, with its last words unread.
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out, p.cmd.Stdout = out, in
+	err = p.cmd.Start()
+	in.Close()
+	if err != nil {
+		out.Close()
+		return nil, fmt.Errorf("%w: agent: %w", ErrLost, err)
+	}
+	p.ended = wait(p.cmd)
+	return p, nil
+}
+
+// Close closes the agent's standard input, upon which it ends.
+func (p *process) Close() error {
+	p.WriteCloser.Close() // fails if the agent has ended
+	end(p.cmd, p.ended)
+	return p.out.Close()
+}
+
+// wait returns a channel that is closed when the process has ended.
+func wait(c *exec.Cmd) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		c.Wait()
+		close(ended)
+	}()
+	return ended
+}
+
+// end waits for a process that has been asked to end, and kills it with its group if it does not.
+func end(c *exec.Cmd, ended <-chan struct{}) {
+	const limit = 5 * time.Second
+	select {
+	case <-ended:
+	case <-time.After(limit):
+		if c.SysProcAttr != nil && c.SysProcAttr.Setpgid {
+			syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+		}
+		c.Process.Kill()
+		<-ended
+	}
+}
