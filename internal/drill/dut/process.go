@@ -81,12 +81,14 @@ func wait(c *exec.Cmd) <-chan struct{} {
 	return ended
 }
 
+// endLimit is the time in which a process ends that has been asked to. Tests shorten it.
+var endLimit = 5 * time.Second
+
 // end waits for a process that has been asked to end, and kills it with its group if it does not.
 func end(c *exec.Cmd, ended <-chan struct{}) {
-	const limit = 5 * time.Second
 	select {
 	case <-ended:
-	case <-time.After(limit):
+	case <-time.After(endLimit):
 		if c.SysProcAttr != nil && c.SysProcAttr.Setpgid {
 			syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
 		}

@@ -113,13 +113,16 @@ func (s *Session) readFrame(buf []byte) error {
 	return nil
 }
 
-// answerLimit bounds the time of a command outside of scripts.
-const answerLimit = 30 * time.Second
+// Limits of waits: for the answer to a command outside of scripts, and for the device's MAC address. Tests shorten them.
+var (
+	answerLimit = 20 * time.Second
+	macLimit    = 5 * time.Second
+)
 
 // command sends a command and returns the answer. Reports are dropped.
 func (s *Session) command(ctx context.Context, line string) (string, error) {
 	if _, err := io.WriteString(s.agent, line+"\n"); err != nil {
-		return "", fmt.Errorf("%w: agent: %w", ErrLost, err)
+		return "", errEnded
 	}
 	limit := time.After(answerLimit)
 	for {
@@ -160,9 +163,9 @@ func (s *Session) open(ctx context.Context, device string) error {
 
 // findMAC resolves the device's address by ARP and by neighbour discovery. The device also learns the tester's address.
 func (s *Session) findMAC(ctx context.Context) error {
-	const tries, pause = 50, 100 * time.Millisecond
+	const pause = 100 * time.Millisecond
 	o := &s.options
-	for range tries {
+	for began := time.Now(); time.Since(began) < macLimit; {
 		for _, request := range [][]byte{arp(1, o.TesterMAC, [6]byte{255, 255, 255, 255, 255, 255}, o.Tester, o.DUT, [6]byte{}), solicit(o.TesterMAC, o.Tester6, o.DUT6)} {
 			if err := s.link.send(request); err != nil && err != unix.ECONNREFUSED && err != unix.ENOENT && err != unix.EAGAIN {
 				return fmt.Errorf("%w: link: %w", ErrLost, err)
@@ -254,7 +257,7 @@ func (s *Session) do(o drill.Output) error {
 		return nil
 	}
 	if _, err := io.WriteString(s.agent, o.Command+"\n"); err != nil {
-		return fmt.Errorf("%w: agent: %w", ErrLost, err)
+		return errEnded
 	}
 	return nil
 }
