@@ -78,6 +78,7 @@ type Engine struct {
 	permitted   []*script.Packet // optional packets that may still come
 	ignored     []*script.Packet
 
+	wanted string // packets of the statement that fails
 	result *Result
 	log    []Entry
 }

@@ -28,6 +28,7 @@ type Result struct {
 	Outcome Outcome
 	Pos     script.Pos // of the statement that decided
 	Text    string     // reason, empty if passed
+	Wanted  string     // packets that the script expected when it failed, in its notation
 	Log     []Entry    // packets, commands and answers in order
 }
 
@@ -57,7 +58,7 @@ func (e *Engine) record(now mono.Time, d Direction, f *frame.Frame, text string)
 // finish ends the run. The first reason counts.
 func (e *Engine) finish(o Outcome, pos script.Pos, text string) {
 	if e.result == nil {
-		e.result = &Result{Outcome: o, Pos: pos, Text: text, Log: e.log}
+		e.result = &Result{Outcome: o, Pos: pos, Text: text, Wanted: e.wanted, Log: e.log}
 		e.command = nil
 	}
 }

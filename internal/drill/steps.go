@@ -145,7 +145,8 @@ func (e *Engine) progressExpect(now mono.Time, s *script.Expect) bool {
 			continue
 		}
 		if i < 0 {
-			e.finish(Failed, s.Pos, fmt.Sprintf("expected %s; the device sent %v: %s", e.expected(s), r.frame, why))
+			e.wanted = e.expected(s)
+			e.finish(Failed, s.Pos, fmt.Sprintf("expected %s; the device sent %v: %s", e.wanted, r.frame, why))
 			return false
 		}
 		if !e.inTime(r, s) {
@@ -161,7 +162,8 @@ func (e *Engine) progressExpect(now mono.Time, s *script.Expect) bool {
 		if e.over(s) {
 			return true
 		}
-		e.finish(Failed, s.Pos, fmt.Sprintf("expected %s; the device sent nothing within %v", e.expected(s), e.waited(s.Time)))
+		e.wanted = e.expected(s)
+		e.finish(Failed, s.Pos, fmt.Sprintf("expected %s; the device sent nothing within %v", e.wanted, e.waited(s.Time)))
 	}
 	return false
 }

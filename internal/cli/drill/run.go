@@ -3,13 +3,11 @@ package drill
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,19 +23,8 @@ type runFlags struct {
 	seed   uint64
 	repeat uint64
 	log    bool
-}
-
-// report is the outcome of a script in JSON.
-type report struct {
-	Script  string  `json:"script"`
-	About   string  `json:"about"`
-	Spec    string  `json:"spec"`
-	Must    bool    `json:"must"`
-	Outcome string  `json:"outcome"`
-	Seed    uint64  `json:"seed"`
-	Line    int     `json:"line,omitempty"`
-	Reason  string  `json:"reason,omitempty"`
-	Seconds float64 `json:"seconds"`
+	junit  string
+	html   string
 }
 
 func (a *app) run() *cobra.Command {
@@ -75,6 +62,8 @@ the command line is wrong, 3 the device or its agent does not answer.`,
 	f.add(c.Flags())
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "first seed: of PSNs and random payload; with odd ones the PSNs wrap")
 	c.Flags().Uint64Var(&f.repeat, "repeat", 2, "run each script with this many seeds")
+	c.Flags().StringVar(&f.junit, "junit", "", "write `FILE`: the outcomes as JUnit XML")
+	c.Flags().StringVar(&f.html, "html", "", "write `FILE`: a page with a ladder diagram of each failed script, and its capture beside")
 	c.Flags().BoolVar(&f.log, "log", false, "print all packets and commands of failed scripts")
 	return c
 }
@@ -108,25 +97,26 @@ func load(args []string) (scripts []*script.Script, err error) {
 	return scripts, nil
 }
 
-// runAll runs the scripts and prints the reports.
+// runAll runs the scripts and prints the reports. It reports the scripts that have run even if the device is lost.
 func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) error {
 	device, end, err := f.open(ctx, a)
 	if err != nil {
 		return err
 	}
-	var reports []report
+	sum := summary{DUT: f.dut}
 	for _, s := range scripts {
 		var r report
-		if r, err = a.runScript(ctx, device, s, f); err != nil {
-			break
-		}
-		reports = append(reports, r)
-		if !a.json {
+		r, err = a.runScript(ctx, device, s, f)
+		sum.add(r)
+		if !a.json && r.Outcome != "" {
 			a.line(r)
 		}
+		if err != nil {
+			break
+		}
 	}
-	err = cmp.Or(err, end(), a.print(reports))
-	if err == nil && slices.ContainsFunc(reports, func(r report) bool { return r.Outcome == drill.Failed.String() }) {
+	err = cmp.Or(err, end(), sum.write(f.junit, (*summary).junit), sum.writePage(f.html), a.print(&sum))
+	if err == nil && sum.Failed > 0 {
 		return errFailed
 	}
 	return err
@@ -135,61 +125,25 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 // runScript runs a script with all seeds, up to the first that fails.
 func (a *app) runScript(ctx context.Context, device runner, s *script.Script, f runFlags) (report, error) {
 	began := time.Now()
-	r := report{Script: s.Path, About: s.About, Spec: s.Spec, Must: s.Must}
+	r := report{Script: s.Path, About: s.About, Spec: s.Spec, Must: s.Must, script: s}
 	for i := range max(f.repeat, 1) {
-		seed := f.seed + i
-		result, err := device.Run(ctx, s, seed)
+		result, err := device.Run(ctx, s, f.seed+i)
 		if result != nil {
-			r.Outcome, r.Seed, r.Line, r.Reason = result.Outcome.String(), seed, result.Pos.Line, result.Text
+			r.set(result, f.seed+i)
+		}
+		r.Seconds = time.Since(began).Seconds()
+		if f.log && result != nil && result.Outcome != drill.Passed {
+			a.printLog(result)
 		}
 		if err == nil && result.Outcome == drill.BadScript {
 			err = &script.Error{Path: s.Path, Pos: result.Pos, Text: result.Text}
 		}
 		if err == nil && result.Outcome == drill.Broken {
-			err = fmt.Errorf("%w: %s:%d: %s", dut.ErrLost, s.Path, result.Pos.Line, result.Text)
-		}
-		if f.log && result != nil && result.Outcome != drill.Passed {
-			a.printLog(result)
+			err = fmt.Errorf("%w: %s:%d:%d: %s", dut.ErrLost, s.Path, result.Pos.Line, result.Pos.Col, result.Text)
 		}
 		if err != nil || result.Outcome != drill.Passed {
-			r.Seconds = time.Since(began).Seconds()
 			return r, err
 		}
 	}
-	r.Line, r.Seconds = 0, time.Since(began).Seconds()
 	return r, nil
-}
-
-// line prints the outcome of a script.
-func (a *app) line(r report) {
-	fmt.Fprintf(a.out, "%-14s %s\n", r.Outcome, r.Script)
-	if r.Reason != "" {
-		fmt.Fprintf(a.out, "               %s:%d: (seed %d) %s\n", r.Script, r.Line, r.Seed, r.Reason)
-	}
-}
-
-// printLog prints the packets and commands of a run.
-func (a *app) printLog(r *drill.Result) {
-	for _, e := range r.Log {
-		text := e.Text
-		if e.Frame != nil {
-			text = e.Frame.String()
-		}
-		fmt.Fprintf(a.diag, "%12.6f %s %s\n", float64(e.At)/1e9, [...]string{"<", ">"}[e.Dir], text)
-	}
-}
-
-// print prints the sums, or everything in JSON.
-func (a *app) print(reports []report) error {
-	if a.json {
-		e := json.NewEncoder(a.out)
-		e.SetIndent("", "  ")
-		return e.Encode(reports)
-	}
-	count := map[string]int{}
-	for _, r := range reports {
-		count[r.Outcome]++
-	}
-	_, err := fmt.Fprintf(a.out, "%d passed, %d failed, %d not applicable\n", count["passed"], count["failed"], count["not applicable"])
-	return err
 }
