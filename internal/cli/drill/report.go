@@ -1,7 +1,6 @@
 package drill
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -110,9 +109,7 @@ func (a *app) printLog(r *drill.Result) {
 // print prints the sums, or everything in JSON.
 func (a *app) print(s *summary) error {
 	if a.json {
-		e := json.NewEncoder(a.out)
-		e.SetIndent("", "  ")
-		return e.Encode(s)
+		return a.encode(s)
 	}
 	_, err := fmt.Fprintf(a.out, "%d passed, %d failed, %d not applicable\n", s.Passed, s.Failed, s.NotApplicable)
 	return err

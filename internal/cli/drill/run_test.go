@@ -176,3 +176,45 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 }
+
+// TestList: scripts, and coverage by section in the order of section numbers.
+func TestList(t *testing.T) {
+	dir := folder(t, all)
+	_, out, _ := call("list", dir)
+	if lines := strings.Split(out, "\n"); len(lines) != 5 || !strings.Contains(lines[2], "pass.drill    IBTA 10.3.1  must    A queue pair is created.") {
+		t.Error(out)
+	}
+	_, out, _ = call("list", "--spec", dir)
+	if want := "section      must  policy\nIBTA 9.7     2     1\nIBTA 10.3.1  1     0\n2 sections   3     1\n"; out != want {
+		t.Errorf("%s, want %s", out, want)
+	}
+	var list []section
+	if _, out, _ = call("list", "--spec", "--json", dir); json.Unmarshal([]byte(out), &list) != nil || len(list) != 2 || len(list[0].Scripts) != 3 {
+		t.Error(out)
+	}
+}
+
+// TestRecord: a recorded script runs.
+func TestRecord(t *testing.T) {
+	const capture = "../../../bth/testdata/rc_send.pcap"
+	out := filepath.Join(t.TempDir(), "x.drill")
+	if code, _, diag := call("record", capture, "--qp", "0x11", "--address", "198.18.0.1", "-o", out); code != 0 {
+		t.Fatal(code, diag)
+	}
+	if code, said, diag := call("run", out); code != 0 {
+		t.Fatal(code, said, diag)
+	}
+	for _, c := range []struct {
+		diag string
+		args []string
+	}{
+		{"usage: rocedrill record CAPTURE --qp N", []string{"record", capture}},
+		{"--qp 0x1000000: a number of up to 24 bits", []string{"record", capture, "--qp", "0x1000000"}},
+		{"rc_send.pcap: no packet goes to queue pair 0x5; the capture has 0x", []string{"record", capture, "--qp", "5"}},
+		{"no such file", []string{"record", "nowhere", "--qp", "5"}},
+	} {
+		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {
+			t.Errorf("%v: %d %s", c.args, code, diag)
+		}
+	}
+}
