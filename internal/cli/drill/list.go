@@ -80,7 +80,9 @@ func sections(scripts []*script.Script) []section {
 
 // compareSections compares "IBTA 9.7.5" with "IBTA 10.2": numbers count, not digits.
 func compareSections(x, y string) int {
-	split := func(s string) []string { return strings.FieldsFunc(s, func(r rune) bool { return r == '.' || r == ' ' }) }
+	split := func(s string) []string {
+		return strings.FieldsFunc(s, func(r rune) bool { return r == '.' || r == ' ' })
+	}
 	return slices.CompareFunc(split(x), split(y), func(a, b string) int {
 		if len(a) != len(b) && a[0] >= '0' && a[0] <= '9' && b[0] >= '0' && b[0] <= '9' {
 			return len(a) - len(b)
