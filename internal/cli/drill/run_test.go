@@ -218,3 +218,37 @@ func TestRecord(t *testing.T) {
 		}
 	}
 }
+
+// TestAnalyze: the checks of a capture, with the exit code 1 if one is violated.
+func TestAnalyze(t *testing.T) {
+	const capture = "../../../bth/testdata/loss2_write.pcap"
+	code, out, diag := call("analyze", capture)
+	for _, want := range []string{"440 frames\n", "198.18.0.1/0x12 -> 198.18.0.2/0x12\n", "  ok           resumes at the NAK           10 retransmissions after a NAK\n",
+		"               frames 126 127: the slowest: 27µs\n", "  no case      CNPs for marks, pacing of CNPs\n"} {
+		if code != 0 || diag != "" || !strings.Contains(out, want) {
+			t.Errorf("%d %s lacks %q:\n%s", code, diag, want, out)
+		}
+	}
+	counters := filepath.Join(t.TempDir(), "counters")
+	if err := os.WriteFile(counters, []byte("rcvd_seq_err 11\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, _ = call("analyze", capture, "--counters", "198.18.0.1="+counters, "--json")
+	if code != exitFailed || !strings.Contains(out, "rcvd_seq_err is 11, the capture has 10") {
+		t.Error(code, out)
+	}
+	for _, c := range []struct {
+		diag string
+		args []string
+	}{
+		{"usage: rocedrill analyze CAPTURE", []string{"analyze"}},
+		{"no such file", []string{"analyze", "nowhere"}},
+		{"run_test.go: ", []string{"analyze", "run_test.go"}},
+		{"--counters x: ADDRESS=FILE is expected", []string{"analyze", capture, "--counters", "x"}},
+		{"run_test.go: line 1: \"package drill\": a name and a number are expected", []string{"analyze", capture, "--counters", "198.18.0.1=run_test.go"}},
+	} {
+		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {
+			t.Errorf("%v: %d %s", c.args, code, diag)
+		}
+	}
+}

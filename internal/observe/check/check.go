@@ -1,0 +1,198 @@
+// Package check checks a capture of two NICs against rules of RoCEv2, as Lumina does (SIGCOMM 2023): where a sender resumes
+// after a NAK, how many NAKs a gap causes, the order of acknowledgements, repeated READ requests, congestion notifications,
+// latencies of recovery, and counters. It needs nothing but the capture.
+//
+// A capture with holes cannot prove anything about sequences: then the verdict is Undecidable.
+package check
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/plugin/mono"
+)
+
+// Verdict is the outcome of a check.
+type Verdict string
+
+// Verdicts.
+const (
+	OK          Verdict = "ok"
+	Violated    Verdict = "violated"
+	Undecidable Verdict = "undecidable"
+	NoCase      Verdict = "no case" // nothing in the capture concerns the rule
+)
+
+// Finding is an observation with the frames that show it. Frames count from 1, as in Wireshark.
+type Finding struct {
+	Frames []int  `json:"frames"`
+	Text   string `json:"text"`
+}
+
+// Check is the outcome of one rule on one connection or on the capture.
+type Check struct {
+	Name     string    `json:"check"`
+	Verdict  Verdict   `json:"verdict"`
+	Text     string    `json:"text,omitempty"` // a summary, or why it is undecidable
+	Findings []Finding `json:"findings,omitempty"`
+	Latency  *Latency  `json:"latency,omitempty"`
+}
+
+// Latency is a distribution of times in nanoseconds.
+type Latency struct {
+	Samples int   `json:"samples"`
+	Min     int64 `json:"min_ns"`
+	Median  int64 `json:"median_ns"`
+	Max     int64 `json:"max_ns"`
+}
+
+// Connection has the checks of the requests of one queue pair.
+type Connection struct {
+	Flow   string  `json:"flow"`
+	Checks []Check `json:"checks"`
+}
+
+// Report is the outcome of all checks.
+type Report struct {
+	Frames      int          `json:"frames"`
+	Checks      []Check      `json:"checks"` // of the whole capture
+	Connections []Connection `json:"connections"`
+}
+
+// Violated reports whether a check found a violation.
+func (r *Report) Violated() bool {
+	has := func(list []Check) bool {
+		for _, c := range list {
+			if c.Verdict == Violated {
+				return true
+			}
+		}
+		return false
+	}
+	for _, c := range r.Connections {
+		if has(c.Checks) {
+			return true
+		}
+	}
+	return has(r.Checks)
+}
+
+// packet is a RoCEv2 packet of the capture.
+type packet struct {
+	frame     int
+	at        int64 // nanoseconds
+	ip        bth.Datagram
+	opcode    bth.Opcode
+	psn       bth.PSN
+	dst       bth.QPN
+	aeth      bth.AETH
+	reth      bth.RETH
+	payload   int
+	duplicate bool // the network has duplicated it
+}
+
+// capture is a capture in memory.
+type capture struct {
+	packets []packet
+	flows   []flow.Flow
+	totals  flow.Totals
+	frames  int
+}
+
+// Read checks a capture. counters, by the address of a host, are compared with the packets.
+func Read(r io.Reader, counters Counters) (*Report, error) {
+	c, err := read(r)
+	if err != nil {
+		return nil, err
+	}
+	out := &Report{Frames: c.frames, Checks: []Check{c.integrity()}}
+	holes := 0
+	for i := range c.flows {
+		f := &c.flows[i]
+		if f.Transport != "RC" || f.Requests.Packets == 0 {
+			continue
+		}
+		n := newConnection(c, f)
+		holes += len(n.holes)
+		out.Connections = append(out.Connections, Connection{n.name(), n.checks()})
+	}
+	out.Checks = append(out.Checks, c.notifications(), c.scope())
+	return out, errors.Join(c.compare(out, counters, holes))
+}
+
+// read reads all packets, and lets the analyzer join them to flows.
+func read(r io.Reader) (*capture, error) {
+	rd, err := pcapng.NewReader(r)
+	if err != nil {
+		return nil, err
+	}
+	c := &capture{}
+	a := flow.New(flow.Options{})
+	var f pcapng.Frame
+	for {
+		err := rd.Next(&f)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.frames++
+		off, _, err := f.Link.Network(f.Data, new([]uint16))
+		if err != nil {
+			return nil, fmt.Errorf("frame %d: %w", c.frames, err)
+		}
+		a.Packet(mono.Time(f.Time), f.Data[off:])
+		c.add(&f, f.Data[off:])
+	}
+	c.flows, c.totals = a.Flows(), a.Totals()
+	return c, nil
+}
+
+// add keeps a packet if it is RoCEv2 with a good ICRC.
+func (c *capture) add(f *pcapng.Frame, ip []byte) {
+	d, ok := bth.ReadDatagram(bth.EtherType(ip), ip)
+	from := d.UDP + bth.UDPLen
+	if !ok || len(ip) >= d.End && bth.CheckICRC(ip[:d.End]) != nil || from > min(len(ip), d.End-bth.ICRCLen) {
+		return
+	}
+	var p bth.Packet
+	n, err := p.DecodeHeaders(ip[from:min(len(ip), d.End-bth.ICRCLen)])
+	if err != nil {
+		return
+	}
+	x := packet{frame: c.frames, at: f.Time, ip: d, opcode: p.Opcode, psn: p.PSN, dst: p.DestQP, aeth: p.AETH, reth: p.RETH,
+		payload: max(0, d.End-bth.ICRCLen-from-n-int(ip[from+1]>>4&3))}
+	x.duplicate = c.copied(&x)
+	c.packets = append(c.packets, x)
+}
+
+// copied reports whether the network has made the packet from a recent one: the same IP ID and PSN.
+func (c *capture) copied(x *packet) bool {
+	const recent = 64
+	for i := len(c.packets) - 1; i >= max(0, len(c.packets)-recent); i-- {
+		if p := &c.packets[i]; x.ip.ID != 0 && p.ip.ID == x.ip.ID && p.ip.Src == x.ip.Src && p.dst == x.dst && p.psn == x.psn && p.opcode == x.opcode {
+			return true
+		}
+	}
+	return false
+}
+
+// integrity checks that the packets can be read at all.
+func (c *capture) integrity() Check {
+	t := &c.totals
+	k := Check{Name: "packets", Verdict: OK, Text: fmt.Sprintf("%d RoCEv2 packets, %d others", t.Packets, t.Other)}
+	if t.Packets == 0 {
+		k.Verdict = NoCase
+	}
+	if bad := t.Malformed + t.BadICRC; bad > 0 {
+		k.Verdict, k.Text = Violated, fmt.Sprintf("%d malformed packets and %d with a wrong ICRC", t.Malformed, t.BadICRC)
+	} else if t.Cut > 0 {
+		k.Verdict, k.Text = Undecidable, fmt.Sprintf("%d packets are truncated; their ICRC cannot be checked", t.Cut)
+	}
+	return k
+}
