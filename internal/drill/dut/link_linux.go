@@ -1,6 +1,7 @@
 package dut
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/port/vnet"
+	"roced.io/roced/rocev2/stack"
 )
 
 // link carries Ethernet frames between the tester and the device.
@@ -17,6 +21,7 @@ type link struct {
 	fd   int
 	to   unix.Sockaddr // of AF_UNIX: the device's socket
 	path string        // of our socket, removed by close
+	vnet bool          // frames have a virtio header, so that super-frames can be segmented
 }
 
 // testerSuffix is added to the path of the device's socket: the tester's socket.
@@ -63,6 +68,11 @@ func openInterface(name string) (*link, error) {
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
 		return nil, errors.Join(fmt.Errorf("link %s: %w", name, err), l.close())
 	}
+	// A virtual interface delivers super-frames, and frames whose checksum the kernel would compute when they leave.
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		return nil, errors.Join(fmt.Errorf("link %s: PACKET_VNET_HDR: %w", name, err), l.close())
+	}
+	l.vnet = true
 	m := unix.PacketMreq{Ifindex: int32(i.Index), Type: unix.PACKET_MR_PROMISC}
 	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
 		return nil, errors.Join(fmt.Errorf("link %s: %w", name, err), l.close())
@@ -98,6 +108,9 @@ func (l *link) prepare() error {
 
 // send sends a frame.
 func (l *link) send(frame []byte) error {
+	if l.vnet {
+		frame = append(make([]byte, vnet.HeaderLen), frame...)
+	}
 	if l.to == nil {
 		_, err := unix.Write(l.fd, frame)
 		return err
@@ -129,6 +142,34 @@ func (l *link) recv(b []byte) (n int, at time.Time, own bool, err error) {
 		}
 	}
 	return n, at, own, err
+}
+
+// Fields of the virtio header (virtio 1.2, 5.1.6).
+const (
+	vnetNeedsChecksum = 1
+	vnetUDPSegments   = 5
+)
+
+// split returns the frames of received bytes: the segments of a super-frame, else one. Missing UDP checksums become 0.
+func (l *link) split(b []byte) [][]byte {
+	if !l.vnet {
+		return [][]byte{b}
+	}
+	if len(b) < vnet.HeaderLen {
+		return nil
+	}
+	h, frame := b[:vnet.HeaderLen], b[vnet.HeaderLen:]
+	size := 0
+	if h[1] == vnetUDPSegments {
+		size = int(binary.NativeEndian.Uint16(h[4:]))
+	} else if l4, body, _, ok := stack.UDPBody(frame); ok && h[0]&vnetNeedsChecksum != 0 {
+		clear(frame[l4+6 : body])
+	}
+	frames := make([][]byte, stack.Segments(frame, size))
+	for i := range frames {
+		frames[i] = stack.Segment(nil, frame, size, i)
+	}
+	return frames
 }
 
 // wait blocks until a frame can be read, at most for d.

@@ -2,6 +2,7 @@ package dut
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,24 +92,29 @@ func (s *Session) readFrames() {
 
 func (s *Session) readFrame(buf []byte) error {
 	const look = 50 * time.Millisecond // how soon Close is noticed
-	ready, err := s.link.wait(look)
+	l := s.link
+	ready, err := l.wait(look)
 	if err != nil || !ready {
 		return err
 	}
-	n, at, own, err := s.link.recv(buf)
+	n, at, own, err := l.recv(buf)
 	if err == unix.EAGAIN || own {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("link: %w", err)
 	}
-	b := append([]byte(nil), buf[:n]...)
-	if reply := resolve(b, s.options.TesterMAC, s.options.Tester, s.options.Tester6); reply != nil {
-		return s.link.send(reply)
-	}
-	select {
-	case s.frames <- arrival{s.since(at), b}:
-	case <-s.stop:
+	for _, b := range l.split(bytes.Clone(buf[:n])) {
+		if reply := resolve(b, s.options.TesterMAC, s.options.Tester, s.options.Tester6); reply != nil {
+			if err := l.send(reply); err != nil {
+				return fmt.Errorf("link: %w", err)
+			}
+			continue
+		}
+		select {
+		case s.frames <- arrival{s.since(at), b}:
+		case <-s.stop:
+		}
 	}
 	return nil
 }

@@ -33,17 +33,20 @@ func needAgent(t *testing.T) {
 // outcomes runs scripts and returns how many had each outcome.
 func outcomes(t *testing.T, p *lab.Proc) map[string]int {
 	t.Helper()
-	if err := p.Wait(lab.Limit); err != nil {
-		t.Fatal(err)
+	if code := p.Exit(lab.Limit); code > 1 {
+		t.Fatalf("exit code %d: %s", code, p.Diag.String())
 	}
 	var r struct {
-		Scripts []struct{ Outcome string }
+		Scripts []struct{ Outcome, Script, Reason string }
 	}
 	if err := json.Unmarshal([]byte(p.Out.String()), &r); err != nil {
 		t.Fatalf("%v in %s", err, p.Out.String())
 	}
 	count := map[string]int{}
 	for _, s := range r.Scripts {
+		if s.Outcome == "failed" {
+			t.Errorf("%s: %s", s.Script, s.Reason)
+		}
 		count[s.Outcome]++
 	}
 	return count
@@ -66,7 +69,7 @@ func TestLinks(t *testing.T) {
 	l := lab.New(t, netlab.LabOptions{})
 	check := func(t *testing.T, link string) {
 		n := outcomes(t, l.At(t).Start(0, drills(l, agentOf(l), link)...))
-		if n["passed"] == 0 || n["failed"] != 0 {
+		if n["passed"] == 0 {
 			t.Error(n)
 		}
 	}
@@ -98,7 +101,7 @@ func TestTCP(t *testing.T) {
 		d.Env = append(os.Environ(), "ROCEDRILL_TOKEN="+token)
 		return lab.LaunchCmd(t, l.NS(0).Start, d)
 	}
-	if n := outcomes(t, start("secret")); n["passed"] == 0 || n["failed"] != 0 {
+	if n := outcomes(t, start("secret")); n["passed"] == 0 {
 		t.Error(n)
 	}
 	wrong := start("guess")
