@@ -27,8 +27,10 @@ REPRODUCIBLY = -trimpath -buildvcs=false -ldflags "-X 'roced.io/roced/internal/b
 build: ## build the programs and the preload library into bin/
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 $(GO) build $(REPRODUCIBLY) -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
-	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so $(AGENT); \
+	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so; \
 	else echo 'no C compiler: without libroced.so rocectl exec cannot run programs'; fi
+	@if echo '$(HASH)include <infiniband/verbs.h>' | $(CC) -E - >/dev/null 2>&1 && echo 'int main(){}' | $(CC) -x c - -libverbs -o /dev/null 2>/dev/null; \
+	then $(MAKE) --no-print-directory $(BIN)/rocedrill-agent; fi # else libibverbs-dev is missing, or is for another processor
 
 LINK_PRELOAD = -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -ffile-prefix-map=$(CURDIR)=. \
 		-Wl,--version-script=preload/versions.map $(PRELOAD) -ldl -lpthread
@@ -37,11 +39,11 @@ $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h) preload/versions.map
 	@mkdir -p $(BIN)
 	$(CC) $(CFLAGS) $(LINK_PRELOAD) -o $@
 
-# The agent of rocedrill needs the headers of libibverbs.
-AGENT = $(if $(wildcard /usr/include/infiniband/verbs.h),$(BIN)/rocedrill-agent)
+# The agent of rocedrill needs libibverbs, which the package libibverbs-dev has.
+HASH := \#
 $(BIN)/rocedrill-agent: $(wildcard drill/agent/*.c drill/agent/*.h)
 	@mkdir -p $(BIN)
-	$(CC) $(CFLAGS) -std=gnu11 -Wall -Wextra -Werror drill/agent/*.c -libverbs -o $@
+	$(CC) $(CFLAGS) -std=gnu11 -Wall -Wextra -Werror -ffile-prefix-map=$(CURDIR)=. drill/agent/*.c -libverbs -o $@
 
 export DESTDIR PREFIX SYSCONFDIR UNITDIR ZSHDIR
 install: build ## install under DESTDIR: PREFIX (/usr/local), SYSCONFDIR (/etc), UNITDIR, ZSHDIR

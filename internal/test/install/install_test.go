@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { lab.Main(m, nil) }
 
 const root = "../../.."
 
-var programs = []string{"roced", "rocectl", "roceperf", "rocesim"}
+var programs = []string{"roced", "rocectl", "roceperf", "rocesim", "rocedrill"}
 
 // command runs a program with additional variables, fails the test unless it succeeds, and returns its output.
 func command(t *testing.T, env []string, args ...string) string {
@@ -67,6 +67,9 @@ func wanted(prefix string) map[string]fs.FileMode {
 			files[prefix+"/share/"+shared] = 0o644
 		}
 	}
+	if _, err := os.Stat(lab.Program("rocedrill-agent")); err == nil { // made where libibverbs-dev is installed
+		files[prefix+"/bin/rocedrill-agent"] = 0o755
+	}
 	files[prefix+"/share/man/man5/roced.yaml.5"], files[prefix+"/share/man/man7/roced-fault.7"] = 0o644, 0o644
 	for _, doc := range []string{"LICENSE", "THIRD_PARTY_NOTICES", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "bpf/LICENSE.GPL-2.0", "bpf/LICENSE.BSD-2-Clause",
 		"deploy/grafana/roced.json", "deploy/prometheus/prometheus.yaml", "deploy/prometheus/roced-alerts.yaml"} {
@@ -86,7 +89,7 @@ func installed(t *testing.T, prefix string) string {
 func TestFiles(t *testing.T) {
 	for _, prefix := range []string{"/usr/local", "/opt/roced-1"} {
 		dir := installed(t, prefix)
-		is, examples, docs := tree(t, dir), 0, 0
+		is, examples, docs, scripts := tree(t, dir), 0, 0, 0
 		for name, mode := range wanted(prefix) {
 			if is[name] != mode {
 				t.Errorf("%s has mode %v, not %v", name, is[name], mode)
@@ -99,6 +102,8 @@ func TestFiles(t *testing.T) {
 				examples++
 			case strings.HasPrefix(name, prefix+"/share/doc/roced/docs/"):
 				docs++
+			case strings.HasPrefix(name, prefix+"/share/roced/drill/suite/"):
+				scripts++
 			default:
 				t.Errorf("%s is installed, too", name)
 			}
@@ -108,6 +113,9 @@ func TestFiles(t *testing.T) {
 		}
 		if source := len(tree(t, filepath.Join(root, "configs"))); examples != source {
 			t.Errorf("%d examples of %d", examples, source)
+		}
+		if source := len(tree(t, filepath.Join(root, "drill/suite"))); scripts == 0 || scripts > source {
+			t.Errorf("%d scripts of %d", scripts, source)
 		}
 	}
 }
@@ -189,7 +197,7 @@ func TestCompletions(t *testing.T) {
 			})
 		}
 	}
-	for _, c := range []struct{ program, word, want string }{{"rocectl", "cap", "capture"}, {"roceperf", "write-b", "write-bw"}, {"rocesim", "sw", "sweep"}, {"roced", "ch", "check"}} {
+	for _, c := range []struct{ program, word, want string }{{"rocectl", "cap", "capture"}, {"roceperf", "write-b", "write-bw"}, {"rocesim", "sw", "sweep"}, {"rocedrill", "an", "analyze"}, {"roced", "ch", "check"}} {
 		out := command(t, nil, lab.Program(c.program), "__complete", c.word) // the query of the scripts
 		if word, _, _ := strings.Cut(out, "\t"); word != c.want {
 			t.Errorf("%s %s is completed by %q", c.program, c.word, out)

@@ -44,7 +44,7 @@ func samePackages(t *testing.T, dirs []string) (packages []string) {
 		build(t, dirs[1], arch)
 		packages = append(packages, one)
 		sameFile(t, dirs, filepath.Join("out", filepath.Base(one)))
-		for _, name := range []string{"bin/roced", "bin/rocectl", "bin/roceperf", "bin/rocesim", "lib/roced/libroced.so"} {
+		for _, name := range []string{"bin/roced", "bin/rocectl", "bin/roceperf", "bin/rocesim", "bin/rocedrill", "lib/roced/libroced.so"} {
 			f, err := elf.Open(filepath.Join(dirs[0], "out", arch, "root/usr", name))
 			lab.Must(t, err)
 			if f.Machine != machines[arch] {
