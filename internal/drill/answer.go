@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"time"
 
 	"roced.io/roced/internal/drill/script"
 	"roced.io/roced/plugin/mono"
@@ -48,15 +49,14 @@ func (e *Engine) completed(now mono.Time, c completion) {
 func (e *Engine) answered(now mono.Time, a map[string]string) {
 	k := e.command
 	e.command = nil
-	e.record(now, FromDUT, nil, "ok")
 	if k.verb.creates {
 		e.create(k, a)
 	}
-	if k.verb.compare {
-		e.compare(k, a)
-	}
-	if k.call.Verb == "counter" {
-		e.checkCounter(k, a)
+	if why := e.compare(k, a); why != "" && now < e.current.retry {
+		e.current.pending, e.current.until = k, now.Add(retryPause)
+		return
+	} else if why != "" {
+		e.finish(Failed, k.call.Pos, why)
 	}
 	if k.call.Verb == "destroy" {
 		delete(e.objects, k.object)
@@ -65,6 +65,7 @@ func (e *Engine) answered(now mono.Time, a map[string]string) {
 	if k.call.Verb == "modify" && k.keys["state"].text == "RESET" {
 		delete(e.completions, k.object)
 	}
+	e.record(now, FromDUT, nil, "ok")
 }
 
 // create makes the attributes of a new object known: numbers under "name.key".
@@ -87,21 +88,27 @@ func (e *Engine) create(k *command, a map[string]string) {
 	}
 }
 
-// compare checks the answer of query or check.
-func (e *Engine) compare(k *command, a map[string]string) {
-	if k.call.Verb == "check" {
+// retryPause is the time between two queries of a device that is still busy.
+const retryPause = time.Millisecond
+
+// compare checks the answer of query, check and counter. It returns how the answer differs.
+func (e *Engine) compare(k *command, a map[string]string) string {
+	switch {
+	case k.call.Verb == "counter":
+		return counterDiffers(k, a)
+	case k.call.Verb == "check":
 		got, err := hex.DecodeString(a["data"])
-		want := k.keys["data"].bytes
-		if err != nil || !bytes.Equal(got, want) {
-			e.finish(Failed, k.call.Pos, fmt.Sprintf("%s holds %x, expected %x%s", memoryName(k), clip(got), clip(want), firstDifference(got, want)))
+		if want := k.keys["data"].bytes; err != nil || !bytes.Equal(got, want) {
+			return fmt.Sprintf("%s holds %x, expected %x%s", memoryName(k), clip(got), clip(want), firstDifference(got, want))
 		}
-		return
-	}
-	for name, want := range k.keys {
-		if got := a[name]; got != want.encode() {
-			e.finish(Failed, k.call.Pos, fmt.Sprintf("%s of %s is %s, expected %s", name, k.object, got, want.encode()))
+	case k.verb.compare:
+		for _, name := range sortedKeys(k.keys) {
+			if got, want := a[name], k.keys[name].encode(); got != want {
+				return fmt.Sprintf("%s of %s is %s, expected %s", name, k.object, got, want)
+			}
 		}
 	}
+	return ""
 }
 
 func memoryName(k *command) string {
@@ -125,14 +132,15 @@ func firstDifference(a, b []byte) string {
 	return fmt.Sprintf("; they have %d and %d bytes", len(a), len(b))
 }
 
-// checkCounter compares how much a counter has grown.
-func (e *Engine) checkCounter(k *command, a map[string]string) {
+// counterDiffers compares how much a counter has grown.
+func counterDiffers(k *command, a map[string]string) string {
 	n, err := strconv.ParseUint(a["value"], 0, 64)
 	low, atLeast := k.keys["min"]
 	high, atMost := k.keys["max"]
 	if err != nil || atLeast && n < low.num || atMost && n > high.num {
-		e.finish(Failed, k.call.Pos, fmt.Sprintf("counter %s has grown by %s", k.word, a["value"]))
+		return fmt.Sprintf("counter %s has grown by %s", k.word, a["value"])
 	}
+	return ""
 }
 
 // refused takes the agent's error. A device that refuses a verb fails the test.

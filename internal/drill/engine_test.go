@@ -217,6 +217,66 @@ func TestWrongScripts(t *testing.T) {
 	}
 }
 
+// TestRetry: a device with slack may need time until a query has the expected answer, but no more than the slack. A device
+// without slack has none.
+func TestRetry(t *testing.T) {
+	for _, c := range []struct {
+		slack   time.Duration
+		ready   mono.Time // when the device answers as expected
+		outcome Outcome
+	}{{10 * time.Millisecond, 8 * ms, Passed}, {10 * time.Millisecond, 15 * ms, Failed}, {0, ms, Failed}} {
+		s, err := script.Parse("x", "spec \"x\" must\nqp = dut.qp rc\ndut.query qp state=ERR")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := options()
+		o.Slack = c.slack
+		e, err := New(s, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := mono.Time(0)
+		for !e.Done() {
+			for out, ok := e.Poll(now); ok; out, ok = e.Poll(now) {
+				switch {
+				case strings.HasPrefix(out.Command, "qp"):
+					e.Reply(now, "ok num=5")
+				case now < c.ready:
+					e.Reply(now, "ok state=RTS")
+				default:
+					e.Reply(now, "ok state=ERR")
+				}
+			}
+			if !e.Done() {
+				now = e.NextTimeout()
+				e.Advance(now)
+			}
+		}
+		if r := e.Result(); r.Outcome != c.outcome || len(r.Log) > 4 {
+			t.Errorf("%+v: %+v", c, r)
+		}
+	}
+}
+
+// TestHungAgent: an agent that does not answer ends the run.
+func TestHungAgent(t *testing.T) {
+	s, err := script.Parse("x", "spec \"x\" must\nqp = dut.qp rc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(s, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := e.Poll(0); !ok {
+		t.Fatal("no command")
+	}
+	e.Poll(e.NextTimeout())
+	if r := e.Result(); r == nil || r.Outcome != Broken || r.Text != `the agent does not answer "qp name=qp type=rc" within 20s` {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestNeed: a script whose capability the device lacks is not applicable and touches nothing.
 func TestNeed(t *testing.T) {
 	s, err := script.Parse("x", "spec \"x\" must\nneed ud\n< SEND_ONLY dst=1")

@@ -16,6 +16,9 @@ type running struct {
 	taken []bool    // packets of the group that have come
 	next  int       // packet of an ordered group that comes next
 	many  bool      // a "+" packet has come at least once
+
+	retry   mono.Time // until then a query whose answer differs is repeated
+	pending *command  // query to repeat at until
 }
 
 // agentLimit bounds the time of one command.
@@ -64,11 +67,17 @@ func (e *Engine) beginCall(now mono.Time, c *script.Call) {
 		e.bound(c.Time)
 		return
 	}
-	e.command = k
-	e.current.until = now.Add(agentLimit)
+	e.current.retry = now.Add(e.o.Slack)
 	e.record(now, ToDUT, nil, k.line)
-	e.out = append(e.out, Output{Command: e.addressed(k)})
+	e.ask(now, k)
 	e.setLabel(c.Label, now, nil)
+}
+
+// ask sends a command to the agent.
+func (e *Engine) ask(now mono.Time, k *command) {
+	e.command, e.current.pending = k, nil
+	e.current.until = now.Add(agentLimit)
+	e.out = append(e.out, Output{Command: e.addressed(k)})
 }
 
 // addressed returns the line of a command, with the IP version where the command needs an address.
@@ -87,7 +96,10 @@ func (e *Engine) progress(now mono.Time, s script.Stmt) bool {
 			if e.command != nil && now >= e.current.until {
 				e.finish(Broken, s.Pos, fmt.Sprintf("the agent does not answer %q within %v", e.command.line, agentLimit))
 			}
-			return e.command == nil
+			if k := e.current.pending; k != nil && now >= e.current.until {
+				e.ask(now, k)
+			}
+			return e.command == nil && e.current.pending == nil
 		}
 		return e.progressLocal(now, s)
 	case *script.Expect:
