@@ -1,7 +1,6 @@
 package dut
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -52,7 +51,7 @@ type flight struct {
 }
 
 // Run runs a script with a seed. The error is a *script.Error.
-func (Virtual) Run(_ context.Context, s *script.Script, seed uint64) (*drill.Result, error) {
+func (Virtual) Run(s *script.Script, seed uint64) (*drill.Result, error) {
 	o := options(seed)
 	o.Caps, o.Limit = VirtualCaps, 10*time.Second
 	e, err := drill.New(s, o)

@@ -34,7 +34,7 @@ func TestSuite(t *testing.T) {
 				t.Fatal(err)
 			}
 			for seed := range uint64(4) {
-				r, err := Virtual{}.Run(t.Context(), s, seed)
+				r, err := Virtual{}.Run(s, seed)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,4 +1,3 @@
-// Package drill tests the program rocedrill on real links, and its reports. It has tests only.
 package drill
 
 import (
@@ -16,8 +15,6 @@ import (
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
 )
-
-func TestMain(m *testing.M) { lab.Main(m, nil) }
 
 // suite is the folder of the scripts.
 const suite = "../../../drill/suite"
