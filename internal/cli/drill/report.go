@@ -46,6 +46,7 @@ type summary struct {
 	Passed        int      `json:"passed"`
 	Failed        int      `json:"failed"`
 	NotApplicable int      `json:"not_applicable"`
+	Lost          string   `json:"lost,omitempty"` // why the run ended before its last script
 	Scripts       []report `json:"scripts"`
 }
 

@@ -112,6 +112,7 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 			a.line(r)
 		}
 		if err != nil {
+			sum.Lost = err.Error()
 			break
 		}
 	}
