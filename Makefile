@@ -185,12 +185,14 @@ compare: build ## measure this build beside another one, whose programs are in B
 bench-page: build ## what it costs when somebody looks at the live page
 	$(GO) run ./tools/compare -watched -bin $(BIN) -rounds 10
 
-interop: setup build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/results/interop*.md
+interop: setup build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/results/interop*.md, drill.md
 	$(GO) run ./tools/interop -bin $(BIN) -out docs/results/interop.md
 	$(GO) run ./tools/interop -bin $(BIN) -release trixie -out docs/results/interop-trixie.md
+	$(GO) run ./tools/drill -bin $(BIN) -out docs/results/drill.md
 
 interop-short: setup build ## a sample of the same
 	$(GO) run ./tools/interop -bin $(BIN) -short
+	$(GO) run ./tools/drill -bin $(BIN) -short
 
 generate: ## compile the BPF programs (needs clang and libbpf-dev); the result is committed
 	$(GO) generate ./bpf/...
