@@ -103,6 +103,7 @@ nightly: setup build ## what takes too long for make test
 	$(MAKE) endure
 	$(MAKE) fuzz
 	$(GO) run ./tools/interop -bin $(BIN)
+	$(GO) run ./tools/drill -bin $(BIN)
 	tools/scripts/pristine 12 $(GO) test ./internal/test/ci -run 'Workflow|Failure|GitLab' -count=1 -timeout 30m -v -args -pristine
 	$(MAKE) flakes N=3
 	$(MAKE) cross
