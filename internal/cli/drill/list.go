@@ -43,7 +43,7 @@ with the number of scripts.`,
   rocedrill list drill/suite --json`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("usage: rocedrill list SCRIPT|FOLDER...")}
+				return usageError{errors.New("usage: rocedrill list SCRIPT|FOLDER... [--spec]")}
 			}
 			scripts, err := load(args)
 			if err != nil {
