@@ -105,7 +105,7 @@ func arguments(o Options, control string) []string {
 	args := append(accel, "-machine", "q35", "-cpu", cmp.Or(o.CPU, "max"),
 		"-m", strconv.Itoa(memory), "-nodefaults", "-nographic", "-no-reboot", "-monitor", "none", "-serial", "stdio",
 		"-kernel", o.Image.Kernel, "-initrd", o.Image.Initrd,
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0",
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check random.trust_cpu=on net.ifnames=0",
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=control,path="+control,
 		"-device", "virtserialport,chardev=control,name=control")
 	for name, path := range o.Ports {
