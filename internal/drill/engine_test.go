@@ -308,3 +308,33 @@ func TestWrap(t *testing.T) {
 		}
 	}
 }
+
+// TestShortFrames: a device may send frames that end anywhere. Each is a failure or no RoCEv2, never a crash.
+func TestShortFrames(t *testing.T) {
+	s, err := script.Parse("x", "spec \"x\" must\nquiet 1ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, packet := range []string{"WRITE_ONLY payload=count(9)", "EXT_SEND_ONLY payload=count(9)", "UD_SEND_ONLY", "ATOMIC_ACK", "READ_REQUEST vlan.id=3"} {
+		e, err := New(s, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := opposite(t, e)(packet)
+		for n := range len(whole) {
+			if e, err = New(s, options()); err != nil {
+				t.Fatal(err)
+			}
+			e.Poll(0)
+			e.Frame(1, whole[:n])
+			for _, x := range e.log {
+				if x.Frame != nil {
+					_ = x.Frame.String()
+				}
+			}
+			if e.Advance(2 * ms); e.Result() == nil {
+				t.Errorf("%s, %d bytes: no result", packet, n)
+			}
+		}
+	}
+}

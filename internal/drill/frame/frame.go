@@ -63,7 +63,7 @@ func (f *Frame) parseTransport(at int) error {
 	if f.end < at+bth.BTHLen+bth.ICRCLen {
 		return ErrShort
 	}
-	f.off[hdrBTH] = at
+	f.off[hdrBTH], f.off[hdrICRC] = at, f.end-bth.ICRCLen
 	f.Opcode = bth.Opcode(f.Bytes[at])
 	pad := int(f.Bytes[at+1] >> 4 & 3)
 	at += bth.BTHLen
@@ -77,14 +77,14 @@ func (f *Frame) parseTransport(at int) error {
 		at += n
 	}
 	for _, t := range transportHeaders {
-		if info.Headers&t.bit != 0 {
-			f.off[t.hdr] = at
-			at += t.len
+		if info.Headers&t.bit == 0 {
+			continue
 		}
-	}
-	f.off[hdrICRC] = f.end - bth.ICRCLen
-	if at > f.off[hdrICRC] {
-		return ErrShort
+		if at+t.len > f.off[hdrICRC] {
+			return ErrShort
+		}
+		f.off[t.hdr] = at
+		at += t.len
 	}
 	f.off[hdrPayload] = at
 	f.Payload = f.Bytes[at:max(at, f.off[hdrICRC]-pad)]
