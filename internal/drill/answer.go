@@ -98,14 +98,18 @@ func (e *Engine) compare(k *command, a map[string]string) string {
 		return counterDiffers(k, a)
 	case k.call.Verb == "check":
 		got, err := hex.DecodeString(a["data"])
-		if want := k.keys["data"].bytes; err != nil || !bytes.Equal(got, want) {
+		want := k.keys["data"].bytes
+		if err != nil || !bytes.Equal(got, want) {
 			return fmt.Sprintf("%s holds %x, expected %x%s", memoryName(k), clip(got), clip(want), firstDifference(got, want))
 		}
-	case k.verb.compare:
-		for _, name := range sortedKeys(k.keys) {
-			if got, want := a[name], k.keys[name].encode(); got != want {
-				return fmt.Sprintf("%s of %s is %s, expected %s", name, k.object, got, want)
-			}
+		return ""
+	case !k.verb.compare:
+		return ""
+	}
+	for _, name := range sortedKeys(k.keys) {
+		want := k.keys[name]
+		if got := a[name]; got != want.encode() {
+			return fmt.Sprintf("%s of %s is %s, expected %s", name, k.object, got, want.encode())
 		}
 	}
 	return ""
