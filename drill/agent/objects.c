@@ -394,10 +394,11 @@ int cmd_destroy(void)
 	return fail("no object %s", name);
 }
 
-/* cmd_close destroys the objects of a script, those that depend on others first. The device and its first protection domain stay. */
+/* cmd_close destroys the objects of a script, those that depend on others first: in Linux, a bound window holds its
+ * queue pair. The device and its first protection domain stay. */
 int cmd_close(void)
 {
-	static const enum kind order[] = {QP, AH, MW, MR, SRQ, CQ, PD};
+	static const enum kind order[] = {MW, QP, AH, MR, SRQ, CQ, PD};
 	for (size_t i = 0; i < sizeof order / sizeof *order; i++)
 		for (struct object *o = objects; o < objects + OBJECTS; o++)
 			if (o->kind == order[i] && (o->kind != PD || o->name[0]) && (errno = destroy(o)))
