@@ -13,7 +13,7 @@ type keyKind uint8
 
 const (
 	keyNumber keyKind = iota
-	keyWord           // a bare word, such as state=RTS
+	keyWord           // a bare word, such as state=RTS, or a quoted one
 	keyObject         // the name of an object
 	keyBytes          // bytes, or the content of a part of memory
 	keyMemory         // a part of a memory region
@@ -63,7 +63,7 @@ func workRequest(doc string) verb {
 var verbs = map[string]verb{
 	"pd": {creates: true, keys: numbers(""), doc: "allocate a protection domain"},
 	"mr": {creates: true, keys: with(with(numbers("size"), keyWord, "fill access"), keyObject, "pd"),
-		doc: "register size= bytes, zero or with fill=count. access= has letters: l local write, w remote write, r remote read, a atomic, b bind"},
+		doc: "register size= bytes, zero or with fill=count. access= has letters: l local write, w remote write, r remote read, a atomic, b bind, f flush"},
 	"mw":  {creates: true, keys: with(numbers("type"), keyObject, "pd"), doc: "allocate a memory window of type 1 or 2"},
 	"cq":  {creates: true, keys: numbers("size"), doc: "create a completion queue"},
 	"srq": {creates: true, keys: with(numbers("size limit"), keyObject, "pd"), doc: "create a shared receive queue"},
@@ -177,8 +177,11 @@ func (e *Engine) prepareKey(k *command, key script.Key) {
 		e.fail(key.Pos, "%s needs one value", key.Name)
 	}
 	n, bare := key.Value.(*script.Name)
+	quoted, text := key.Value.(*script.Text)
 	var v value
 	switch {
+	case kind == keyWord && text:
+		v = value{kind: isText, text: quoted.Value}
 	case kind == keyWord && bare:
 		v = value{kind: isText, text: n.Name}
 	case kind == keyObject && bare && e.objects[n.Name]:

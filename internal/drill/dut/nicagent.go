@@ -115,20 +115,25 @@ func (r *request) number(key string, otherwise uint64) uint64 {
 
 func (r *request) has(key string) bool { return r.args[key] != "" }
 
+// rights are the letters of access rights.
+var rights = map[rune]qp.Access{'l': qp.AccessLocalWrite, 'w': qp.AccessRemoteWrite, 'r': qp.AccessRemoteRead, 'a': qp.AccessRemoteAtomic,
+	'b': qp.AccessMWBind, 'f': qp.AccessFlushGlobal}
+
 // access parses letters of access rights.
 func (r *request) access(otherwise qp.Access) (a qp.Access) {
 	s, ok := r.args["access"]
 	if !ok {
 		return otherwise
 	}
+	if s == "none" {
+		return 0
+	}
 	for _, c := range s {
-		i := strings.IndexRune("lwrab", c)
-		if i < 0 && s != "none" {
-			r.err = fmt.Errorf("access=%s: the letters are l, w, r, a and b", s)
+		right := rights[c]
+		if right == 0 {
+			r.err = fmt.Errorf("access=%s: the letters are l, w, r, a, b and f", s)
 		}
-		if i >= 0 && s != "none" {
-			a |= qp.Access(1) << i // in the order of ibv_access_flags
-		}
+		a |= right
 	}
 	return a
 }

@@ -206,7 +206,7 @@ func (a *nicAgent) transition(q *nicQP, r *request, to qp.State) error {
 	switch to {
 	case qp.Init:
 		at.Port, at.PKeyIndex, at.QKey = 1, uint16(r.number("pkey_index", 0)), uint32(r.number("qkey", testQKey))
-		at.AccessFlags = r.access(nictest.AllAccess) & (qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic)
+		at.AccessFlags = r.access(nictest.AllAccess) & (qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic | qp.AccessFlushGlobal)
 		mask |= qp.AttrPKeyIndex | qp.AttrPort
 		if t == qp.UD {
 			mask |= qp.AttrQKey

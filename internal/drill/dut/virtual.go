@@ -25,7 +25,7 @@ const virtualDelay = time.Microsecond
 
 // VirtualCaps are the capabilities of our NIC on the virtual clock.
 var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv6", "vlan", "ecn", "inval", "virtual",
-	"irn", "melo", "mp-rdma", "eunomia"}
+	"irn", "melo", "mp_rdma", "eunomia"}
 
 // options returns the options of a run between the addresses of this package.
 func options(seed uint64) drill.Options {
