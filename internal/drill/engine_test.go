@@ -126,6 +126,8 @@ func TestOutcomes(t *testing.T) {
 		"not":                   {"> SEND_ONLY psn!=P", []input{{1, "SEND_ONLY psn=P"}}, "failed: expected SEND_ONLY psn!="},
 		"any value":             {"> SEND_ONLY psn=* ackreq=1", []input{{1, "SEND_ONLY psn=9 ackreq=1"}}, "passed: "},
 		"field differs":         {"> SEND_ONLY ackreq=1", []input{{1, "SEND_ONLY"}}, "failed: expected SEND_ONLY ackreq=1; the device sent SEND_ONLY"},
+		"second field differs":  {"> SEND_ONLY psn=P ackreq=1", []input{{1, "SEND_ONLY psn=P"}}, "failed: expected SEND_ONLY psn="},
+		"beyond a plain range":  {"> SEND_ONLY pkey=1..2", []input{{1, "SEND_ONLY pkey=3"}}, "failed: expected"},
 		"payload":               {"> SEND_ONLY payload=count(3)", []input{{1, "SEND_ONLY payload=count(3)"}}, "passed: "},
 		"payload differs":       {"> SEND_ONLY payload=fill(3, 1)", []input{{1, "SEND_ONLY payload=count(3)"}}, "failed: expected"},
 		"payload length":        {"> SEND_ONLY payload=3", []input{{1, "SEND_ONLY payload=count(4)"}}, "failed: expected"},

@@ -33,10 +33,13 @@ func options(seed uint64) drill.Options {
 }
 
 // Virtual runs scripts against one NIC of ours on a virtual clock. Runs are deterministic: times are exact.
-type Virtual struct{}
+type Virtual struct {
+	dead bool // the NIC receives no frames, and neither its frames nor its reports reach the tester
+}
 
 // virtual is one run.
 type virtual struct {
+	Virtual
 	now   mono.Time
 	e     *drill.Engine
 	agent *nicAgent
@@ -51,14 +54,14 @@ type flight struct {
 }
 
 // Run runs a script with a seed. The error is a *script.Error.
-func (Virtual) Run(s *script.Script, seed uint64) (*drill.Result, error) {
+func (d Virtual) Run(s *script.Script, seed uint64) (*drill.Result, error) {
 	o := options(seed)
 	o.Caps, o.Limit = VirtualCaps, 10*time.Second
 	e, err := drill.New(s, o)
 	if err != nil {
 		return nil, err
 	}
-	v := &virtual{now: mono.Time(time.Second), e: e}
+	v := &virtual{Virtual: d, now: mono.Time(time.Second), e: e}
 	cfg := rocev2.Config{Name: "dut", MAC: dutMAC, MTU: 4300, Addrs: []netip.Prefix{netip.PrefixFrom(dutIP, 15), netip.PrefixFrom(dutIP6, 64)}}
 	binary.LittleEndian.PutUint64(cfg.Seed[:], seed)
 	if v.agent, err = newNICAgent(cfg); err != nil {
@@ -111,7 +114,9 @@ func (v *virtual) exchange() {
 		}
 		for _, line := range v.agent.reports() {
 			busy = true
-			v.e.Reply(v.now, line)
+			if !v.dead {
+				v.e.Reply(v.now, line)
+			}
 		}
 	}
 }
@@ -127,6 +132,9 @@ func (v *virtual) fromDUT(f *rocev2.Frame) {
 }
 
 func (v *virtual) send(toDUT bool, frame []byte) {
+	if v.dead {
+		return
+	}
 	v.link = append(v.link, flight{v.now.Add(virtualDelay), toDUT, frame})
 }
 
