@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/drill/frame"
 	"roced.io/roced/internal/drill/script"
 )
@@ -112,6 +113,9 @@ func (e *Engine) lookup(x *script.Name) value {
 	}
 	if s, ok := frame.Syndromes[x.Name]; ok {
 		return numberOf(uint64(s))
+	}
+	if m, ok := frame.Messages[x.Name]; ok {
+		return numberOf(uint64(m))
 	}
 	e.fail(x.Pos, "%s is not defined here", x.Name)
 	return value{}
@@ -232,6 +236,14 @@ var functions = map[string]function{
 		b, err := hex.DecodeString(strings.ReplaceAll(a[0].text, " ", ""))
 		return bytesOf(b), err
 	}, `hex("00 ff"): these bytes`},
+	"cm": {1, func(_ *Engine, a []value) (value, error) {
+		return bytesOf(frame.Message(mad.Attr(a[0].num))), nil
+	}, "cm(REQ): a message of the connection manager, whose fields are zero, as payload of a datagram"},
+	"gid": {1, func(_ *Engine, a []value) (value, error) {
+		ip, err := netip.ParseAddr(a[0].text)
+		b := ip.As16()
+		return bytesOf(b[:]), err
+	}, `gid("198.18.0.9"): the 16 bytes of the GID of an IP address`},
 	"be32": {1, func(_ *Engine, a []value) (value, error) {
 		return bytesOf(binary.BigEndian.AppendUint32(nil, uint32(a[0].num))), nil
 	}, "be32(v): four bytes, most significant first"},

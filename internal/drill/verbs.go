@@ -85,6 +85,13 @@ var verbs = map[string]verb{
 	"bind":       {object: true, keys: with(with(with(numbers("wr rkey signaled"), keyObject, "mw"), keyMemory, "to"), keyWord, "access"), doc: "post a bind of a memory window of type 2"},
 	"invalidate": {object: true, keys: numbers("wr rkey signaled"), doc: "post a local invalidate"},
 
+	"listen":    {creates: true, keys: numbers("port backlog"), doc: "listen for requests of rdma_cm to port="},
+	"connect":   {creates: true, keys: numbers("port qpn psn resources depth cm_timeout cm_retries"), doc: "send a REQ for port= of the tester"},
+	"accept":    {object: true, keys: numbers("qpn psn resources depth"), doc: "accept the newest request of a listener by a REP"},
+	"reject":    {object: true, keys: numbers("reason"), doc: "reject the newest request of a listener, or the reply to a connection"},
+	"establish": {object: true, keys: numbers(""), doc: "answer the REP of a connection by an RTU"},
+	"leave":     {object: true, keys: numbers(""), doc: "end a connection by a DREQ, or by a DREP if the peer has ended it"},
+
 	"set":     {parts: true, keys: with(numbers(""), keyBytes, "data"), doc: "write data= into memory"},
 	"check":   {parts: true, compare: true, keys: with(numbers(""), keyBytes, "data"), doc: "compare memory with data="},
 	"query":   {object: true, compare: true, keys: with(numbers(qpAttrs), keyWord, "state"), doc: "compare attributes of a queue pair"},
@@ -92,7 +99,7 @@ var verbs = map[string]verb{
 	"destroy": {object: true, keys: numbers(""), doc: "destroy an object"},
 	"cqe": {object: true, word: "status", local: true, keys: with(numbers("wr len imm inv peer solicited"), keyWord, "op"),
 		doc: "expect a completion of a queue pair, the oldest of its send or its receive queue. ERROR is every status but SUCCESS"},
-	"event": {object: true, word: "type", local: true, keys: numbers(""), doc: "expect an asynchronous event of a queue pair or shared receive queue"},
+	"event": {object: true, word: "type", local: true, keys: numbers(""), doc: "expect an asynchronous event of a queue pair, shared receive queue, listener or connection"},
 }
 
 // command is a verb with evaluated arguments.

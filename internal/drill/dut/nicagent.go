@@ -28,6 +28,7 @@ type nicAgent struct {
 	nextVA  uint64
 	events  []string
 	counted map[string]uint64 // counters at the start
+	cm      manager
 }
 
 type nicMR struct {
@@ -61,6 +62,7 @@ func newNICAgent(cfg rocev2.Config) (*nicAgent, error) {
 	if a.nic, err = rocev2.New(cfg); err != nil {
 		return nil, err
 	}
+	a.cm.start(a, cfg.Seed)
 	a.counted = a.counters()
 	_, err = a.pd("") // the default one
 	return a, err

@@ -19,6 +19,8 @@ func init() {
 		"limit": (*nicAgent).limit, "recv": (*nicAgent).recv, "set": (*nicAgent).set, "check": (*nicAgent).read,
 		"query": (*nicAgent).query, "counter": (*nicAgent).counter, "destroy": (*nicAgent).destroy,
 		"bind": (*nicAgent).bind, "invalidate": (*nicAgent).invalidate,
+		"listen": (*nicAgent).listen, "connect": (*nicAgent).connect, "accept": (*nicAgent).accept, "reject": (*nicAgent).reject,
+		"establish": (*nicAgent).establish, "leave": (*nicAgent).leave,
 	}
 	for verb, op := range postOps {
 		nicVerbs[verb] = func(a *nicAgent, r *request) (string, error) { return a.post(r, op) }

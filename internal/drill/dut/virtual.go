@@ -24,7 +24,7 @@ var (
 const virtualDelay = time.Microsecond
 
 // VirtualCaps are the capabilities of our NIC on the virtual clock.
-var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv6", "vlan", "ecn", "inval", "virtual",
+var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv6", "vlan", "ecn", "inval", "virtual", "cm",
 	"irn", "melo", "mp_rdma", "eunomia"}
 
 // options returns the options of a run between the addresses of this package.

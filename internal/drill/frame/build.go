@@ -51,6 +51,7 @@ func (s *Spec) Build() (*Frame, error) {
 	s.defaults(f, pad)
 	f.Bytes = append(f.Bytes, s.Payload...)
 	f.Payload = f.Bytes[at:len(f.Bytes):len(f.Bytes)]
+	f.findMAD()
 	f.Bytes = append(f.Bytes, padding...)
 	f.off[hdrICRC] = len(f.Bytes)
 	f.Bytes = append(f.Bytes, make([]byte, bth.ICRCLen)...)

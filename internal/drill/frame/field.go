@@ -23,6 +23,7 @@ const (
 	hdrIETH
 	hdrPayload
 	hdrICRC
+	hdrMAD // the payload of a datagram to queue pair 1
 	headers
 )
 
@@ -63,9 +64,12 @@ type Field struct {
 // Bits returns the width of the field in bits.
 func (f *Field) Bits() int { return f.bits }
 
-// fields lists all fields of fixed place. A name may occur in several headers: a frame has one of them at most.
+// fields lists all fields of fixed place, those of the headers and those of management datagrams.
+var fields = append(headerFields, madFields...)
+
+// headerFields lists the fields of headers. A name may occur in several headers: a frame has one of them at most.
 // References are to IBTA vol.1 chapter 9.
-var fields = []Field{
+var headerFields = []Field{
 	{"eth.dst", hdrEthernet, 0, 48, "Ethernet destination address"},
 	{"eth.src", hdrEthernet, 48, 48, "Ethernet source address"},
 	{"eth.type", hdrEthernet, 96, 16, "EtherType, or 0x8100 before a VLAN tag"},

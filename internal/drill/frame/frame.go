@@ -88,6 +88,7 @@ func (f *Frame) parseTransport(at int) error {
 	}
 	f.off[hdrPayload] = at
 	f.Payload = f.Bytes[at:max(at, f.off[hdrICRC]-pad)]
+	f.findMAD()
 	return nil
 }
 

@@ -16,6 +16,9 @@ var usual = []Set{
 // decimal are the fields that are counts or sequence numbers, which a printed frame has in decimal.
 var decimal = map[string]bool{"psn": true, "msn": true, "len": true}
 
+// shownOfMAD are the fields of management datagrams that a printed frame has.
+var shownOfMAD = map[string]bool{"mad.attr": true, "cm.local": true, "cm.remote": true}
+
 // String returns the frame in the notation of scripts: the packet's name, then dst, psn, the fields of the extension headers,
 // other fields with unusual values, and the payload.
 func (f *Frame) String() string {
@@ -32,7 +35,7 @@ func (f *Frame) String() string {
 		}
 	}
 	for i := range fields {
-		if x := &fields[i]; x.hdr >= hdrDETH && f.has(x.hdr) {
+		if x := &fields[i]; x.hdr >= hdrDETH && f.has(x.hdr) && (x.hdr != hdrMAD || shownOfMAD[x.Name]) {
 			writeField(&b, x.Name, x.get(f.Bytes[f.off[x.hdr]:]))
 		}
 	}
