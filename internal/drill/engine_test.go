@@ -137,6 +137,7 @@ func TestOutcomes(t *testing.T) {
 		"in order":              {"> { SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}, {2, "SEND_FIRST"}}, "failed: expected SEND_FIRST"},
 		"any order":             {"> any { SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}, {2, "SEND_FIRST"}}, "passed: "},
 		"any order, once each":  {"> any { SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}, {2, "SEND_LAST"}}, "failed: expected SEND_FIRST"},
+		"any order, a copy":     {"> any { SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}, {2, "SEND_LAST"}, {3, "SEND_FIRST"}}, "failed: expected SEND_FIRST"},
 		"in a group may lack":   {"> { ? SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}}, "passed: "},
 		"many":                  {"> + ACKNOWLEDGE psn=P..P+2 until psn=P+2", []input{{1, "ACKNOWLEDGE psn=P"}, {2, "ACKNOWLEDGE psn=P+2"}}, "passed: "},
 		"many without the end":  {"> + ACKNOWLEDGE psn=P..P+2 until psn=P+2", []input{{1, "ACKNOWLEDGE psn=P"}}, "failed: expected + ACKNOWLEDGE"},
