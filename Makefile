@@ -92,6 +92,7 @@ mutants: ## remove each mechanism of docs/results/mechanisms-*.md: the test that
 	$(GO) run ./tools/mutants -list tools/mutants/sim.txt -doc docs/results/mechanisms-simulator.md
 	$(GO) run ./tools/mutants -list tools/mutants/clients.txt -doc docs/results/mechanisms-clients.md
 	$(GO) run ./tools/mutants -list tools/mutants/flor.txt -doc docs/results/mechanisms-flor.md
+	$(GO) run ./tools/mutants -list tools/mutants/drill.txt -doc docs/results/mechanisms-drill.md
 
 nightly: setup build ## what takes too long for make test
 	$(MAKE) mutants

@@ -3,8 +3,8 @@
 // tree, never in place.
 //
 // The list is mutants.txt. Other documents have their own lists: docs/results/mechanisms-ports.md has ports.txt,
-// docs/results/mechanisms-simulator.md has sim.txt, and docs/results/mechanisms-flor.md has flor.txt. A list is also
-// wrong if a mutation no longer applies, or if a row of the document has no mutation.
+// docs/results/mechanisms-simulator.md has sim.txt, docs/results/mechanisms-flor.md has flor.txt, and
+// docs/results/mechanisms-drill.md has drill.txt. A list is also wrong if a mutation no longer applies, or if a row of the document has no mutation.
 package main
 
 import (

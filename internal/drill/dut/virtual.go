@@ -5,11 +5,14 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"roced.io/roced/internal/drill"
 	"roced.io/roced/internal/drill/script"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
 	"roced.io/roced/rocev2"
 )
 
@@ -25,7 +28,7 @@ const virtualDelay = time.Microsecond
 
 // VirtualCaps are the capabilities of our NIC on the virtual clock.
 var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv6", "vlan", "ecn", "inval", "virtual", "cm",
-	"irn", "melo", "mp_rdma", "eunomia"}
+	"irn", "melo", "mp_rdma", "eunomia", "dcqcn"}
 
 // options returns the options of a run between the addresses of this package.
 func options(seed uint64) drill.Options {
@@ -63,12 +66,23 @@ func (d Virtual) Run(s *script.Script, seed uint64) (*drill.Result, error) {
 	}
 	v := &virtual{Virtual: d, now: mono.Time(time.Second), e: e}
 	cfg := rocev2.Config{Name: "dut", MAC: dutMAC, MTU: 4300, Addrs: []netip.Prefix{netip.PrefixFrom(dutIP, 15), netip.PrefixFrom(dutIP6, 64)}}
+	cfg.NewProfile = newProfile
 	binary.LittleEndian.PutUint64(cfg.Seed[:], seed)
 	if v.agent, err = newNICAgent(cfg); err != nil {
 		return nil, err
 	}
 	v.run()
 	return e.Result(), nil
+}
+
+// newProfile makes the transport of a queue pair: "irn", or with congestion control "rc+dcqcn".
+func newProfile(name string) (qp.Profile, error) {
+	transport, control, _ := strings.Cut(name, "+")
+	p := profile.Part{Name: control}
+	if control != "" {
+		p.Params = map[string]float64{"line_rate_bps": 1e9}
+	}
+	return profile.NewMaker(profile.Link{}).New(transport, profile.Spec{Congestion: p})
 }
 
 // idle bounds the rounds at one instant: more mean that the time stands still.
