@@ -51,7 +51,7 @@ func with(m map[string]keyKind, kind keyKind, names string) map[string]keyKind {
 // Attributes of queue pairs, of address vectors, and of work requests.
 const (
 	qpAttrs = "mtu psn rqpsn peer timeout retry rnr_retry min_rnr rd_atomic dest_rd_atomic qkey pkey_index"
-	avAttrs = "sl tclass ttl flow"
+	avAttrs = "sl tclass ttl flow vlan"
 	wrAttrs = "wr signaled solicited fence inline imm inv remote rkey compare swap add peer qkey"
 )
 

@@ -11,7 +11,7 @@ import (
 // mutants` checks that their tests fail.
 func TestList(t *testing.T) {
 	t.Chdir("../..")
-	for list, doc := range map[string]string{"mutants.txt": "transports", "ports.txt": "ports", "sim.txt": "simulator", "clients.txt": "clients", "flor.txt": "flor"} {
+	for list, doc := range map[string]string{"mutants.txt": "transports", "ports.txt": "ports", "sim.txt": "simulator", "clients.txt": "clients", "flor.txt": "flor", "drill.txt": "drill"} {
 		t.Run(list, func(t *testing.T) {
 			checkList(t, filepath.Join("tools/mutants", list), filepath.Join("docs/results", "mechanisms-"+doc+".md"))
 		})

@@ -111,6 +111,9 @@ func (r *request) vector() rocev2.AddressVector {
 	if r.args["ip"] == "6" {
 		v.DGID, v.SGIDIndex = rocev2.GIDOf(testerIP6), 1
 	}
+	if r.number("vlan", 0) == vlanID {
+		v.DGID, v.SGIDIndex = rocev2.GIDOf(testerVLAN), 3 // 2 is the link-local address
+	}
 	return v
 }
 

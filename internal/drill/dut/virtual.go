@@ -18,16 +18,20 @@ import (
 
 // Addresses of the tester and of the device on every link that this package makes.
 var (
-	testerIP, dutIP   = netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
-	testerIP6, dutIP6 = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
-	testerMAC, dutMAC = [6]byte{2, 0, 0, 0, 0, 1}, [6]byte{2, 0, 0, 0, 0, 2}
+	testerIP, dutIP     = netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
+	testerIP6, dutIP6   = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+	testerVLAN, dutVLAN = netip.MustParseAddr("198.19.0.1"), netip.MustParseAddr("198.19.0.2") // in VLAN vlanID of the virtual link
+	testerMAC, dutMAC   = [6]byte{2, 0, 0, 0, 0, 1}, [6]byte{2, 0, 0, 0, 0, 2}
 )
+
+// vlanID is the VLAN of the virtual link.
+const vlanID = 7
 
 // virtualDelay is the time of a frame on the virtual link.
 const virtualDelay = time.Microsecond
 
 // VirtualCaps are the capabilities of our NIC on the virtual clock.
-var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv6", "vlan", "ecn", "inval", "virtual", "cm",
+var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv6", "vlan", "tagged", "ecn", "inval", "virtual", "cm",
 	"irn", "melo", "mp_rdma", "eunomia", "dcqcn"}
 
 // options returns the options of a run between the addresses of this package.
@@ -65,7 +69,8 @@ func (d Virtual) Run(s *script.Script, seed uint64) (*drill.Result, error) {
 		return nil, err
 	}
 	v := &virtual{Virtual: d, now: mono.Time(time.Second), e: e}
-	cfg := rocev2.Config{Name: "dut", MAC: dutMAC, MTU: 4300, Addrs: []netip.Prefix{netip.PrefixFrom(dutIP, 15), netip.PrefixFrom(dutIP6, 64)}}
+	cfg := rocev2.Config{Name: "dut", MAC: dutMAC, MTU: 4300, Addrs: []netip.Prefix{netip.PrefixFrom(dutIP, 15), netip.PrefixFrom(dutIP6, 64)},
+		VLANs: []rocev2.VLAN{{ID: vlanID, Addrs: []netip.Prefix{netip.PrefixFrom(dutVLAN, 24)}}}}
 	cfg.NewProfile = newProfile
 	binary.LittleEndian.PutUint64(cfg.Seed[:], seed)
 	if v.agent, err = newNICAgent(cfg); err != nil {
@@ -142,7 +147,25 @@ func (v *virtual) fromDUT(f *rocev2.Frame) {
 		v.send(true, reply)
 		return
 	}
+	if request, tag, ok := untag(b); ok {
+		if reply := resolve(request, testerMAC, testerVLAN, testerIP6); reply != nil {
+			v.send(true, slices.Concat(reply[:macs], tag, reply[macs:]))
+			return
+		}
+	}
 	v.send(false, b)
+}
+
+// macs is the length of the addresses of an Ethernet frame.
+const macs = 12
+
+// untag removes the VLAN tag of a frame.
+func untag(b []byte) (frame, tag []byte, ok bool) {
+	const tagLen = 4
+	if len(b) < macs+tagLen || b[macs] != 0x81 || b[macs+1] != 0 {
+		return nil, nil, false
+	}
+	return slices.Concat(b[:macs], b[macs+tagLen:]), b[macs : macs+tagLen], true
 }
 
 func (v *virtual) send(toDUT bool, frame []byte) {
