@@ -65,13 +65,6 @@ func newLone(t testing.TB, typ qp.Type, state qp.State, srq bool, a qp.Attr) *lo
 	return l
 }
 
-// connect takes a queue pair to RTS again.
-func connect(t testing.TB, l *lone, a qp.Attr) {
-	if err := qptest.Connect(l.now, l.q, l.typ, a, qp.RTS); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // opcodes maps the names of scripts to requests.
 var opcodes = map[string]bth.Opcode{
 	"send_first": bth.OpSendFirst, "send_middle": bth.OpSendMiddle, "send_last": bth.OpSendLast,

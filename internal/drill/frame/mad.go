@@ -25,7 +25,7 @@ var madFields = []Field{
 	{"req.pkey", hdrMAD, 576, 16, "REQ: partition key"},
 	{"req.mtu", hdrMAD, 592, 4, "REQ: path MTU, 1 for 256 to 5 for 4096"},
 	{"req.rnr", hdrMAD, 597, 3, "REQ: RNR retry count"},
-	{"req.cm_retries", hdrMAD, 600, 4, "REQ: how often messages are sent again"},
+	{"req.cm_retries", hdrMAD, 600, 4, "REQ: how often messages are retransmitted"},
 	{"req.src", hdrMAD, 640, 128, "REQ: GID of the sender"},
 	{"req.dst", hdrMAD, 768, 128, "REQ: GID of the receiver"},
 	{"rep.qpn", hdrMAD, 288, 24, "REP: queue pair of the sender"},
