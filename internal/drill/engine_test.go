@@ -146,6 +146,7 @@ func TestOutcomes(t *testing.T) {
 		"optional comes twice":  {"> ? CNP\n> SEND_ONLY", []input{{1, "CNP"}, {2, "CNP"}, {3, "SEND_ONLY"}}, "failed: expected SEND_ONLY"},
 		"optional is missing":   {"> ? CNP\n> SEND_ONLY", []input{{2, "SEND_ONLY"}}, "passed: "},
 		"ignored":               {"ignore CNP\n> SEND_ONLY", []input{{1, "CNP"}, {2, "CNP"}, {3, "SEND_ONLY"}}, "passed: "},
+		"ignored, came before":  {"< SEND_ONLY dst=5\nwait 5ms\nignore CNP\n> SEND_ONLY", []input{{1, "CNP"}, {3 * ms, "CNP"}, {6 * ms, "SEND_ONLY"}}, "passed: "},
 		"too late":              {"< SEND_ONLY dst=5\n> SEND_ONLY within 2ms", []input{{3 * ms, "SEND_ONLY"}}, "failed: expected SEND_ONLY; the device sent nothing within 2ms"},
 		"just in time":          {"< SEND_ONLY dst=5\n> SEND_ONLY within 2ms", []input{{2 * ms, "SEND_ONLY"}}, "passed: "},
 		"too early":             {"a: < SEND_ONLY dst=5\n> SEND_ONLY after 2ms of a", []input{{ms, "SEND_ONLY"}}, "failed: SEND_ONLY dst=0x11 psn=0 came after 1ms, too early"},

@@ -2,6 +2,7 @@ package drill
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"roced.io/roced/internal/drill/frame"
@@ -35,6 +36,7 @@ func (e *Engine) begin(now mono.Time, s script.Stmt) {
 		e.env[s.Name] = e.eval(s.Value)
 	case *script.Ignore:
 		e.ignored = append(e.ignored, &s.Packet)
+		e.frames = slices.DeleteFunc(e.frames, func(r received) bool { return e.isIgnored(r.frame) })
 	case *script.Send:
 		f := e.build(&s.Packet)
 		e.record(now, ToDUT, f, "")
