@@ -17,7 +17,7 @@ type traffic struct {
 	usage qp.Usage
 	qps   [qp.UD + 1]int // created, by type
 
-	// The socket for the report, and the process as the client describes it. nil: nobody requested a report.
+	// The socket for the report, and the process as the client describes it. nil: no report was requested.
 	to *reportTo
 }
 
