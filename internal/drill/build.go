@@ -17,10 +17,8 @@ func (e *Engine) build(k *script.Packet) *frame.Frame {
 	if !ok {
 		e.fail(k.Pos, "%s is no packet to send", k.Name)
 	}
-	s := frame.Spec{SrcMAC: e.o.TesterMAC, DstMAC: e.o.DUTMAC, Src: e.o.Tester, Dst: e.o.DUT, Opcode: op}
-	if e.v6() {
-		s.Src, s.Dst = e.o.Tester6, e.o.DUT6
-	}
+	s := frame.Spec{SrcMAC: e.o.TesterMAC, DstMAC: e.o.DUTMAC, Opcode: op}
+	s.Src, s.Dst = e.addresses()
 	named := false
 	for i := range k.Fields {
 		f := &k.Fields[i]

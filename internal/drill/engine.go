@@ -91,6 +91,8 @@ func New(s *script.Script, o Options) (*Engine, error) {
 		e.env[name] = numberOf(psn)
 	}
 	e.env["tester.qpn"] = numberOf(testerQPN)
+	tester, device := e.addresses()
+	e.env["tester.addr"], e.env["dut.addr"] = bytesOf(tester.AsSlice()), bytesOf(device.AsSlice())
 	if err := e.checkNames(s.Body); err != nil {
 		return nil, err
 	}
@@ -101,6 +103,14 @@ func New(s *script.Script, o Options) (*Engine, error) {
 		}
 	}
 	return e, nil
+}
+
+// addresses returns the addresses of the tester and of the device in this run.
+func (e *Engine) addresses() (tester, device netip.Addr) {
+	if e.v6() {
+		return e.o.Tester6, e.o.DUT6
+	}
+	return e.o.Tester, e.o.DUT
 }
 
 // testerQPN is the usual number of the tester's queue pair. Scripts may use any.

@@ -34,7 +34,7 @@ func read(t *testing.T, page string) (all []*command) {
 	for line := range strings.Lines(string(text)) {
 		line, indented := strings.CutPrefix(strings.TrimRight(line, "\n"), "    ")
 		switch m := prompt.FindString(line); {
-		case !indented:
+		case !indented && (end == "" || line != ""): // a here-document may have empty lines
 			last = nil
 		case end != "":
 			last.text += "\n" + line
