@@ -18,7 +18,6 @@ type Peer struct {
 	window   uint32        // packets
 	most     uint32        // largest window
 	sent     uint32        // outstanding PSNs of all queue pairs
-	clients  int           // clients with outstanding PSNs
 	active   uint32        // queue pairs with outstanding PSNs
 	acked    uint32        // PSNs since the window has grown
 	shortest time.Duration // round trip
@@ -106,8 +105,6 @@ func (p *Peer) onLoss(now mono.Time, age time.Duration) {
 // peering is the part of a Peer that one queue pair uses.
 type peering struct {
 	*Peer
-	client  *ClientWindow
-	turn    turn
 	counted uint32    // outstanding PSNs that the peer counts
 	expired uint8     // timeouts of RC since the last progress
 	stuck   mono.Time // when the first packet after the last progress was lost; zero: none
@@ -128,13 +125,11 @@ func (p *Peer) release(q *QP) {
 	}
 }
 
-// SetPeer makes q share the window of p, and that of its client x towards p. After nil, q shares none. Extended transports
-// share none: their papers bound the outstanding packets (IRN 3.2, MP-RDMA 3.2).
-func (q *QP) SetPeer(now mono.Time, p *Peer, x *ClientWindow) {
+// SetPeer makes q share the window of p. After nil, q shares none. Extended transports share none: their papers bound the
+// outstanding packets (IRN 3.2, MP-RDMA 3.2).
+func (q *QP) SetPeer(p *Peer) {
 	if f := q.peering; f != nil {
 		f.update(f.counted, 0)
-		q.endTurn()
-		f.turn.settle(now, f.client, f.counted, 0, 0)
 		f.release(q)
 	}
 	q.peering = nil
@@ -142,13 +137,13 @@ func (q *QP) SetPeer(now mono.Time, p *Peer, x *ClientWindow) {
 		g.SetSlowPeer(p != nil)
 	}
 	if p != nil && q.x == nil {
-		q.peering = &peering{Peer: p, client: x}
-		q.countOutstanding(now)
+		q.peering = &peering{Peer: p}
+		q.countOutstanding()
 	}
 }
 
 // countOutstanding reports the outstanding packets of q to its peer. It follows each input.
-func (q *QP) countOutstanding(now mono.Time) {
+func (q *QP) countOutstanding() {
 	f := q.peering
 	if f == nil {
 		return
@@ -159,7 +154,6 @@ func (q *QP) countOutstanding(now mono.Time) {
 	}
 	if n != f.counted {
 		f.update(f.counted, n)
-		f.turn.settle(now, f.client, f.counted, n, q.mtu)
 		f.counted = n
 	}
 }

@@ -237,7 +237,7 @@ func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	} else {
 		d = q.receive(now, p, m)
 	}
-	q.countOutstanding(now)
+	q.countOutstanding()
 	return d
 }
 
@@ -337,7 +337,7 @@ func (q *QP) OnTimeout(now mono.Time) {
 	if q.x != nil {
 		q.x.responses.onTimeout(now)
 	}
-	q.countOutstanding(now)
+	q.countOutstanding()
 	q.traceState(now)
 }
 
@@ -350,15 +350,11 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.touch()
 	q.req.pace.Waiting = false
 	t.Path, t.Snapshot = 0, false
-	if f := q.peering; f != nil {
-		f.turn.waits = false
-	}
 	if !q.Blocked() && (q.pollCNP(t) || q.pollProfileNAK(t) || q.poll(now, t)) {
-		q.countOutstanding(now)
+		q.countOutstanding()
 		return true
 	}
 	q.drained = true
-	q.endTurn()
 	q.req.pace.Nothing()
 	q.traceState(now)
 	return false
@@ -437,7 +433,7 @@ func (q *QP) enterError(now mono.Time) {
 	q.req.flush()
 	q.resp.flush()
 	q.Free()
-	q.countOutstanding(now)
+	q.countOutstanding()
 	q.flush(now)
 }
 

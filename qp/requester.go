@@ -38,24 +38,23 @@ type requester struct {
 
 	// bad is the first request that cannot be executed, if hasBad: the requester sends no packet from there on, and
 	// completes it in error when it is the oldest.
-	bad                 uint32
-	hasBad              bool
-	hasMore             bool // poll has more to do, without an input
-	draining            bool // SQD: the drained event is due
-	memory              memoryState
-	retries, rnrRetries uint8
-	rdOut               int32     // READs and atomics outstanding
-	rnxt                bth.PSN   // of the first response to the next of them, if responses have PSNs of their own
-	rdone               bth.PSN   // likewise; all responses before it are in memory
-	rnrUntil            mono.Time // waiting after an RNR NAK until then, if not zero
-	at                  mono.Time // when hasMore or flushing was set
-	payloadSent         uint64    // bytes of payload sent, without retransmissions
-	payloadAcked        uint64
-	payloadSACKed       uint64 // beyond payloadAcked, by selective acknowledgements
-	acks                ackPolicy
-	tail                tailProbe
-	pace                sched.Pacer
-	since               mono.Time // of the last progress; RC: or of the last AckReq; extended: or of the last retry
+	bad           uint32
+	hasBad        bool
+	hasMore       bool // poll has more to do, without an input
+	draining      bool // SQD: the drained event is due
+	memory        memoryState
+	rdOut         int32     // READs and atomics outstanding
+	rnxt          bth.PSN   // of the first response to the next of them, if responses have PSNs of their own
+	rnrUntil      mono.Time // waiting after an RNR NAK until then, if not zero
+	at            mono.Time // when hasMore or flushing was set
+	payloadSent   uint64    // bytes of payload sent, without retransmissions
+	payloadAcked  uint64
+	payloadSACKed uint64 // beyond payloadAcked, by selective acknowledgements
+	acks          ackPolicy
+	tail          tailProbe
+	rdone         bth.PSN // of READ responses, as rnxt: all responses before it are in memory
+	pace          sched.Pacer
+	since         mono.Time // of the last progress; RC: or of the last AckReq; extended: or of the last retry
 }
 
 func (r *requester) init(q *QP, p *Profile) {
@@ -99,6 +98,7 @@ func (r *requester) configure() {
 func (r *requester) forget() {
 	r.Clear()
 	*r = requester{sender: r.sender, policy: r.policy, Ring: r.Ring}
+	r.retries, r.rnrRetries = 0, 0
 }
 
 // reset clears all state, without completions (IBTA vol.1 10.3.1.1). It retires the requests taken; the host resets
@@ -168,7 +168,7 @@ func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
 		if s.sent == 0 && !r.mayBegin(s) || !r.windowOpen(s) {
 			return false
 		}
-		return r.pace.Ready(now) && r.q.mayLeave(now) && r.transmit(now, s, t)
+		return r.pace.Ready(now) && r.transmit(now, s, t)
 	}
 	r.hasMore, r.at = true, now
 	return false
@@ -253,8 +253,7 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	}
 	r.rec.OnSent(now, psn, span, false)
 	r.account(now, &t.Packet)
-	last := r.q.spend(n, span)
-	t.Packet.AckReq = responds || r.policy.requestsAck(now, ends, false) || last
+	t.Packet.AckReq = responds || r.policy.requestsAck(now, ends, false)
 	r.recordAckReq(now, r.nxt.Add(-1), t.Packet.AckReq)
 	// Time only packets that an acknowledgement alone answers, and not packets behind outstanding responses. The
 	// peer's congestion control delays responses: two peers would slow each other down without end.
@@ -334,7 +333,7 @@ func (r *requester) full(n uint32) bool {
 
 // nextTimeout returns when onTimeout or poll must be called.
 func (r *requester) nextTimeout() mono.Time {
-	t := r.deadline().Min(r.pace.Deadline()).Min(r.policy.deadline()).Min(r.q.turnDeadline())
+	t := r.deadline().Min(r.pace.Deadline()).Min(r.policy.deadline())
 	if r.can != nil && r.can.syncAt != 0 {
 		t = t.Min(r.can.syncAt)
 	}

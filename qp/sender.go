@@ -26,6 +26,8 @@ type sender struct {
 	// overdue lets the oldest packet leave after a timeout, whatever the window: lost packets may fill it (RFC 6298
 	// 5.4).
 	overdue bool
+	// retries and rnrRetries are the remaining retries of a requester. They are here, where they take no space.
+	retries, rnrRetries uint8
 
 	can   *capabilities
 	nxt   bth.PSN // next PSN never sent

@@ -34,7 +34,6 @@ type QueuePair struct {
 	windows memory.Bindings
 	path    stack.Path
 	peer    *peer // nil: not connected to another address
-	flow    *flow // of the client towards peer; nil: no peer
 	node    schedNode
 	av      AddressVector
 
@@ -227,7 +226,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
 		n.net.SetQPNs(&q.path, q.num, bth.QPN(q.core.Attr().DestQPN))
 		q.core.SetFlow(qp.Flow{Dst: q.path.Dst, Port: q.path.SourcePort()})
-		n.setPeer(now, q)
+		n.setPeer(q)
 	}
 	switch to := q.State(); {
 	case mask&qp.AttrState == 0:
@@ -298,7 +297,7 @@ func (n *NIC) reset(q *QueuePair) {
 	}
 	q.core.ClearFlow()
 	n.releasePath(&q.path)
-	n.setPeer(n.now, q)
+	n.setPeer(q)
 	q.av = AddressVector{}
 }
 
@@ -314,7 +313,7 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 	q.core.Free()
 	q.core.ClearFlow()
 	n.releasePath(&q.path)
-	n.setPeer(n.now, q)
+	n.setPeer(q)
 	q.windows.Unbind()
 	n.obj.qps.Remove(q.slot)
 	n.obj.numbers.rest(q)

@@ -41,7 +41,6 @@ type schedNode struct {
 	turn     sched.Node[*QueuePair]
 	timer    sched.Timer[*QueuePair]
 	flush    list.Node[*QueuePair]
-	parked   list.Node[*QueuePair] // in the flow
 	share    *shareGroup
 	priority uint8                   // among the queue pairs of share
 	wait     list.Node[stack.Waiter] // for the address of the peer
@@ -119,7 +118,7 @@ func (s *scheduler) join(q *QueuePair, x Share) {
 	q.node.share = g
 	q.node.turn.Init(&g.node, 1, q)
 	q.node.timer.Item = q
-	q.node.flush.Item, q.node.parked.Item = q, q
+	q.node.flush.Item = q
 	q.node.wait.Item = (*host)(q)
 }
 
@@ -177,7 +176,6 @@ func (s *scheduler) settle(q *QueuePair) {
 	if !q.node.turn.Active() {
 		s.rearm(q)
 	}
-	s.callWaiting(q)
 }
 
 // await makes q wait for the address of its peer.
@@ -192,8 +190,6 @@ func (s *scheduler) endTurn(q *QueuePair, drained bool) {
 	if drained {
 		s.turns.Remove(&q.node.turn)
 		s.rearm(q)
-		q.park()
-		s.callWaiting(q)
 	} else if s.turns.Yield(&q.node.turn) {
 		s.rearm(q)
 	}
@@ -205,7 +201,6 @@ func (s *scheduler) remove(q *QueuePair) {
 	s.turns.Remove(&q.node.turn)
 	s.deadlines.Remove(&q.node.timer)
 	q.node.flush.Remove()
-	q.unpark()
 }
 
 // rearm sets the timer to the deadline of q.

@@ -30,7 +30,7 @@ func TestErrors(t *testing.T) {
 		{2, "roced run extra", "extra"},
 		{2, "roced run --frob", "frob"},
 		{2, "roced check --config " + nowhere, nowhere},
-		{2, "roced run --config /dev/null", "NIC"},
+		{2, "roced run --config /dev/null", "the file is empty"},
 
 		{2, "rocectl frob", "frob"},
 		{2, "rocectl --frob", "frob"},
