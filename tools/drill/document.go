@@ -75,7 +75,7 @@ func writeGroups(b *strings.Builder, devices []device) {
 
 // writeDeviations lists the scripts that fail, each with the devices, the rule and the reason.
 func writeDeviations(b *strings.Builder, devices []device, known deviations) {
-	b.WriteString("\n## Deviations\n\nThe reason names the function of Linux's `drivers/infiniband/sw/rxe` that decides.\n\n| script | device | rule | reason |\n|---|---|---|---|\n")
+	b.WriteString("\n## Deviations\n\nThe reason names the function of Linux's `drivers/infiniband/sw/rxe` that decides, and its lines in Linux 6.1.176 and 6.12.117.\n\n| script | device | rule | reason |\n|---|---|---|---|\n")
 	for _, s := range devices[0].Scripts {
 		rows := map[string][]string{} // devices by reason
 		var order []string
