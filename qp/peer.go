@@ -33,6 +33,9 @@ const (
 	defaultPeerWindow = 1 << 14
 	// leastPeerWindow fills the links that software drives at their shortest round trips.
 	leastPeerWindow = 16
+	// leastCut is the smallest window after losses: fewer packets hardly fill a socket. A smaller window would request more
+	// acknowledgements, too.
+	leastCut = 64
 	// queueing is the delay above two shortest round trips that shows a queue at the receiver: a process that runs
 	// answers sooner.
 	queueing = time.Millisecond
@@ -99,7 +102,7 @@ func (p *Peer) onLoss(now mono.Time, age time.Duration) {
 		return
 	}
 	p.cut, p.acked = now, 0
-	p.window = max(min(p.window, p.sent)/2, leastPeerWindow)
+	p.window = max(min(p.window, p.sent)/2, min(leastCut, p.most))
 }
 
 // peering is the part of a Peer that one queue pair uses.

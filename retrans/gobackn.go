@@ -26,8 +26,6 @@ type GoBackN struct {
 	// is not standard; see reorder.Strict.
 	nakInterval uint32 // ns
 	nakAt       mono.Time
-
-	slowPeer bool
 }
 
 // NewGoBackN returns a go-back-N recovery with an infinite timeout.

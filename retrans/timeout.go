@@ -36,7 +36,9 @@ type timeout struct {
 	is      time.Duration // zero: infinite
 	own     bool
 	backoff backoff
-	base    mono.Time // start of the timer
+	// slowPeer means that the peer may answer later than the timeout (GoBackN.SetSlowPeer).
+	slowPeer bool
+	base     mono.Time // start of the timer
 }
 
 // readTimeout reads the scheme's own timeout; zero selects that of the queue pair.
