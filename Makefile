@@ -31,6 +31,8 @@ build: ## build the programs and the preload library into bin/
 	else echo 'no C compiler: without libroced.so rocectl exec cannot run programs'; fi
 	@if echo '$(HASH)include <infiniband/verbs.h>' | $(CC) -E - >/dev/null 2>&1 && echo 'int main(){}' | $(CC) -x c - -libverbs -o /dev/null 2>/dev/null; \
 	then $(MAKE) --no-print-directory $(BIN)/rocedrill-agent; fi # else libibverbs-dev is missing, or is for another processor
+	@if echo '$(HASH)include <rdma/rdma_cma.h>' | $(CC) -E - >/dev/null 2>&1 && echo 'int main(){}' | $(CC) -x c - -lrdmacm -libverbs -o /dev/null 2>/dev/null; \
+	then $(MAKE) --no-print-directory $(BIN)/rocedrill-agent-cm; fi # else librdmacm-dev is missing
 
 LINK_PRELOAD = -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -ffile-prefix-map=$(CURDIR)=. \
 		-Wl,--version-script=preload/versions.map $(PRELOAD) -ldl -lpthread
@@ -39,11 +41,17 @@ $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h) preload/versions.map
 	@mkdir -p $(BIN)
 	$(CC) $(CFLAGS) $(LINK_PRELOAD) -o $@
 
-# The agent of rocedrill needs libibverbs, which the package libibverbs-dev has.
+# The agent of rocedrill needs libibverbs, which the package libibverbs-dev has. The agent with rdma_cm also needs librdmacm-dev.
 HASH := \#
-$(BIN)/rocedrill-agent: $(wildcard drill/agent/*.c drill/agent/*.h)
+AGENT      := $(sort $(filter-out drill/agent/cm.c,$(wildcard drill/agent/*.c)))
+LINK_AGENT  = -std=gnu11 -Wall -Wextra -Werror -ffile-prefix-map=$(CURDIR)=. $(AGENT)
+$(BIN)/rocedrill-agent: $(AGENT) drill/agent/agent.h
 	@mkdir -p $(BIN)
-	$(CC) $(CFLAGS) -std=gnu11 -Wall -Wextra -Werror -ffile-prefix-map=$(CURDIR)=. drill/agent/*.c -libverbs -o $@
+	$(CC) $(CFLAGS) $(LINK_AGENT) -libverbs -o $@
+
+$(BIN)/rocedrill-agent-cm: $(AGENT) drill/agent/cm.c drill/agent/agent.h
+	@mkdir -p $(BIN)
+	$(CC) $(CFLAGS) $(LINK_AGENT) drill/agent/cm.c -lrdmacm -libverbs -o $@
 
 export DESTDIR PREFIX SYSCONFDIR UNITDIR ZSHDIR
 install: build ## install under DESTDIR: PREFIX (/usr/local), SYSCONFDIR (/etc), UNITDIR, ZSHDIR

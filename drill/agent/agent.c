@@ -176,7 +176,8 @@ static const struct {
 	{"qp", cmd_qp}, {"modify", cmd_modify}, {"limit", cmd_limit}, {"query", cmd_query}, {"destroy", cmd_destroy},
 	{"recv", cmd_recv}, {"send", cmd_post}, {"write", cmd_post}, {"read", cmd_post}, {"cas", cmd_post}, {"fadd", cmd_post},
 	{"awrite", cmd_post}, {"bind", cmd_bind}, {"invalidate", cmd_invalidate}, {"set", cmd_set}, {"check", cmd_check},
-	{"counter", cmd_counter}, {"close", cmd_close},
+	{"counter", cmd_counter}, {"close", cmd_close}, {"listen", cmd_listen}, {"connect", cmd_connect}, {"accept", cmd_accept},
+	{"reject", cmd_reject}, {"establish", cmd_establish}, {"leave", cmd_leave},
 };
 
 static int run(char *line)
@@ -189,7 +190,7 @@ static int run(char *line)
 	verb = line;
 	errno = 0;
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-		if (!strcmp(line, commands[i].name))
+		if (!strcmp(line, commands[i].name) && commands[i].run)
 			return commands[i].run();
 	return fail("no verb %s", line);
 }

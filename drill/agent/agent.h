@@ -1,6 +1,6 @@
 /*
- * The agent of rocedrill drives verbs on the device under test. It needs libibverbs only. Commands come as lines of a verb and
- * key=value arguments; the answer to each is a line "ok key=value ..." or "error text". Completions and asynchronous events
+ * The agent of rocedrill drives verbs on the device under test. It needs libibverbs only; rocedrill-agent-cm also has cm.c,
+ * which needs librdmacm. Commands come as lines of a verb and key=value arguments; the answer to each is a line "ok key=value ..." or "error text". Completions and asynchronous events
  * are reported as they happen, as lines that begin with "cqe" and "event".
  */
 #ifndef AGENT_H
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum kind { FREE, PD, MR, MW, CQ, SRQ, AH, QP };
+enum kind { FREE, PD, MR, MW, CQ, SRQ, AH, QP, LISTENER, CONN };
 
 /* object is an object of the device under the name that the script gives it. */
 struct object {
@@ -24,7 +24,9 @@ struct object {
 		struct ibv_srq *srq;
 		struct ibv_ah *ah;
 		struct ibv_qp *qp;
+		struct rdma_cm_id *id;
 	};
+	struct rdma_cm_id *newest; /* request of a listener, or the connection itself */
 	uint8_t *data; /* memory of an MR */
 	size_t size;
 	bool recv; /* a CQ that receives complete to */
@@ -73,6 +75,18 @@ int cmd_set(void);
 int cmd_check(void);
 int cmd_counter(void);
 extern const char *verb; /* of the command that runs */
+
+/* cm.c: the connection manager. These are NULL in the agent without it. */
+#define OPTIONAL __attribute__((weak))
+bool cm_open(void) OPTIONAL;
+void cm_report(void) OPTIONAL;
+int cm_destroy(struct object *o) OPTIONAL;
+int cmd_listen(void) OPTIONAL;
+int cmd_connect(void) OPTIONAL;
+int cmd_accept(void) OPTIONAL;
+int cmd_reject(void) OPTIONAL;
+int cmd_establish(void) OPTIONAL;
+int cmd_leave(void) OPTIONAL;
 
 /* report.c: completions and events */
 void reported(void); /* agent.c: writes one report */

@@ -58,7 +58,7 @@ static void say_capabilities(struct ibv_pd *pd)
 	const struct { const char *name; bool has; } caps[] = {
 		{"rc", can_create(pd, IBV_QPT_RC)}, {"uc", can_create(pd, IBV_QPT_UC)}, {"ud", can_create(pd, IBV_QPT_UD)},
 		{"srq", a.max_srq > 0}, {"mw", a.max_mw > 0 && flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)},
-		{"atomic", a.atomic_cap != IBV_ATOMIC_NONE}, {"inval", flags & IBV_DEVICE_MEM_MGT_EXTENSIONS}, {"ipv6", gid_index[1] >= 0},
+		{"cm", cm_open && cm_open()}, {"atomic", a.atomic_cap != IBV_ATOMIC_NONE}, {"inval", flags & IBV_DEVICE_MEM_MGT_EXTENSIONS}, {"ipv6", gid_index[1] >= 0},
 	};
 	const char *between = " caps=";
 	for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
@@ -377,6 +377,10 @@ static int destroy(struct object *o)
 	case PD:
 		error = ibv_dealloc_pd(o->pd);
 		break;
+	case LISTENER:
+	case CONN:
+		error = cm_destroy(o);
+		break;
 	case FREE:
 		break;
 	}
@@ -398,7 +402,7 @@ int cmd_destroy(void)
  * queue pair. The device and its first protection domain stay. */
 int cmd_close(void)
 {
-	static const enum kind order[] = {MW, QP, AH, MR, SRQ, CQ, PD};
+	static const enum kind order[] = {LISTENER, CONN, MW, QP, AH, MR, SRQ, CQ, PD};
 	for (size_t i = 0; i < sizeof order / sizeof *order; i++)
 		for (struct object *o = objects; o < objects + OBJECTS; o++)
 			if (o->kind == order[i] && (o->kind != PD || o->name[0]) && (errno = destroy(o)))

@@ -107,7 +107,7 @@ static void report_event(void)
 	ibv_ack_async_event(&e);
 }
 
-/* report reports all completions and one event. */
+/* report reports all completions, one event, and those of the connection manager. */
 void report(void)
 {
 	struct ibv_wc wc;
@@ -115,4 +115,6 @@ void report(void)
 		while (o->kind == CQ && ibv_poll_cq(o->cq, 1, &wc) > 0)
 			completed(&wc, o->recv || wc.opcode & IBV_WC_RECV);
 	report_event();
+	if (cm_report)
+		cm_report();
 }

@@ -236,9 +236,10 @@ var functions = map[string]function{
 		b, err := hex.DecodeString(strings.ReplaceAll(a[0].text, " ", ""))
 		return bytesOf(b), err
 	}, `hex("00 ff"): these bytes`},
-	"cm": {1, func(_ *Engine, a []value) (value, error) {
-		return bytesOf(frame.Message(mad.Attr(a[0].num))), nil
-	}, "cm(REQ): a message of the connection manager, whose fields are zero, as payload of a datagram"},
+	"cm": {1, func(e *Engine, a []value) (value, error) {
+		from, to := e.addresses()
+		return bytesOf(frame.Message(mad.Attr(a[0].num), from, to)), nil
+	}, "cm(REQ): a message of the connection manager as payload of a datagram. A REQ has the addresses of both ends; other fields are zero"},
 	"gid": {1, func(_ *Engine, a []value) (value, error) {
 		ip, err := netip.ParseAddr(a[0].text)
 		b := ip.As16()

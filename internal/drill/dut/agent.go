@@ -78,8 +78,10 @@ func (a *Agent) reach(ctx context.Context) (channel, error) {
 	if len(words) == 0 {
 		return nil, fmt.Errorf("%w: the agent's command is empty", ErrLost)
 	}
-	if bin, err := programs(agentProgram); err == nil && words[0] == agentProgram {
-		words[0] = filepath.Join(bin, agentProgram)
+	if words[0] == agentProgram || words[0] == managerAgent {
+		if bin, err := programs(words[0]); err == nil {
+			words[0] = filepath.Join(bin, words[0])
+		}
 	}
 	return startProcess(words[0], words[1:]...)
 }

@@ -10,8 +10,21 @@ import (
 	"time"
 )
 
-// agentProgram is the agent in C, which make builds where libibverbs is installed.
-const agentProgram = "rocedrill-agent"
+// agentProgram is the agent in C, which make builds where libibverbs is installed. managerAgent also drives rdma_cm; make
+// builds it where librdmacm is installed too.
+const (
+	agentProgram = "rocedrill-agent"
+	managerAgent = agentProgram + "-cm"
+)
+
+// agentIn returns the agent in a folder: with rdma_cm, if it is there.
+func agentIn(bin string) string {
+	program := filepath.Join(bin, managerAgent)
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
+	return filepath.Join(bin, agentProgram)
+}
 
 // programs returns the folder of this program, which has to have the others too.
 func programs(names ...string) (bin string, err error) {

@@ -61,7 +61,7 @@ func (d *daemon) start(ctx context.Context) (*Session, error) {
 	if err := d.ready(); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
-	agent, err := startProcess(filepath.Join(d.bin, "rocectl"), "--run-dir", d.path("run"), "exec", "--", filepath.Join(d.bin, agentProgram))
+	agent, err := startProcess(filepath.Join(d.bin, "rocectl"), "--run-dir", d.path("run"), "exec", "--", agentIn(d.bin))
 	if err != nil {
 		return nil, errors.Join(err, l.close())
 	}

@@ -30,7 +30,7 @@ func StartRXE(ctx context.Context, name string, out io.Writer) (*Session, error)
 	if err != nil {
 		return nil, err
 	}
-	im, err := vm.Make(rxeReleases[name], "drill", out, filepath.Join(bin, agentProgram))
+	im, err := vm.Make(rxeReleases[name], "drill", out, agentIn(bin))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
@@ -38,7 +38,7 @@ func StartRXE(ctx context.Context, name string, out io.Writer) (*Session, error)
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{dir: dir}
+	m := &machine{dir: dir, agent: filepath.Base(agentIn(bin))}
 	s, err := m.start(ctx, im)
 	if err != nil {
 		return nil, errors.Join(err, m.stop())
@@ -48,8 +48,9 @@ func StartRXE(ctx context.Context, name string, out io.Writer) (*Session, error)
 
 // machine is a virtual machine in a folder of its own.
 type machine struct {
-	dir string
-	vm  *vm.VM
+	dir   string
+	agent string // program of the agent in the image
+	vm    *vm.VM
 }
 
 func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
@@ -95,7 +96,7 @@ func (m *machine) boot(im vm.Image) (net.Conn, error) {
 sysctl -qw net.ipv6.conf.eth0.accept_dad=0
 ip link set eth0 mtu 4200 up; ip addr add %v/15 dev eth0; ip addr add %v/64 dev eth0 nodad
 rdma link add rxe0 type rxe netdev eth0
-setsid %s /dev/virtio-ports/%s >/tmp/agent.log 2>&1 </dev/null &`, dutIP, dutIP6, agentProgram, channel), 20*time.Second)
+setsid %s /dev/virtio-ports/%s >/tmp/agent.log 2>&1 </dev/null &`, dutIP, dutIP6, m.agent, channel), 20*time.Second)
 	if err != nil {
 		return nil, errors.Join(err, agent.Close())
 	}

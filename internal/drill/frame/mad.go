@@ -1,6 +1,8 @@
 package frame
 
 import (
+	"net/netip"
+
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/mad"
 )
@@ -40,13 +42,25 @@ var madFields = []Field{
 var Messages = map[string]mad.Attr{"REQ": mad.AttrREQ, "MRA": mad.AttrMRA, "REJ": mad.AttrREJ, "REP": mad.AttrREP, "RTU": mad.AttrRTU,
 	"DREQ": mad.AttrDREQ, "DREP": mad.AttrDREP}
 
-// Message returns a management datagram of the connection manager whose fields are zero.
-func Message(attr mad.Attr) []byte {
+// Message returns a management datagram of the connection manager. A REQ has the addresses of both ends, as GIDs and in
+// rdma_cm's header (IBTA annex A11.3); all other fields are zero.
+func Message(attr mad.Attr, from, to netip.Addr) []byte {
+	const srcGID, dstGID, private = 80, 96, 164
 	b := make([]byte, mad.Len)
 	h := mad.CMHeader(attr, 0)
 	h.Put(b)
+	if attr == mad.AttrREQ {
+		src, dst := from.As16(), to.As16()
+		copy(b[srcGID:], src[:])
+		copy(b[dstGID:], dst[:])
+		ip := mad.IPCM{Src: from, Dst: to, SrcPort: sourcePort}
+		copy(b[private:], ip.Append(nil))
+	}
 	return b
 }
+
+// sourcePort is the TCP port of the tester's end in a REQ.
+const sourcePort = 50000
 
 // findMAD sets the offset of a management datagram if the payload is one.
 func (f *Frame) findMAD() {

@@ -1,0 +1,213 @@
+/*
+ * Commands of the connection manager, by librdmacm. Only rocedrill-agent-cm has them. No queue pair belongs to a connection:
+ * the script chooses the number in its messages, so that a test of the handshake needs no other object.
+ */
+#include "agent.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+
+#include <rdma/rdma_cma.h>
+
+enum { RESOLVE_MS = 2000, REASON_CONSUMER = 28 };
+
+static struct rdma_event_channel *channel;
+static struct sockaddr_in ours = {.sin_family = AF_INET}, theirs = {.sin_family = AF_INET};
+
+/* with_port returns an address with the port of the argument "port". */
+static struct sockaddr *with_port(struct sockaddr_in *a)
+{
+	a->sin_port = htons((uint16_t)number("port", 7471));
+	return (struct sockaddr *)a;
+}
+
+/* cm_open reports whether the device has a connection manager at its IPv4 address. */
+bool cm_open(void)
+{
+	struct rdma_cm_id *id;
+	if (inet_pton(AF_INET, text("dut", ""), &ours.sin_addr) != 1 || inet_pton(AF_INET, text("tester", ""), &theirs.sin_addr) != 1)
+		return false;
+	channel = rdma_create_event_channel();
+	if (!channel || fcntl(channel->fd, F_SETFL, O_NONBLOCK) || rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
+		return false;
+	bool has = !rdma_bind_addr(id, (struct sockaddr *)&ours) && id->verbs &&
+		!strcmp(ibv_get_device_name(id->verbs->device), ibv_get_device_name(device->device));
+	rdma_destroy_id(id);
+	return has;
+}
+
+/* adopt keeps a request under the name of its listener. A request for which there is no room is destroyed. */
+static void adopt(struct rdma_cm_id *request)
+{
+	struct object *listener = request->context, *o = create(CONN);
+	if (!o) {
+		rdma_destroy_id(request);
+		return;
+	}
+	o->name[0] = '\1'; /* no script can name it */
+	o->id = request;
+	o->kind = CONN;
+	listener->newest = request;
+}
+
+/* take takes an event and reports it if a script can expect it. It returns the event's type, -1 for none. */
+static int take(void)
+{
+	static const char prefix[] = "RDMA_CM_EVENT_";
+	struct rdma_cm_event *e;
+	if (rdma_get_cm_event(channel, &e))
+		return -1;
+	enum rdma_cm_event_type type = e->event;
+	struct object *o = e->id->context;
+	struct rdma_cm_id *id = e->id;
+	rdma_ack_cm_event(e); /* before adopt, which may destroy the identifier */
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
+		adopt(id);
+	if (type >= RDMA_CM_EVENT_CONNECT_REQUEST) {
+		say("event on=%s type=%s", o->name, rdma_event_str(type) + sizeof prefix - 1);
+		reported();
+	}
+	return type;
+}
+
+/* cm_report reports all events. */
+void cm_report(void)
+{
+	while (channel && take() >= 0)
+		;
+}
+
+/* resolved waits for the end of a resolution and reports whether it succeeded. Other events are reported. */
+static bool resolved(int success)
+{
+	struct pollfd p = {.fd = channel->fd, .events = POLLIN};
+	while (poll(&p, 1, RESOLVE_MS) == 1) {
+		int type = take();
+		if (type == success)
+			return true;
+		if (type == RDMA_CM_EVENT_ADDR_ERROR || type == RDMA_CM_EVENT_ROUTE_ERROR) {
+			errno = EHOSTUNREACH;
+			return false;
+		}
+	}
+	errno = ETIMEDOUT;
+	return false;
+}
+
+/* parameters reads the parameters of a REQ or REP. rdma_cm chooses the others. */
+static int parameters(struct rdma_conn_param *p)
+{
+	static const char *const fixed[] = {"psn", "cm_timeout", "cm_retries"};
+	for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+		if (has(fixed[i])) {
+			errno = 0;
+			return fail("rdma_cm chooses %s itself", fixed[i]);
+		}
+	*p = (struct rdma_conn_param){.qp_num = (uint32_t)number("qpn", 2), .responder_resources = (uint8_t)number("resources", 1),
+		.initiator_depth = (uint8_t)number("depth", 1), .retry_count = 7, .rnr_retry_count = 7};
+	return 0;
+}
+
+/* create_id makes the identifier of a listener or connection. */
+static struct object *create_id(enum kind kind)
+{
+	struct object *o = create(kind);
+	if (!o)
+		return NULL;
+	if (rdma_create_id(channel, &o->id, o, RDMA_PS_TCP)) {
+		fail("create_id");
+		return NULL;
+	}
+	o->kind = kind;
+	return o;
+}
+
+int cmd_listen(void)
+{
+	struct object *o = create_id(LISTENER);
+	if (!o)
+		return -1;
+	if (rdma_bind_addr(o->id, with_port(&ours)))
+		return fail("bind_addr");
+	return rdma_listen(o->id, (int)number("backlog", 16)) ? fail("listen") : 0;
+}
+
+int cmd_connect(void)
+{
+	struct rdma_conn_param p;
+	struct sockaddr_in from = ours;
+	if (parameters(&p))
+		return -1;
+	struct object *o = create_id(CONN);
+	if (!o)
+		return -1;
+	from.sin_port = 0;
+	o->newest = o->id;
+	if (rdma_resolve_addr(o->id, (struct sockaddr *)&from, with_port(&theirs), RESOLVE_MS) || !resolved(RDMA_CM_EVENT_ADDR_RESOLVED))
+		return fail("resolve_addr");
+	if (rdma_resolve_route(o->id, RESOLVE_MS) || !resolved(RDMA_CM_EVENT_ROUTE_RESOLVED))
+		return fail("resolve_route");
+	return rdma_connect(o->id, &p) ? fail("connect") : 0;
+}
+
+/* connection returns the connection of the argument "on", or the newest request of the listener. */
+static struct rdma_cm_id *connection(void)
+{
+	const char *on = text("on", "");
+	for (struct object *o = objects; o < objects + OBJECTS; o++)
+		if ((o->kind == LISTENER || o->kind == CONN) && !strcmp(o->name, on) && o->newest)
+			return o->newest;
+	errno = 0;
+	fail("no connection %s", on);
+	return NULL;
+}
+
+int cmd_accept(void)
+{
+	struct rdma_cm_id *id = connection();
+	struct rdma_conn_param p;
+	if (!id || parameters(&p))
+		return -1;
+	return rdma_accept(id, &p) ? fail("accept") : 0;
+}
+
+int cmd_reject(void)
+{
+	struct rdma_cm_id *id = connection();
+	if (!id)
+		return -1;
+	if (number("reason", REASON_CONSUMER) != REASON_CONSUMER)
+		return fail("rdma_cm rejects with the reason %d only", REASON_CONSUMER);
+	return rdma_reject(id, NULL, 0) ? fail("reject") : 0;
+}
+
+int cmd_establish(void)
+{
+	struct rdma_cm_id *id = connection();
+	if (!id)
+		return -1;
+	return rdma_establish(id) ? fail("establish") : 0;
+}
+
+int cmd_leave(void)
+{
+	struct rdma_cm_id *id = connection();
+	if (!id)
+		return -1;
+	return rdma_disconnect(id) ? fail("disconnect") : 0;
+}
+
+/* cm_destroy destroys a connection, or a listener with its requests. It returns 0 or an error number. */
+int cm_destroy(struct object *o)
+{
+	for (struct object *c = objects; o->kind == LISTENER && c < objects + OBJECTS; c++)
+		if (c->kind == CONN && c->id->context == o) {
+			if (rdma_destroy_id(c->id))
+				return errno;
+			c->kind = FREE;
+		}
+	return rdma_destroy_id(o->id) ? errno : 0;
+}
