@@ -16,6 +16,8 @@ import (
 // Options describe the tester's side of a run.
 type Options struct {
 	Seed uint64
+	// ID is the tester's communication ID, another one in each run on a device.
+	ID uint32
 	// Caps are the capabilities of the device. A script that needs another one is not applicable.
 	Caps []string
 	// Addresses of the tester and of the device. The IPv6 ones are for scripts that need ipv6.
@@ -90,7 +92,7 @@ func New(s *script.Script, o Options) (*Engine, error) {
 	for name, psn := range map[string]uint64{"P": e.firstPSN(0), "Q": e.firstPSN(1)} {
 		e.env[name] = numberOf(psn)
 	}
-	e.env["tester.qpn"] = numberOf(testerQPN)
+	e.env["tester.qpn"], e.env["tester.id"] = numberOf(testerQPN), numberOf(uint64(o.ID))
 	tester, device := e.addresses()
 	e.env["tester.addr"], e.env["dut.addr"] = bytesOf(tester.AsSlice()), bytesOf(device.AsSlice())
 	if err := e.checkNames(s.Body); err != nil {

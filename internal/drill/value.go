@@ -238,8 +238,8 @@ var functions = map[string]function{
 	}, `hex("00 ff"): these bytes`},
 	"cm": {1, func(e *Engine, a []value) (value, error) {
 		from, to := e.addresses()
-		return bytesOf(frame.Message(mad.Attr(a[0].num), from, to)), nil
-	}, "cm(REQ): a message of the connection manager as payload of a datagram. A REQ has the addresses of both ends; other fields are zero"},
+		return bytesOf(frame.Message(mad.Attr(a[0].num), from, to, e.o.ID)), nil
+	}, "cm(REQ): a message of the connection manager as payload of a datagram. A REQ has the addresses of both ends and a GUID; other fields are zero"},
 	"gid": {1, func(_ *Engine, a []value) (value, error) {
 		ip, err := netip.ParseAddr(a[0].text)
 		b := ip.As16()

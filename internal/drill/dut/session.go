@@ -28,6 +28,7 @@ type Session struct {
 	errs    chan error
 	stop    chan struct{}
 	reading sync.WaitGroup
+	ids     runIDs
 	began   time.Time
 	cleanup func() error // ends the device
 }
@@ -47,6 +48,7 @@ var errEnded = fmt.Errorf("%w: the agent has ended", ErrLost)
 func newSession(o drill.Options, l *link, agent io.ReadWriteCloser, cleanup func() error) *Session {
 	s := &Session{options: o, link: l, agent: agent, lines: make(chan string, 64), frames: make(chan arrival, 1024), errs: make(chan error, 1),
 		stop: make(chan struct{}), began: time.Now(), cleanup: cleanup}
+	s.ids.start()
 	s.reading.Add(2)
 	go s.readLines()
 	go s.readFrames()
@@ -73,7 +75,7 @@ func (s *Session) readLines() {
 	}
 }
 
-// readFrames reads the link until Close. It answers requests for the tester's address itself.
+// readFrames reads the link until Close. It answers requests for the tester's address, and messages of earlier runs, itself.
 func (s *Session) readFrames() {
 	defer s.reading.Done()
 	buf := make([]byte, 65600)
@@ -105,10 +107,17 @@ func (s *Session) readFrame(buf []byte) error {
 		return fmt.Errorf("link: %w", err)
 	}
 	for _, b := range l.split(bytes.Clone(buf[:n])) {
-		if reply := resolve(b, s.options.TesterMAC, s.options.Tester, s.options.Tester6); reply != nil {
+		reply := resolve(b, s.options.TesterMAC, s.options.Tester, s.options.Tester6)
+		answered := reply != nil
+		if !answered {
+			reply, answered = s.earlier(b)
+		}
+		if reply != nil {
 			if err := l.send(reply); err != nil {
 				return fmt.Errorf("link: %w", err)
 			}
+		}
+		if answered {
 			continue
 		}
 		select {
@@ -200,7 +209,7 @@ func (s *Session) findMAC(ctx context.Context) error {
 // Run runs a script with a seed. The error is a *script.Error, ctx's, or wraps ErrLost if no further script can run.
 func (s *Session) Run(ctx context.Context, text *script.Script, seed uint64) (*drill.Result, error) {
 	o := s.options
-	o.Seed, o.Limit = seed, 2*time.Second
+	o.Seed, o.ID, o.Limit = seed, s.ids.next(), 2*time.Second
 	e, err := drill.New(text, o)
 	if err != nil {
 		return nil, err

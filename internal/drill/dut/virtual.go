@@ -27,6 +27,9 @@ var (
 // vlanID is the VLAN of the virtual link.
 const vlanID = 7
 
+// virtualID is the tester's communication ID: each run has a device of its own.
+const virtualID = 0x1234
+
 // virtualDelay is the time of a frame on the virtual link.
 const virtualDelay = time.Microsecond
 
@@ -63,7 +66,7 @@ type flight struct {
 // Run runs a script with a seed. The error is a *script.Error.
 func (d Virtual) Run(s *script.Script, seed uint64) (*drill.Result, error) {
 	o := options(seed)
-	o.Caps, o.Limit = VirtualCaps, 10*time.Second
+	o.ID, o.Caps, o.Limit = virtualID, VirtualCaps, 10*time.Second
 	e, err := drill.New(s, o)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"roced.io/roced/bth"
@@ -43,13 +44,14 @@ var Messages = map[string]mad.Attr{"REQ": mad.AttrREQ, "MRA": mad.AttrMRA, "REJ"
 	"DREQ": mad.AttrDREQ, "DREP": mad.AttrDREP}
 
 // Message returns a management datagram of the connection manager. A REQ has the addresses of both ends, as GIDs and in
-// rdma_cm's header (IBTA annex A11.3); all other fields are zero.
-func Message(attr mad.Attr, from, to netip.Addr) []byte {
-	const srcGID, dstGID, private = 80, 96, 164
+// rdma_cm's header (IBTA annex A11.3), and id as the sender's GUID. All other fields are zero.
+func Message(attr mad.Attr, from, to netip.Addr, id uint32) []byte {
+	const guid, srcGID, dstGID, private = 40, 80, 96, 164
 	b := make([]byte, mad.Len)
 	h := mad.CMHeader(attr, 0)
 	h.Put(b)
 	if attr == mad.AttrREQ {
+		binary.BigEndian.PutUint64(b[guid:], uint64(id))
 		src, dst := from.As16(), to.As16()
 		copy(b[srcGID:], src[:])
 		copy(b[dstGID:], dst[:])
