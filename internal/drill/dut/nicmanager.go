@@ -31,7 +31,7 @@ type owner struct {
 // managerEvents are the events of rdma_cm without RDMA_CM_EVENT_.
 var managerEvents = map[cm.EventKind]string{cm.ConnectRequest: "CONNECT_REQUEST", cm.ConnectReply: "CONNECT_RESPONSE",
 	cm.Established: "ESTABLISHED", cm.Rejected: "REJECTED", cm.Unreachable: "UNREACHABLE", cm.Disconnected: "DISCONNECTED",
-	cm.TimewaitExit: "TIMEWAIT_EXIT"}
+	cm.DisconnectReplied: "DISCONNECTED", cm.TimewaitExit: "TIMEWAIT_EXIT"}
 
 // CMEvent implements cm.Handler.
 func (o owner) CMEvent(_ mono.Time, c *cm.Conn, _ *cm.SIDR, e *cm.Event) {
