@@ -38,9 +38,9 @@ func (a *app) run() *cobra.Command {
   rxe-6.12  Linux 6.12's
   agent:COMMAND  any device with libibverbs. The command starts rocedrill-agent on its host,
             such as 'agent:ssh host rocedrill-agent'; agent:tcp:HOST:PORT reaches
-            rocedrill-agent --listen PORT by the token in $ROCEDRILL_TOKEN. --link leads to the
-            device: an interface of this host, which needs CAP_NET_RAW; tap:NAME; or unix:PATH,
-            a socket of AF_UNIX datagrams.
+            rocedrill-agent --listen PORT by the token in $ROCEDRILL_TOKEN. rocedrill-agent-cm
+            also drives rdma_cm. --link leads to the device: an interface of this host, which
+            needs CAP_NET_RAW; tap:NAME; or unix:PATH, a socket of AF_UNIX datagrams.
 
 Exit codes: 0 all scripts passed or are not applicable, 1 a script failed, 2 a script or
 the command line is wrong, 3 the device or its agent does not answer.`,

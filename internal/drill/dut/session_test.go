@@ -3,6 +3,7 @@ package dut
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/bth"
+	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/drill"
+	"roced.io/roced/internal/drill/frame"
 	"roced.io/roced/internal/drill/script"
 )
 
@@ -172,6 +176,61 @@ func (f *fake) run(t *testing.T, text string, end func(cancel func())) (*drill.R
 	}
 	f.gone(t)
 	return r, err
+}
+
+// TestEarlierRuns: a device repeats the DREQ of a connection that an earlier script has left. The tester answers it, and hides
+// it and other messages of that connection from the script. A message of the current run fails the script.
+func TestEarlierRuns(t *testing.T) {
+	f := newFake(t, answers)
+	f.connect(t, false)
+	s, err := StartAgent(t.Context(), f.agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	old := s.ids.next()
+	current := s.ids.next()
+	message := func(attr mad.Attr, id uint32) []byte {
+		f, err := (&frame.Spec{SrcMAC: dutMAC, DstMAC: testerMAC, Src: dutIP, Dst: testerIP, Opcode: bth.TransportUD | bth.OpSendOnly,
+			Payload: frame.Message(attr, dutIP, testerIP, 0), Fields: []frame.Set{{Name: "mad.tid", Value: 0x99}, {Name: "cm.local", Value: 7},
+				{Name: "cm.remote", Value: uint64(id)}}}).Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Bytes
+	}
+	for _, c := range []struct {
+		attr    mad.Attr
+		id      uint32
+		earlier bool
+		reply   string
+	}{
+		{mad.AttrDREQ, old, true, fmt.Sprintf("UD_SEND_ONLY dst=1 psn=0 qkey=0x80010000 src=1 mad.attr=0x16 cm.local=%#x cm.remote=7", old)},
+		{mad.AttrREP, old, true, ""},
+		{mad.AttrDREQ, current, false, ""},
+		{mad.AttrDREQ, current + 1, false, ""},
+		{mad.AttrDREQ, old - 2, false, ""},
+		{mad.AttrREQ, 0, false, ""},
+	} {
+		reply, earlier := s.earlier(message(c.attr, c.id))
+		text := ""
+		if reply != nil {
+			a, err := frame.Parse(reply)
+			if err == nil {
+				err = a.Check()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = a.String()
+			if tid, _ := a.Get("mad.tid"); tid != 0x99 {
+				t.Errorf("the reply has the transaction ID %#x", tid)
+			}
+		}
+		if earlier != c.earlier || !strings.HasPrefix(text, c.reply) || (c.reply == "") != (text == "") {
+			t.Errorf("%#x to %#x: earlier %v, reply %q", c.attr, c.id, earlier, text)
+		}
+	}
 }
 
 // TestDeviceIsLost: a device or an agent that ends during a script ends the run, and nothing is left behind.

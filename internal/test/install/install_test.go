@@ -67,8 +67,10 @@ func wanted(prefix string) map[string]fs.FileMode {
 			files[prefix+"/share/"+shared] = 0o644
 		}
 	}
-	if _, err := os.Stat(lab.Program("rocedrill-agent")); err == nil { // made where libibverbs-dev is installed
-		files[prefix+"/bin/rocedrill-agent"] = 0o755
+	for _, name := range []string{"rocedrill-agent", "rocedrill-agent-cm"} { // made where libibverbs-dev and librdmacm-dev are installed
+		if _, err := os.Stat(lab.Program(name)); err == nil {
+			files[prefix+"/bin/"+name] = 0o755
+		}
 	}
 	files[prefix+"/share/man/man5/roced.yaml.5"], files[prefix+"/share/man/man7/roced-fault.7"] = 0o644, 0o644
 	for _, doc := range []string{"LICENSE", "THIRD_PARTY_NOTICES", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "bpf/LICENSE.GPL-2.0", "bpf/LICENSE.BSD-2-Clause",

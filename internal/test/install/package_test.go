@@ -59,7 +59,7 @@ func samePackages(t *testing.T, dirs []string) (packages []string) {
 // inspect checks a package with dpkg-deb.
 func inspect(t *testing.T, file, head string) {
 	field := func(name string) string { return strings.TrimSpace(command(t, nil, "dpkg-deb", "-f", file, name)) }
-	for name, want := range map[string]string{"Package": "roced", "Architecture": runtime.GOARCH, "Recommends": "ibverbs-providers",
+	for name, want := range map[string]string{"Package": "roced", "Architecture": runtime.GOARCH, "Recommends": "ibverbs-providers, librdmacm1",
 		"Version": version.Number + "~20260102030405." + head[:12]} {
 		if field(name) != want {
 			t.Errorf("%s: %q, not %q", name, field(name), want)
