@@ -31,6 +31,7 @@ var madFields = []Field{
 	{"req.cm_retries", hdrMAD, 600, 4, "REQ: how often messages are retransmitted"},
 	{"req.src", hdrMAD, 640, 128, "REQ: GID of the sender"},
 	{"req.dst", hdrMAD, 768, 128, "REQ: GID of the receiver"},
+	{"req.ack_timeout", hdrMAD, 952, 5, "REQ: acknowledgement timeout of the sender's queue pair, 4.096 us * 2^n"},
 	{"rep.qpn", hdrMAD, 288, 24, "REP: queue pair of the sender"},
 	{"rep.psn", hdrMAD, 352, 24, "REP: first PSN of the receiver's requests"},
 	{"rep.resources", hdrMAD, 384, 8, "REP: responder resources"},
