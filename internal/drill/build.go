@@ -1,7 +1,6 @@
 package drill
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -11,14 +10,6 @@ import (
 
 // v6 reports whether the script runs over IPv6.
 func (e *Engine) v6() bool { return slices.Contains(e.script.Need, "ipv6") }
-
-// addresses returns the addresses of the tester and of the device.
-func (e *Engine) addresses() (tester, dut netip.Addr) {
-	if e.v6() {
-		return e.o.Tester6, e.o.DUT6
-	}
-	return e.o.Tester, e.o.DUT
-}
 
 // build makes the frame of a packet.
 func (e *Engine) build(k *script.Packet) *frame.Frame {

@@ -240,11 +240,6 @@ var functions = map[string]function{
 		from, to := e.addresses()
 		return bytesOf(frame.Message(mad.Attr(a[0].num), from, to, e.o.ID)), nil
 	}, "cm(REQ): a message of the connection manager as payload of a datagram. A REQ has the addresses of both ends and a GUID; other fields are zero"},
-	"gid": {1, func(_ *Engine, a []value) (value, error) {
-		ip, err := netip.ParseAddr(a[0].text)
-		b := ip.As16()
-		return bytesOf(b[:]), err
-	}, `gid("198.18.0.9"): the 16 bytes of the GID of an IP address`},
 	"be32": {1, func(_ *Engine, a []value) (value, error) {
 		return bytesOf(binary.BigEndian.AppendUint32(nil, uint32(a[0].num))), nil
 	}, "be32(v): four bytes, most significant first"},
