@@ -40,7 +40,7 @@ func TestBlockingDescriptors(t *testing.T) {
 	file, fd := withheld.Unclosable(t)
 	limits := testLimits
 	limits.Connections = connections
-	h := distrust(pair(t, limits))[0]
+	h := distrust(t, limits)[0]
 	before := threads(t)
 	h.hoard(t, connections, fd)
 	<-file.Waited()
@@ -56,7 +56,7 @@ func TestBlockingDescriptors(t *testing.T) {
 // TestBlockingDescriptorsAtTheEnd closes a server while a close blocks.
 func TestBlockingDescriptorsAtTheEnd(t *testing.T) {
 	file, fd := withheld.Unclosable(t)
-	h := distrust(pair(t, testLimits))[0]
+	h := distrust(t, testLimits)[0]
 	h.hoard(t, 4, fd)
 	<-file.Waited()
 	closed := make(chan error, 1)
@@ -76,7 +76,7 @@ func TestBlockingDescriptorsAtTheEnd(t *testing.T) {
 func TestDescriptorsInFlight(t *testing.T) {
 	var all quota.Amounts
 	all[quota.Descriptors] = connectionFiles + 2
-	h := distrust(pair(t, testLimits, quota.New(quota.Amounts{}, all, nil)))[0]
+	h := distrust(t, testLimits, quota.New(quota.Amounts{}, all, nil))[0]
 	conn, err := uverbs.Dial(h.path)
 	if err != nil {
 		t.Fatal(err)

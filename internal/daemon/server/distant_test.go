@@ -50,7 +50,7 @@ func (e *endpoint) post(op qp.WROpcode, addr uint64, lkey uint32, to uint64, rke
 
 func TestDistantMemory(t *testing.T) {
 	t.Run("by the NIC", func(t *testing.T) { testDistant(t, pair(t, testLimits)) })
-	t.Run("by a worker", func(t *testing.T) { testDistant(t, distrust(pair(t, testLimits))) })
+	t.Run("by a worker", func(t *testing.T) { testDistant(t, distrust(t, testLimits)) })
 }
 
 func testDistant(t *testing.T, hosts [2]*host) {
@@ -78,7 +78,7 @@ func testDistant(t *testing.T, hosts [2]*host) {
 // TestDistantMemoryGoes truncates the file behind a region: one request fails.
 func TestDistantMemoryGoes(t *testing.T) {
 	t.Run("by the NIC", func(t *testing.T) { testDistantGoes(t, pair(t, testLimits)) })
-	t.Run("by a worker", func(t *testing.T) { testDistantGoes(t, distrust(pair(t, testLimits))) })
+	t.Run("by a worker", func(t *testing.T) { testDistantGoes(t, distrust(t, testLimits)) })
 }
 
 func testDistantGoes(t *testing.T, hosts [2]*host) {

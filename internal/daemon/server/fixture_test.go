@@ -61,15 +61,21 @@ var testLimits = Limits{Connections: 8, QPs: 64, CQs: 64, SRQs: 8, MRs: 64, MWs:
 // pair makes two connected NICs, with servers that enforce limits and quotas.
 func pair(t testing.TB, limits Limits, quotas ...*quota.Ledger) [2]*host {
 	t.Helper()
+	return pairWith(t, Config{Limits: limits}, quotas...)
+}
+
+// pairWith is pair with other settings.
+func pairWith(t testing.TB, c Config, quotas ...*quota.Ledger) [2]*host {
+	t.Helper()
 	dir := t.TempDir()
 	var hosts [2]*host
 	for i := range hosts {
-		hosts[i] = newHost(t, dir, i, limits, quotas...)
+		hosts[i] = newHost(t, dir, i, c, quotas...)
 	}
 	return hosts
 }
 
-func newHost(t testing.TB, dir string, i int, limits Limits, quotas ...*quota.Ledger) *host {
+func newHost(t testing.TB, dir string, i int, c Config, quotas ...*quota.Ledger) *host {
 	t.Helper()
 	names := [2]string{"a", "b"}
 	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, names[i]), Remote: filepath.Join(dir, names[1-i])})
@@ -92,8 +98,8 @@ func newHost(t testing.TB, dir string, i int, limits Limits, quotas ...*quota.Le
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Guard: guard, Path: h.path, Mode: 0o600, Shard: h.shard, Device: names[i], Profiles: []string{"rc"}, MAC: mac,
-		Limits: limits, Log: slog.New(slog.NewTextHandler(&h.log, nil))}
+	c.Guard, c.Path, c.Mode, c.Shard, c.Device, c.Profiles, c.MAC = guard, h.path, 0o600, h.shard, names[i], []string{"rc"}, mac
+	c.Log = slog.New(slog.NewTextHandler(&h.log, nil))
 	if i < len(quotas) {
 		c.Quota = quotas[i]
 	}

@@ -19,7 +19,7 @@ import (
 // that errors reach the program.
 func TestRefreshSysfs(t *testing.T) {
 	dir := t.TempDir()
-	h := newHost(t, dir, 0, testLimits)
+	h := newHost(t, dir, 0, Config{Limits: testLimits})
 	results := make(chan error, 1) // of the next call
 	srv, err := New(Config{Path: filepath.Join(dir, "uverbs9"), Mode: 0o600, Shard: h.shard, Device: "a", Profiles: []string{"rc"},
 		MAC: rocev2.MAC{2}, Limits: testLimits, Log: slog.New(slog.DiscardHandler),

@@ -7,18 +7,17 @@ import (
 	"time"
 
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/test/withheld"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )
 
-// distrust makes the NICs never block on client memory.
-func distrust(hosts [2]*host) [2]*host {
-	for _, h := range hosts {
-		h.srv.cfg.Distrust = true
-	}
-	return hosts
+// distrust is pair with NICs that never block on client memory.
+func distrust(t testing.TB, limits Limits, quotas ...*quota.Ledger) [2]*host {
+	t.Helper()
+	return pairWith(t, Config{Limits: limits, Distrust: true}, quotas...)
 }
 
 // turn waits for a turn of the shard, which must not take long.
@@ -46,7 +45,7 @@ func (e *endpoint) attack(f *withheld.File) (addr uint64, resp []byte) {
 // sends the page waits. Deregistration returns only after the access has ended.
 func TestWithheldPage(t *testing.T) {
 	file := withheld.New(t)
-	hosts := distrust(pair(t, testLimits))
+	hosts := distrust(t, testLimits)
 	attacker, peer := connected(t, hosts)
 	victim, other := connected(t, hosts)
 	addr, resp := attacker.attack(file)
@@ -81,7 +80,7 @@ func TestWithheldPage(t *testing.T) {
 // TestWithheldAtTheEnd checks that neither the end of a client nor the daemon's shutdown waits for a page.
 func TestWithheldAtTheEnd(t *testing.T) {
 	file := withheld.New(t)
-	hosts := distrust(pair(t, testLimits))
+	hosts := distrust(t, testLimits)
 	t.Cleanup(file.Release) // runs before the cleanup of the hosts, which may hang otherwise
 	attacker, peer := connected(t, hosts)
 	addr, resp := attacker.attack(file)
@@ -103,7 +102,7 @@ func TestWithheldTarget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := withheld.New(t)
-			hosts := distrust(pair(t, testLimits))
+			hosts := distrust(t, testLimits)
 			owner, peer := connected(t, hosts)
 			addr, resp := owner.attack(file)
 			peer.post(qp.WRWrite, memBase, peer.key, addr, word(resp, 2), 100)

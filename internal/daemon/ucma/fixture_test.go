@@ -40,6 +40,11 @@ func lab(t *testing.T) [2]string {
 
 func newHost(t *testing.T, dir string, i int) *Server {
 	t.Helper()
+	return newHostWith(t, dir, i, testQuota())
+}
+
+func newHostWith(t *testing.T, dir string, i int, q *quota.Ledger) *Server {
+	t.Helper()
 	names := [2]string{"a", "b"}
 	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, "link-"+names[i]), Remote: filepath.Join(dir, "link-"+names[1-i])})
 	must(t, err)
@@ -52,7 +57,7 @@ func newHost(t *testing.T, dir string, i int) *Server {
 	sh, err := shard.New(shard.Config{NIC: core, Port: port})
 	must(t, err)
 	socket := filepath.Join(dir, "cm-"+names[i])
-	srv, err := New(Config{Path: socket, Mode: 0o600, Quota: testQuota(), Log: slog.New(slog.DiscardHandler),
+	srv, err := New(Config{Path: socket, Mode: 0o600, Quota: q, Log: slog.New(slog.DiscardHandler),
 		NICs: []NIC{{Name: "rxe_" + names[i], GUID: server.GUID(mac), Shard: sh, May: func(*unix.Ucred) bool { return true }}}})
 	must(t, err)
 	t.Cleanup(func() {

@@ -240,10 +240,9 @@ func openAs(t *testing.T, s *Server, uid uint32) *client {
 
 // TestMigrateQuota moves identifiers between two users who cooperate. Neither has more of them than the quota allows.
 func TestMigrateQuota(t *testing.T) {
-	srv := newHost(t, t.TempDir(), 0)
 	var each quota.Amounts
 	each[quota.CMIDs] = 2
-	srv.cfg.Quota = quota.New(each, quota.Amounts{}, nil)
+	srv := newHostWith(t, t.TempDir(), 0, quota.New(each, quota.Amounts{}, nil))
 	a, b := openAs(t, srv, 1001), openAs(t, srv, 1002)
 	migrate := func(id uint32) error {
 		_, _, err := a.raw(rdmacm.CmdMigrateID, 4, rdmacm.MigrateID{ID: id}, []int{b.bell})
@@ -270,10 +269,9 @@ func TestMigrateQuota(t *testing.T) {
 // TestEndingConnections destroys the identifier of a connection. The connection counts for the user until the end of
 // timewait, even if the user opens another device.
 func TestEndingConnections(t *testing.T) {
-	srv := newHost(t, t.TempDir(), 0)
 	var each quota.Amounts
 	each[quota.CMEnding] = 1
-	srv.cfg.Quota = quota.New(each, quota.Amounts{}, nil)
+	srv := newHostWith(t, t.TempDir(), 0, quota.New(each, quota.Amounts{}, nil))
 	c := openAs(t, srv, 1001)
 	s := open(t, srv.cfg.Path)
 	s.listenOn(1, rdmacm.PSTCP, "198.18.0.1:7471", 1)
