@@ -172,7 +172,9 @@ func TestFaultsOnOwnTraffic(t *testing.T) {
 	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
+			other := l.Host[1]
 			l.Host[1] = l.Host[0]
+			t.Cleanup(func() { l.Host[1] = other }) // before the lab ends its hosts
 			nic := l.Host[0].Device
 			l.Run(0, "fault", "add", nic, "tx drop psn=+3 n=1")
 			stop, before := l.capture(0), l.counters(0)
