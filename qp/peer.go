@@ -136,10 +136,13 @@ func (q *QP) SetPeer(p *Peer) {
 		f.release(q)
 	}
 	q.peering = nil
+	if q.x != nil {
+		p = nil
+	}
 	if g, ok := q.req.rec.(*retrans.GoBackN); ok {
 		g.SetSlowPeer(p != nil)
 	}
-	if p != nil && q.x == nil {
+	if p != nil {
 		q.peering = &peering{Peer: p}
 		q.countOutstanding()
 	}
