@@ -34,19 +34,6 @@ func (l *lone) refuses(t *testing.T, rx string, nak bth.Syndrome, drop qp.Drop) 
 	}
 }
 
-// TestNoReadResources: max_dest_rd_atomic is 0.
-func TestNoReadResources(t *testing.T) {
-	for _, rx := range []string{"read psn=100", "fetch_add psn=100"} {
-		a := loneAttr
-		a.MaxDestRdAtomic = 0
-		l := newLone(t, qp.RC, qp.RTS, false, a)
-		if d := l.rx(t, strings.Replace(rx, "100", "90", 1)); d != qp.DropDuplicate {
-			t.Errorf("%v", d)
-		}
-		l.refuses(t, rx, bth.SyndromeInvalidRequest, qp.DropOpcode)
-	}
-}
-
 // TestReadResourcesChange: max_dest_rd_atomic may be modified in SQD. The queue pair keeps the newest answers.
 func TestReadResourcesChange(t *testing.T) {
 	l := newLone(t, qp.RC, qp.RTS, false, loneAttr)
@@ -131,31 +118,6 @@ func TestReceivingStates(t *testing.T) {
 		}
 		if tx, news := l.tx(), l.news(); tx != wantTx || news != wantNews {
 			t.Errorf("%v: answers %q, events %q", state, tx, news)
-		}
-	}
-}
-
-// TestDuplicatesAckNoAnswers: the acknowledgement of a duplicate ends before READs and atomics, because the peer may
-// lack their answers. Linux's rxe takes an acknowledgement with the PSN of an atomic for its answer.
-func TestDuplicatesAckNoAnswers(t *testing.T) {
-	l := newLone(t, qp.RC, qp.RTS, false, loneAttr)
-	steps := []struct{ rx, tx string }{
-		{"write_only psn=100", ""},
-		{"write_only psn=101", ""},
-		{"fetch_add psn=102 value=1", "102 RC_ATOMIC_ACKNOWLEDGE ACK msn=3 orig=0\n"},
-		{"write_only psn=100", "101 RC_ACKNOWLEDGE ACK msn=3\n"},
-		{"write_only psn=103", ""},
-		{"read psn=104", "104 RC_RDMA_READ_RESPONSE_ONLY ACK msn=5 []\n"},
-		{"write_only psn=103", "103 RC_ACKNOWLEDGE ACK msn=5\n"},
-		{"write_only psn=101", "101 RC_ACKNOWLEDGE ACK msn=5\n"},
-		{"write_only psn=105", ""},
-		{"write_only psn=103", "103 RC_ACKNOWLEDGE ACK msn=6\n"},
-		{"write_only psn=105", "105 RC_ACKNOWLEDGE ACK msn=6\n"},
-	}
-	for i, s := range steps {
-		l.rx(t, s.rx)
-		if tx := l.tx(); tx != s.tx {
-			t.Errorf("%d, %s: %s, want %s", i, s.rx, tx, s.tx)
 		}
 	}
 }
