@@ -15,13 +15,16 @@ const (
 	advertisement = 136 // RFC 4861 4.4
 )
 
+// etherType returns the Ethernet type of a whole frame without a VLAN tag.
+func etherType(f []byte) uint16 { return binary.BigEndian.Uint16(f[12:]) }
+
 // resolve answers a request for the address of the tester: ARP (RFC 826) or a neighbour solicitation (RFC 4861). It returns
 // nil for other frames.
 func resolve(f []byte, mac [6]byte, v4, v6 netip.Addr) []byte {
 	if len(f) < 14 {
 		return nil
 	}
-	switch binary.BigEndian.Uint16(f[12:]) {
+	switch etherType(f) {
 	case etherARP:
 		const request, length = 1, 28
 		if len(f) < 14+length || binary.BigEndian.Uint16(f[20:]) != request || !bytes.Equal(f[38:42], v4.AsSlice()) {
@@ -80,11 +83,11 @@ func resolved(f []byte, v4, v6 netip.Addr) (mac [6]byte, ok bool) {
 	const at, option = 14 + 40, 14 + 40 + 24
 	switch {
 	case len(f) < 14:
-	case binary.BigEndian.Uint16(f[12:]) == etherARP:
+	case etherType(f) == etherARP:
 		if len(f) >= 42 && f[21] == 2 && bytes.Equal(f[28:32], v4.AsSlice()) {
 			return [6]byte(f[22:28]), true
 		}
-	case binary.BigEndian.Uint16(f[12:]) == etherIPv6 && len(f) >= at+24 && f[20] == protoICMPv6 && f[at] == advertisement:
+	case etherType(f) == etherIPv6 && len(f) >= at+24 && f[20] == protoICMPv6 && f[at] == advertisement:
 		if !bytes.Equal(f[at+8:at+24], v6.AsSlice()) {
 			return mac, false
 		}

@@ -29,6 +29,7 @@ type Session struct {
 	stop    chan struct{}
 	reading sync.WaitGroup
 	ids     runIDs
+	probe   []byte // a request for the device's MAC address that it answers
 	began   time.Time
 	cleanup func() error // ends the device
 }
@@ -180,8 +181,9 @@ func (s *Session) open(ctx context.Context, device string) error {
 func (s *Session) findMAC(ctx context.Context) error {
 	const pause = 100 * time.Millisecond
 	o := &s.options
+	requests := [][]byte{arp(1, o.TesterMAC, [6]byte{255, 255, 255, 255, 255, 255}, o.Tester, o.DUT, [6]byte{}), solicit(o.TesterMAC, o.Tester6, o.DUT6)}
 	for began := time.Now(); time.Since(began) < macLimit; {
-		for _, request := range [][]byte{arp(1, o.TesterMAC, [6]byte{255, 255, 255, 255, 255, 255}, o.Tester, o.DUT, [6]byte{}), solicit(o.TesterMAC, o.Tester6, o.DUT6)} {
+		for _, request := range requests {
 			if err := s.link.send(request); err != nil && err != unix.ECONNREFUSED && err != unix.ENOENT && err != unix.EAGAIN {
 				return fmt.Errorf("%w: link: %w", ErrLost, err)
 			}
@@ -191,7 +193,10 @@ func (s *Session) findMAC(ctx context.Context) error {
 			select {
 			case f := <-s.frames:
 				if mac, ok := resolved(f.frame, o.DUT, o.DUT6); ok {
-					o.DUTMAC = mac
+					o.DUTMAC, s.probe = mac, requests[0]
+					if etherType(f.frame) == etherIPv6 {
+						s.probe = requests[1]
+					}
 					return nil
 				}
 			case err := <-s.errs:
@@ -214,7 +219,9 @@ func (s *Session) Run(ctx context.Context, text *script.Script, seed uint64) (*d
 	if err != nil {
 		return nil, err
 	}
-	s.drain()
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
 	lost := s.drive(ctx, e)
 	r := e.Result()
 	if lost != nil {
@@ -229,14 +236,23 @@ func (s *Session) Run(ctx context.Context, text *script.Script, seed uint64) (*d
 	return r, nil
 }
 
-// drain drops frames of the previous script.
-func (s *Session) drain() {
-	const settle = 2 * time.Millisecond
+// settle drops the frames of the previous script, which may still be on their way. Links keep the order of frames: behind
+// them comes the answer to a request for the device's MAC address. If the device does not answer, the script fails by itself.
+func (s *Session) settle(ctx context.Context) error {
+	if err := s.link.send(s.probe); err != nil {
+		return nil // the script meets the same error
+	}
+	limit := time.After(time.Second)
 	for {
 		select {
-		case <-s.frames:
-		case <-time.After(settle):
-			return
+		case f := <-s.frames:
+			if _, ok := resolved(f.frame, s.options.DUT, s.options.DUT6); ok && etherType(f.frame) == etherType(s.probe) {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-limit:
+			return nil
 		}
 	}
 }

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 type fake struct {
 	agent Agent
 	dir   string
+	late  []byte // frame that the device sends, late, before an answer; nil for none
 	close func() // ends the device
 }
 
@@ -79,6 +80,10 @@ func (f *fake) connect(t *testing.T, v6 bool) {
 			}
 			n, _, _, err := l.recv(buf)
 			if reply := resolve(buf[:n], dutMAC, v4, dutIP6); err == nil && reply != nil {
+				if f.late != nil {
+					time.Sleep(20 * time.Millisecond)
+					l.send(f.late)
+				}
 				l.send(reply)
 			}
 		}
@@ -176,6 +181,26 @@ func (f *fake) run(t *testing.T, text string, end func(cancel func())) (*drill.R
 	}
 	f.gone(t)
 	return r, err
+}
+
+// TestLateFrames: a frame of an earlier script that arrives late reaches no other script.
+func TestLateFrames(t *testing.T) {
+	for name, v6 := range map[string]bool{"ARP": false, "neighbour discovery": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, answers)
+			ack, err := (&frame.Spec{SrcMAC: dutMAC, DstMAC: testerMAC, Src: dutIP, Dst: testerIP, Opcode: bth.OpAcknowledge,
+				Fields: []frame.Set{{Name: "dst", Value: 0x11}}}).Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.late = ack.Bytes
+			f.connect(t, v6)
+			r, err := f.run(t, "quiet 50ms", nil)
+			if err != nil || r.Outcome != drill.Passed {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
 }
 
 // TestEarlierRuns: a device repeats the DREQ of a connection that an earlier script has left. The tester answers it, and hides
