@@ -5,6 +5,7 @@
 #   tshark               dissects our captures
 #   iperf3, ucx_perftest for comparison
 #   a C compiler         builds the preload library, checks structure layouts against the kernel's headers
+#   a C++ compiler       builds the linter of prose
 #   RDMA programs        run unmodified
 #   runc, buildah        containers, and the image
 #   nft                  a firewall
@@ -27,6 +28,7 @@ file() { [ -e "$1" ] || missing+=("$2"); }
 case ${1:-test} in
 test)
 	tool buildah buildah
+	tool c++ g++
 	tool cc gcc
 	tool chromium chromium
 	tool curl curl
