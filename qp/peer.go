@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"math/bits"
 	"time"
 
 	"roced.io/roced/plugin/mono"
@@ -19,6 +20,7 @@ type Peer struct {
 	most     uint32        // largest window
 	sent     uint32        // outstanding PSNs of all queue pairs
 	active   uint32        // queue pairs with outstanding PSNs
+	clients  int           // clients with outstanding PSNs
 	acked    uint32        // PSNs since the window has grown
 	shortest time.Duration // round trip
 	latest   time.Duration // round trip
@@ -26,6 +28,8 @@ type Peer struct {
 	prober   *QP           // the queue pair that probes the silent peer
 	cut      mono.Time     // when the window was halved
 	patience time.Duration
+	// contention is that of the NIC.
+	contention *Contention
 }
 
 const (
@@ -46,13 +50,13 @@ const (
 )
 
 // NewPeer returns a Peer with a window of most packets, zero for the default. near means that the peer shares this
-// machine's processors, and may wait for them longer than retries last.
-func NewPeer(most uint32, near bool) *Peer {
+// machine's processors, and may wait for them longer than retries last. c is the contention of the NIC.
+func NewPeer(most uint32, near bool, c *Contention) *Peer {
 	if most == 0 {
 		most = defaultPeerWindow
 	}
 	most = max(most, leastPeerWindow)
-	p := &Peer{window: most, most: most}
+	p := &Peer{window: most, most: most, contention: c}
 	if near {
 		p.patience = nearPatience
 	}
@@ -105,11 +109,14 @@ func (p *Peer) onLoss(now mono.Time, age time.Duration) {
 	p.window = max(min(p.window, p.sent)/2, min(leastCut, p.most))
 }
 
-// peering is the part of a Peer that one queue pair uses.
+// peering is the part of a Client that one queue pair uses.
 type peering struct {
-	*Peer
-	counted uint32    // outstanding PSNs that the peer counts
+	*Client
+	counted uint32    // outstanding PSNs that the client and the peer count
 	expired uint8     // timeouts of RC since the last progress
+	shift   uint8     // of the MTU
+	left    uint8     // packets that may still be sent in this turn
+	turn    turnState // without packets left
 	stuck   mono.Time // when the first packet after the last progress was lost; zero: none
 }
 
@@ -128,28 +135,38 @@ func (p *Peer) release(q *QP) {
 	}
 }
 
-// SetPeer makes q share the window of p. After nil, q shares none. Extended transports share none: their papers bound the
-// outstanding packets (IRN 3.2, MP-RDMA 3.2).
-func (q *QP) SetPeer(p *Peer) {
+// SetPeer makes q share the window of x and of its Peer. After nil, q shares none. Extended transports share none: their
+// papers bound the outstanding packets (IRN 3.2, MP-RDMA 3.2).
+func (q *QP) SetPeer(now mono.Time, x *Client) {
 	if f := q.peering; f != nil {
-		f.update(f.counted, 0)
+		f.endTurn()
+		f.count(now, 0)
 		f.release(q)
 	}
 	q.peering = nil
 	if q.x != nil {
-		p = nil
+		x = nil
 	}
 	if g, ok := q.req.rec.(*retrans.GoBackN); ok {
-		g.SetSlowPeer(p != nil)
+		g.SetSlowPeer(x != nil)
 	}
-	if p != nil {
-		q.peering = &peering{Peer: p}
-		q.countOutstanding()
+	if x != nil {
+		q.peering = &peering{Client: x, shift: uint8(bits.TrailingZeros32(q.mtu))}
+		q.countOutstanding(now)
+	}
+}
+
+// count replaces the outstanding packets that the client and the peer count.
+func (f *peering) count(now mono.Time, n uint32) {
+	if n != f.counted {
+		f.update(f.counted, n)
+		f.settle(now, f.bytes(f.counted), f.bytes(n))
+		f.counted = n
 	}
 }
 
 // countOutstanding reports the outstanding packets of q to its peer. It follows each input.
-func (q *QP) countOutstanding() {
+func (q *QP) countOutstanding(now mono.Time) {
 	f := q.peering
 	if f == nil {
 		return
@@ -157,11 +174,10 @@ func (q *QP) countOutstanding() {
 	n := uint32(0)
 	if q.req.rec != nil && q.sending() {
 		n = q.req.rec.InFlight()
+	} else {
+		f.endTurn()
 	}
-	if n != f.counted {
-		f.update(f.counted, n)
-		f.counted = n
-	}
+	f.count(now, n)
 }
 
 // maxUnacked returns the limit on outstanding PSNs of q. After a timeout, one packet at a time probes the peer: the

@@ -29,7 +29,7 @@ func TestPeerWindow(t *testing.T) {
 		{"growth without use", func(p *Peer) { p.onLoss(at, 5*ms); p.update(400, 99); p.onAck(at, 200, 0) }, 200},
 		{"growth to the most", func(p *Peer) { p.onAck(at, 400, 0) }, 400},
 	} {
-		p := NewPeer(400, false)
+		p := NewPeer(400, false, new(Contention))
 		p.onAck(at.Add(-time.Second), 1, 100*us)
 		p.update(0, 400)
 		if c.do(p); p.window != c.want {
@@ -40,7 +40,7 @@ func TestPeerWindow(t *testing.T) {
 
 // TestPeerShare: queue pairs with outstanding packets share the window equally.
 func TestPeerShare(t *testing.T) {
-	p := NewPeer(400, false)
+	p := NewPeer(400, false, new(Contention))
 	for _, c := range []struct{ before, after, share, sum uint32 }{
 		{0, 0, 400, 0}, {0, 300, 400, 300}, {0, 7, 200, 307}, {7, 8, 200, 308}, {300, 0, 400, 8}, {8, 0, 400, 0},
 	} {

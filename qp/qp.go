@@ -237,7 +237,7 @@ func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	} else {
 		d = q.receive(now, p, m)
 	}
-	q.countOutstanding()
+	q.countOutstanding(now)
 	return d
 }
 
@@ -337,7 +337,7 @@ func (q *QP) OnTimeout(now mono.Time) {
 	if q.x != nil {
 		q.x.responses.onTimeout(now)
 	}
-	q.countOutstanding()
+	q.countOutstanding(now)
 	q.traceState(now)
 }
 
@@ -350,11 +350,17 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.touch()
 	q.req.pace.Waiting = false
 	t.Path, t.Snapshot = 0, false
+	if q.Waits() {
+		q.peering.turn = noTurn
+	}
 	if !q.Blocked() && (q.pollCNP(t) || q.pollProfileNAK(t) || q.poll(now, t)) {
-		q.countOutstanding()
+		q.countOutstanding(now)
 		return true
 	}
 	q.drained = true
+	if q.peering != nil {
+		q.peering.endTurn()
+	}
 	q.req.pace.Nothing()
 	q.traceState(now)
 	return false
@@ -433,7 +439,7 @@ func (q *QP) enterError(now mono.Time) {
 	q.req.flush()
 	q.resp.flush()
 	q.Free()
-	q.countOutstanding()
+	q.countOutstanding(now)
 	q.flush(now)
 }
 

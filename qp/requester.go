@@ -168,7 +168,7 @@ func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
 		if s.sent == 0 && !r.mayBegin(s) || !r.windowOpen(s) {
 			return false
 		}
-		return r.pace.Ready(now) && r.transmit(now, s, t)
+		return r.pace.Ready(now) && r.q.mayLeave(now) && r.transmit(now, s, t)
 	}
 	r.hasMore, r.at = true, now
 	return false
@@ -253,7 +253,8 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	}
 	r.rec.OnSent(now, psn, span, false)
 	r.account(now, &t.Packet)
-	t.Packet.AckReq = responds || r.policy.requestsAck(now, ends, false)
+	last := r.q.endsTurn(span)
+	t.Packet.AckReq = responds || r.policy.requestsAck(now, ends, false) || last
 	r.recordAckReq(now, r.nxt.Add(-1), t.Packet.AckReq)
 	// Time only packets that an acknowledgement alone answers, and not packets behind outstanding responses. The
 	// peer's congestion control delays responses: two peers would slow each other down without end.
@@ -333,7 +334,7 @@ func (r *requester) full(n uint32) bool {
 
 // nextTimeout returns when onTimeout or poll must be called.
 func (r *requester) nextTimeout() mono.Time {
-	t := r.deadline().Min(r.pace.Deadline()).Min(r.policy.deadline())
+	t := r.deadline().Min(r.pace.Deadline()).Min(r.policy.deadline()).Min(r.q.turnDeadline())
 	if r.can != nil && r.can.syncAt != 0 {
 		t = t.Min(r.can.syncAt)
 	}

@@ -144,23 +144,24 @@ type Observer interface {
 
 // NIC is one RoCEv2 NIC.
 type NIC struct {
-	cfg   Config
-	obj   objects       // CQs, SRQs, QPs, AHs (objects.go)
-	mem   *memory.Space // PDs, MRs, MWs
-	run   writeRun      // gathered writes (distant.go)
-	net   *stack.Stack  // addresses, neighbours, routes
-	up    bool          // the link is up
-	rx    rxState       // rx.go
-	tx    txState       // tx.go
-	sch   scheduler     // sched.go
-	gsi   gsiState      // gsi.go
-	mcast multicast     // multicast.go
-	peers map[GID]*peer // peer.go
-	ctr   Counters      // counters.go
-	temp  qp.Scratch
-	obs   Observer
-	next  NextTracer // trace.go
-	now   mono.Time  // of the current input: its completions carry this time
+	cfg        Config
+	obj        objects       // CQs, SRQs, QPs, AHs (objects.go)
+	mem        *memory.Space // PDs, MRs, MWs
+	run        writeRun      // gathered writes (distant.go)
+	net        *stack.Stack  // addresses, neighbours, routes
+	up         bool          // the link is up
+	rx         rxState       // rx.go
+	tx         txState       // tx.go
+	sch        scheduler     // sched.go
+	gsi        gsiState      // gsi.go
+	mcast      multicast     // multicast.go
+	peers      map[GID]*peer // peer.go
+	contention qp.Contention // of clients
+	ctr        Counters      // counters.go
+	temp       qp.Scratch
+	obs        Observer
+	next       NextTracer // trace.go
+	now        mono.Time  // of the current input: its completions carry this time
 }
 
 // The verbs of protection domains, memory regions and windows are those of memory.Space.

@@ -29,16 +29,16 @@ func TestPeers(t *testing.T) {
 		modify(q, dst)
 		qps = append(qps, q)
 	}
-	if qps[0].peer == nil || qps[0].peer != qps[1].peer || qps[2].peer == qps[0].peer || qps[3].peer != nil || len(o.NIC.peers) != 2 {
+	if qps[0].flow == nil || qps[0].flow != qps[1].flow || qps[2].flow.to == qps[0].flow.to || qps[3].flow != nil || len(o.NIC.peers) != 2 {
 		t.Errorf("%d peers: %v", len(o.NIC.peers), qps)
 	}
 	ok(t, o.DestroyQP(qps[0]))
 	ok(t, o.ModifyQP(0, qps[1], qp.Attr{State: qp.Reset}, qp.AttrState, nil))
-	if qps[1].peer != nil || len(o.NIC.peers) != 1 {
+	if qps[1].flow != nil || len(o.NIC.peers) != 1 {
 		t.Errorf("%d peers remain", len(o.NIC.peers))
 	}
 	modify(qps[1], "10.0.0.3")
-	if qps[1].peer != qps[2].peer {
+	if qps[1].flow != qps[2].flow {
 		t.Error("a queue pair that is connected again has another window")
 	}
 }

@@ -33,7 +33,7 @@ type QueuePair struct {
 	kept    []keptPacket // packets that wait for memory
 	windows memory.Bindings
 	path    stack.Path
-	peer    *peer // nil: not connected to another address
+	flow    *flow // nil: not connected to another address
 	node    schedNode
 	av      AddressVector
 
@@ -226,7 +226,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
 		n.net.SetQPNs(&q.path, q.num, bth.QPN(q.core.Attr().DestQPN))
 		q.core.SetFlow(qp.Flow{Dst: q.path.Dst, Port: q.path.SourcePort()})
-		n.setPeer(q)
+		n.setPeer(now, q)
 	}
 	switch to := q.State(); {
 	case mask&qp.AttrState == 0:
@@ -297,7 +297,7 @@ func (n *NIC) reset(q *QueuePair) {
 	}
 	q.core.ClearFlow()
 	n.releasePath(&q.path)
-	n.setPeer(q)
+	n.setPeer(n.now, q)
 	q.av = AddressVector{}
 }
 
@@ -313,7 +313,7 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 	q.core.Free()
 	q.core.ClearFlow()
 	n.releasePath(&q.path)
-	n.setPeer(q)
+	n.setPeer(n.now, q)
 	q.windows.Unbind()
 	n.obj.qps.Remove(q.slot)
 	n.obj.numbers.rest(q)

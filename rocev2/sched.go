@@ -40,9 +40,10 @@ type machine interface {
 type schedNode struct {
 	turn     sched.Node[*QueuePair]
 	timer    sched.Timer[*QueuePair]
-	flush    list.Node[*QueuePair]
+	queue    list.Node[*QueuePair] // in scheduler.flushing, or in flow.waiting if parked
 	share    *shareGroup
 	priority uint8                   // among the queue pairs of share
+	parked   bool                    // waits for a turn of its client
 	wait     list.Node[stack.Waiter] // for the address of the peer
 	replaced machine                 // drives the queue pair in place of its core, in tests
 }
@@ -118,7 +119,7 @@ func (s *scheduler) join(q *QueuePair, x Share) {
 	q.node.share = g
 	q.node.turn.Init(&g.node, 1, q)
 	q.node.timer.Item = q
-	q.node.flush.Item = q
+	q.node.queue.Item = q
 	q.node.wait.Item = (*host)(q)
 }
 
@@ -171,11 +172,12 @@ func (s *scheduler) activate(q *QueuePair) {
 }
 
 // settle follows an input to q. The end of its turn sets the timer of an active queue pair.
-func (s *scheduler) settle(q *QueuePair) {
+func (s *scheduler) settle(now mono.Time, q *QueuePair) {
 	s.activate(q)
 	if !q.node.turn.Active() {
 		s.rearm(q)
 	}
+	s.callWaiting(now, q.flow)
 }
 
 // await makes q wait for the address of its peer.
@@ -186,10 +188,12 @@ func (s *scheduler) await(now mono.Time, q *QueuePair) {
 }
 
 // endTurn follows a frame of q. drained: q has nothing more to send.
-func (s *scheduler) endTurn(q *QueuePair, drained bool) {
+func (s *scheduler) endTurn(now mono.Time, q *QueuePair, drained bool) {
 	if drained {
 		s.turns.Remove(&q.node.turn)
 		s.rearm(q)
+		q.park()
+		s.callWaiting(now, q.flow)
 	} else if s.turns.Yield(&q.node.turn) {
 		s.rearm(q)
 	}
@@ -200,7 +204,8 @@ func (s *scheduler) remove(q *QueuePair) {
 	q.node.wait.Remove()
 	s.turns.Remove(&q.node.turn)
 	s.deadlines.Remove(&q.node.timer)
-	q.node.flush.Remove()
+	q.unpark()
+	q.node.queue.Remove()
 }
 
 // rearm sets the timer to the deadline of q.
@@ -212,8 +217,9 @@ func (s *scheduler) rearmAfter(q *QueuePair, earliest mono.Time) {
 	case q.dead:
 	case q.machine().Flushing():
 		s.deadlines.Set(&q.node.timer, mono.Never)
-		if !q.node.flush.Listed() {
-			s.flushing.PushBack(&q.node.flush)
+		q.unpark()
+		if !q.node.queue.Listed() {
+			s.flushing.PushBack(&q.node.queue)
 		}
 	default:
 		s.deadlines.Set(&q.node.timer, max(q.machine().NextTimeout(), earliest))

@@ -36,7 +36,9 @@ func (n *NIC) PollTransmit(now mono.Time) *Frame {
 			return nil
 		}
 		if !n.dispose(now, f) {
-			n.tx.away = n.tx.queue != nil
+			if n.tx.away = n.tx.queue != nil; n.tx.away {
+				n.contention.Used(now, n.tx.queue.node.share)
+			}
 			return f
 		}
 	}
@@ -125,7 +127,7 @@ func (n *NIC) nextData(now mono.Time) *Frame {
 		f, drained := n.fill(now, q)
 		if n.tx.pending != q {
 			n.prioritiseNext(q)
-			n.sch.endTurn(q, drained)
+			n.sch.endTurn(now, q, drained)
 		}
 		if f != nil {
 			return f

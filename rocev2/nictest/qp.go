@@ -28,6 +28,7 @@ type QPOptions struct {
 	QKey     uint32    // 0x11111111, of UD
 	Access   qp.Access // all remote rights
 	AV       func(*rocev2.AddressVector)
+	Share    rocev2.Share
 }
 
 // Option changes QPOptions.
@@ -70,7 +71,7 @@ func (n *Node) QP(opts ...Option) *QP {
 	depth, sges := uint32(o.Depth), uint32(o.SGEs)
 	a := rocev2.QPAttr{Type: o.Type, PD: n.PD, SendCQ: q.SendCQ.CQ, RecvCQ: q.RecvCQ.CQ, SQ: q.SQ,
 		Caps:   rocev2.QPCaps{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: sges, MaxRecvSGE: sges, MaxInline: uint32(o.Inline)},
-		SigAll: o.SigAll, Profile: o.Profile, Ctx: q}
+		SigAll: o.SigAll, Profile: o.Profile, Share: o.Share, Ctx: q}
 	if o.SRQ != nil {
 		a.SRQ = o.SRQ.SRQ
 	} else {

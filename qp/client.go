@@ -1,0 +1,175 @@
+package qp
+
+import (
+	"time"
+
+	"roced.io/roced/plugin/mono"
+)
+
+// Contention records whether several clients use a NIC.
+type Contention struct {
+	last  any // client
+	at    mono.Time
+	until mono.Time
+}
+
+// Used follows a frame of a client.
+func (c *Contention) Used(now mono.Time, client any) {
+	if c.last != client {
+		if c.last != nil && now.Sub(c.at) < contentionTime {
+			c.until = now.Add(contentionTime)
+		}
+		c.last = client
+	}
+	c.at = now
+}
+
+// Client bounds the bytes that the queue pairs of one client have outstanding towards a Peer while other clients use the
+// NIC. Frames wait in the socket of a receiver in the order of their arrival, so outstanding bytes of a client delay all
+// other clients. The scheduler cannot help there: it orders only frames that have not left. A packet counts as a full one,
+// because short packets take a receiver more time than their bytes.
+//
+// Within the window, the queue pairs take turns of about a super-frame. The last packet of a turn requests an
+// acknowledgement, since no other packet of its queue pair may follow soon.
+//
+// If no acknowledgement arrives for clientPatience, the outstanding bytes no longer count, and a queue pair that waits for
+// its own as long begins no turn. So queue pairs without answers do not block others of their client for long.
+type Client struct {
+	*Peer
+	// Waiting is the number of queue pairs that wait for a turn. Others do not overtake them.
+	Waiting int
+
+	sent    int64     // outstanding bytes
+	granted int64     // bytes of turns that have begun, not sent yet
+	ignored int64     // outstanding bytes that do not count
+	since   mono.Time // last acknowledgement, or the first packet after an idle time, or the end of clientPatience
+}
+
+const (
+	// contentionTime is the time for which a client is bounded after a frame of another client.
+	contentionTime = 100 * time.Millisecond
+	// clientsBytes is enough for the links that software drives. All clients share it.
+	clientsBytes = 384 << 10
+	// clientTrip is the round trip for which clientsBytes is enough. Longer ones have a larger window.
+	clientTrip = 256 * time.Microsecond
+	// turnBytes is a super-frame with MTU 4096.
+	turnBytes      = 60 << 10
+	clientPatience = 10 * time.Millisecond
+)
+
+// NewClient returns the window of a client towards p.
+func NewClient(p *Peer) *Client { return &Client{Peer: p} }
+
+// contended reports whether other clients share the way to the peer, or have used the NIC lately.
+func (x *Client) contended(now mono.Time) bool { return x.clients > 1 || now < x.contention.until }
+
+// limit returns the largest number of outstanding bytes under contention.
+func (x *Client) limit() int64 {
+	all := clientsBytes * int64(max(1, x.shortest/clientTrip))
+	return max(all/int64(max(x.clients, 2)), turnBytes)
+}
+
+// Turns returns the number of turns that may begin.
+func (x *Client) Turns(now mono.Time) int {
+	if !x.contended(now) {
+		return x.Waiting
+	}
+	room := x.limit() - (x.sent - x.ignored + x.granted)
+	return int(max(room+turnBytes-1, 0) / turnBytes)
+}
+
+// due returns when an acknowledgement is overdue after an event.
+func (x *Client) due(after mono.Time) mono.Time { return after.Add(max(clientPatience, 2*x.shortest)) }
+
+// settle replaces the outstanding bytes of a queue pair.
+func (x *Client) settle(now mono.Time, before, after int64) {
+	was := x.sent
+	x.sent += after - before
+	if was == 0 || x.sent < was {
+		x.since = now
+	}
+	x.ignored = min(x.ignored, x.sent)
+	switch {
+	case was == 0 && x.sent > 0:
+		x.clients++
+	case was > 0 && x.sent == 0:
+		x.clients--
+	}
+}
+
+// turnState is the state of a queue pair between turns.
+type turnState uint8
+
+const (
+	noTurn turnState = iota
+	waitsForTurn
+	mayBegin
+)
+
+// bytes returns the size of n full packets.
+func (f *peering) bytes(n uint32) int64 { return int64(n) << f.shift }
+
+// grant changes the packets that may still be sent in this turn.
+func (f *peering) grant(n uint8) {
+	f.granted += f.bytes(uint32(n)) - f.bytes(uint32(f.left))
+	f.left = n
+}
+
+// endTurn follows the last packet that can be sent now.
+func (f *peering) endTurn() {
+	f.grant(0)
+	if f.turn == mayBegin {
+		f.turn = noTurn
+	}
+}
+
+// mayLeave reports whether a new packet may leave, in this turn or a new one. Otherwise q waits for a turn.
+func (q *QP) mayLeave(now mono.Time) bool {
+	f := q.peering
+	if f == nil || f.left > 0 || !f.contended(now) {
+		return true
+	}
+	if q.req.acks.pending() && now >= f.due(q.req.since) {
+		return false
+	}
+	late := now >= f.due(f.since)
+	if late {
+		f.ignored, f.since = f.sent, now
+	}
+	if f.Turns(now) == 0 || f.Waiting > 0 && f.turn != mayBegin && !late {
+		f.turn = waitsForTurn
+		return false
+	}
+	f.turn = noTurn
+	f.grant(uint8(uint32(turnBytes) >> f.shift))
+	return true
+}
+
+// endsTurn accounts a new packet of span PSNs and reports whether it is the last of a turn.
+func (q *QP) endsTurn(span uint32) bool {
+	f := q.peering
+	if f == nil || f.left == 0 {
+		return false
+	}
+	f.grant(f.left - uint8(min(span, uint32(f.left))))
+	return f.left == 0
+}
+
+// Waits reports whether q has packets to send and waits for a turn of its Client.
+func (q *QP) Waits() bool { return q.peering != nil && q.peering.turn == waitsForTurn }
+
+// BeginTurn lets q, which waits for a turn, begin one.
+func (q *QP) BeginTurn() {
+	if f := q.peering; f != nil {
+		q.touch()
+		f.turn = mayBegin
+	}
+}
+
+// turnDeadline returns when a waiting queue pair may send although no acknowledgement arrives.
+func (q *QP) turnDeadline() mono.Time {
+	if !q.Waits() {
+		return mono.Never
+	}
+	return q.peering.due(q.peering.since)
+}
