@@ -40,7 +40,6 @@ type Client struct {
 	Waiting int
 
 	sent    int64     // outstanding bytes
-	granted int64     // bytes of turns that have begun, not sent yet
 	ignored int64     // outstanding bytes that do not count
 	since   mono.Time // last acknowledgement, or the first packet after an idle time, or the end of clientPatience
 }
@@ -74,7 +73,7 @@ func (x *Client) Turns(now mono.Time) int {
 	if !x.contended(now) {
 		return x.Waiting
 	}
-	room := x.limit() - (x.sent - x.ignored + x.granted)
+	room := x.limit() - (x.sent - x.ignored)
 	return int(max(room+turnBytes-1, 0) / turnBytes)
 }
 
@@ -109,15 +108,9 @@ const (
 // bytes returns the size of n full packets.
 func (f *peering) bytes(n uint32) int64 { return int64(n) << f.shift }
 
-// grant changes the packets that may still be sent in this turn.
-func (f *peering) grant(n uint8) {
-	f.granted += f.bytes(uint32(n)) - f.bytes(uint32(f.left))
-	f.left = n
-}
-
 // endTurn follows the last packet that can be sent now.
 func (f *peering) endTurn() {
-	f.grant(0)
+	f.left = 0
 	if f.turn == mayBegin {
 		f.turn = noTurn
 	}
@@ -140,8 +133,7 @@ func (q *QP) mayLeave(now mono.Time) bool {
 		f.turn = waitsForTurn
 		return false
 	}
-	f.turn = noTurn
-	f.grant(uint8(uint32(turnBytes) >> f.shift))
+	f.turn, f.left = noTurn, uint8(uint32(turnBytes)>>f.shift)
 	return true
 }
 
@@ -151,7 +143,7 @@ func (q *QP) endsTurn(span uint32) bool {
 	if f == nil || f.left == 0 {
 		return false
 	}
-	f.grant(f.left - uint8(min(span, uint32(f.left))))
+	f.left -= uint8(min(span, uint32(f.left)))
 	return f.left == 0
 }
 

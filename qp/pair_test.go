@@ -188,13 +188,19 @@ func (p *pair) send() {
 	}
 }
 
-// step moves to the next instant with an event; it returns false if there is none.
-func (p *pair) step() bool {
-	p.send()
+// next returns the next instant with an event.
+func (p *pair) next() mono.Time {
 	next := p.ends[0].q.NextTimeout().Min(p.ends[1].q.NextTimeout())
 	for i := range p.wire {
 		next = next.Min(p.wire[i].at)
 	}
+	return next
+}
+
+// step moves to the next instant with an event; it returns false if there is none.
+func (p *pair) step() bool {
+	p.send()
+	next := p.next()
 	if next == mono.Never {
 		return false
 	}

@@ -139,7 +139,6 @@ func (p *Peer) release(q *QP) {
 // papers bound the outstanding packets (IRN 3.2, MP-RDMA 3.2).
 func (q *QP) SetPeer(now mono.Time, x *Client) {
 	if f := q.peering; f != nil {
-		f.endTurn()
 		f.count(now, 0)
 		f.release(q)
 	}
@@ -174,8 +173,6 @@ func (q *QP) countOutstanding(now mono.Time) {
 	n := uint32(0)
 	if q.req.rec != nil && q.sending() {
 		n = q.req.rec.InFlight()
-	} else {
-		f.endTurn()
 	}
 	f.count(now, n)
 }

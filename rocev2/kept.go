@@ -48,7 +48,7 @@ func (n *NIC) resume(now mono.Time, q *QueuePair) {
 		}
 	}
 	n.forgetKept(q, done)
-	n.sch.settle(now, q)
+	n.sch.settle(q)
 }
 
 // forgetKept drops the first packets of q.

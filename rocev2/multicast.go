@@ -180,7 +180,7 @@ func (n *NIC) receiveGroup(now mono.Time, l3 []byte, meta qp.RxMeta) rxReason {
 			continue
 		}
 		taken = true
-		n.sch.settle(now, q)
+		n.sch.settle(q)
 	}
 	if taken {
 		return rxOK

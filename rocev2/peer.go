@@ -51,8 +51,8 @@ func (q *QueuePair) unpark() {
 	}
 }
 
-// callWaiting lets queue pairs of x begin their turns after an acknowledgement. Those with the highest priority go first,
-// the others in the order of their waiting.
+// callWaiting lets queue pairs of x begin their turns if there is room. Those with the highest priority go first, the
+// others in the order of their waiting. It follows the last packet of each queue pair, so it follows each acknowledgement.
 func (s *scheduler) callWaiting(now mono.Time, x *flow) {
 	if x == nil || x.Waiting == 0 {
 		return

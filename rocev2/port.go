@@ -192,7 +192,7 @@ func (n *NIC) Doorbell(now mono.Time, q *QueuePair) {
 func (n *NIC) RecvPosted(now mono.Time, q *QueuePair) {
 	n.now = now
 	q.core.RecvPosted(now)
-	n.sch.settle(now, q)
+	n.sch.settle(q)
 }
 
 // Advance fires the timers of queue pairs, of the network stack and of the GSI that are due.

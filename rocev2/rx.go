@@ -125,7 +125,7 @@ func (n *NIC) receiveFrame(now mono.Time, frame []byte, segSize int) rxReason {
 	if segSize <= 0 || len(d.Body) <= segSize {
 		q, r := n.receivePacket(now, d.L3, d.UDP, d.Body)
 		if q != nil {
-			n.sch.settle(now, q)
+			n.sch.settle(q)
 		}
 		return r
 	}
@@ -161,7 +161,7 @@ func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 			binary.BigEndian.PutUint16(d.L3[4:], id)
 		}
 		if last != nil && q != last {
-			n.sch.settle(now, last)
+			n.sch.settle(last)
 		}
 		last = q
 		n.ctr.countRx(frame, d.L2+l3len+stack.UDPLen+len(seg))
@@ -171,6 +171,6 @@ func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 		n.verdict(now, rx.obs, r)
 	}
 	if last != nil {
-		n.sch.settle(now, last)
+		n.sch.settle(last)
 	}
 }

@@ -172,12 +172,11 @@ func (s *scheduler) activate(q *QueuePair) {
 }
 
 // settle follows an input to q. The end of its turn sets the timer of an active queue pair.
-func (s *scheduler) settle(now mono.Time, q *QueuePair) {
+func (s *scheduler) settle(q *QueuePair) {
 	s.activate(q)
 	if !q.node.turn.Active() {
 		s.rearm(q)
 	}
-	s.callWaiting(now, q.flow)
 }
 
 // await makes q wait for the address of its peer.

@@ -21,6 +21,8 @@ type backlog struct {
 	qps   []*QP
 	posts [][]qp.SendWQE // messages left, by queue pair
 	open  []int          // messages outstanding, by queue pair
+	ended bool           // one queue pair is done
+	left  int            // the most messages of a queue pair then
 }
 
 // newBacklog makes a client with total bytes to move on k queue pairs.
@@ -45,6 +47,7 @@ func ofClient(id uint64) Option {
 
 // step keeps depth messages outstanding on each queue pair and reports whether all are done.
 func (b *backlog) step(depth int) (done bool) {
+	most := 0
 	done = true
 	for i, q := range b.qps {
 		for b.open[i] > 0 {
@@ -59,6 +62,13 @@ func (b *backlog) step(depth int) (done bool) {
 			b.open[i]++
 		}
 		done = done && b.open[i] == 0
+		b.ended = b.ended || b.open[i] == 0
+		if n := b.open[i] + len(b.posts[i]); !b.ended {
+			most = max(most, n)
+		}
+	}
+	if !b.ended {
+		b.left = most
 	}
 	return done
 }
@@ -78,6 +88,10 @@ func beside(t *testing.T, k, depth int, op qp.WROpcode) (longest, took time.Dura
 	victim.Post(write)
 	victim.WaitSend(1)
 	b := newBacklog(p, k, op, backlogTotal)
+	for _, q := range b.qps { // a turn that began does not last
+		q.Post(Write(1, dst.At(0), src.Part(0, 1)))
+		q.WaitSend(1)
+	}
 	began, posted := p.Now(), mono.Time(0)
 	p.RunUntil(func() bool {
 		if _, ok := victim.SendCQ.Poll(); ok || posted == 0 {
@@ -89,6 +103,9 @@ func beside(t *testing.T, k, depth int, op qp.WROpcode) (longest, took time.Dura
 		}
 		return b.step(depth)
 	}, 10*time.Second)
+	if each := backlogTotal / backlogMessage / k; b.left > each/2+1 {
+		t.Errorf("a queue pair has %d of its %d messages left when the first one is done", b.left, each)
+	}
 	return longest, p.Now().Sub(began)
 }
 
@@ -132,11 +149,11 @@ func TestAloneUnbounded(t *testing.T) {
 	}
 }
 
-// TestSilentQueuePair: under contention, queue pairs whose peers have gone and that never time out delay another one of
-// their client, by no more than the client's patience.
-func TestSilentQueuePair(t *testing.T) {
+// silentPair returns a NIC that two clients use, with queue pairs of one of them whose peers have gone and that never time
+// out, and another queue pair of it whose WRITE of 1 MiB waits behind theirs.
+func silentPair(t *testing.T) (p *Pair, silent []*QP, alive *QP) {
 	const size = 1 << 20
-	p := New(t, Options{Seed: 1, Rate: backlogRate, Limit: time.Minute})
+	p = New(t, Options{Seed: 1, Rate: backlogRate, Limit: time.Minute})
 	src, dst := p.A.Buffer(size), p.B.Buffer(size)
 	of := func(client uint64) Option {
 		return func(o *QPOptions) { o.Timeout, o.Share = 0, rocev2.Share{Client: client} }
@@ -148,11 +165,31 @@ func TestSilentQueuePair(t *testing.T) {
 		a, b := p.RC(of(2))
 		b.Modify(qp.Attr{State: qp.Err}, 0, nil)
 		a.Post(Write(1, dst.At(0), src.SGE()))
+		silent = append(silent, a)
 	}
-	a, _ := p.RC(of(2))
+	alive, _ = p.RC(of(2))
+	alive.Post(Write(1, dst.At(0), src.SGE()))
+	return p, silent, alive
+}
+
+// TestSilentQueuePair: queue pairs without answers delay another one of their client, by little more than its patience.
+func TestSilentQueuePair(t *testing.T) {
+	p, _, alive := silentPair(t)
 	began := p.Now()
-	a.Post(Write(1, dst.At(0), src.SGE()))
-	if a.WaitSend(1); p.Now().Sub(began) > 50*time.Millisecond {
+	if alive.WaitSend(1); p.Now().Sub(began) > 50*time.Millisecond {
+		t.Errorf("a WRITE of 1 MiB takes %v", p.Now().Sub(began))
+	}
+}
+
+// TestDestroyedQueuePair: the bytes of destroyed queue pairs no longer count.
+func TestDestroyedQueuePair(t *testing.T) {
+	p, silent, alive := silentPair(t)
+	began := p.Now()
+	p.RunUntil(func() bool { return p.Now().Sub(began) > time.Millisecond }, time.Second)
+	for _, q := range silent {
+		q.Destroy()
+	}
+	if alive.WaitSend(1); p.Now().Sub(began) > 3*time.Millisecond {
 		t.Errorf("a WRITE of 1 MiB takes %v", p.Now().Sub(began))
 	}
 }
