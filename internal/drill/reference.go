@@ -7,9 +7,14 @@ import (
 	"roced.io/roced/internal/drill/frame"
 )
 
-// WriteReference writes the tables of verbs and of fields for docs/reference/drill.md.
+const head = `# Verbs, fields and packets of rocedrill
+
+For authors of [scripts](drill.md): all names. Written from the code by ` + "`go test ./internal/drill -run TestReference -update`" + `.
+`
+
+// WriteReference writes docs/reference/drill-tables.md: the names of verbs, fields and packets.
 func WriteReference(w *strings.Builder) {
-	fmt.Fprint(w, "\n## Verbs\n\n| verb | keys | meaning |\n|---|---|---|\n")
+	fmt.Fprint(w, head, "\n## Verbs\n\n| verb | keys | meaning |\n|---|---|---|\n")
 	for _, name := range sortedKeys(verbs) {
 		v := verbs[name]
 		form := "dut." + name
@@ -35,6 +40,6 @@ func WriteReference(w *strings.Builder) {
 	for _, f := range frame.Fields() {
 		fmt.Fprintf(w, "| `%s` | %d | %s |\n", f.Name, f.Bits(), f.Doc)
 	}
-	fmt.Fprintf(w, "\nFields of the extension header (docs/reference/wire.md): `%s`.\n", strings.Join(frame.ExtFields(), "`, `"))
+	fmt.Fprintf(w, "\nFields of the [extension header](wire.md#extension-header): `%s`.\n", strings.Join(frame.ExtFields(), "`, `"))
 	fmt.Fprintf(w, "\n## Packets by name\n\n`%s`.\n", strings.Join(frame.Opcodes(), "`, `"))
 }
