@@ -269,7 +269,7 @@ func sameAnswer(ours, rxe *bth.Packet) bool {
 	case op.HasAETH() && ours.AETH.MSN != rxe.AETH.MSN:
 		return false
 	case op.IsAck() && ours.AETH.Syndrome == bth.SyndromeInvalidRequest && rxe.AETH.Syndrome == bth.SyndromeRemoteOpErr:
-		return true // docs/design/core.md, "Departures that we chose"
+		return true // docs/design/core.md, "Deliberate departures"
 	case op.HasAETH() && ours.AETH.Syndrome != rxe.AETH.Syndrome:
 		return false
 	}
