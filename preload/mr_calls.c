@@ -86,8 +86,8 @@ EXPORT int roced_madvise(void *addr, size_t length, int advice)
 
 INTERPOSE(madvise);
 
-/* realloc() of the C library does not call this function: there the mapping grows into its
- * stretch of the memfd. Other callers expect zeros in the new part. */
+/* realloc() of the C library does not call this function; its mappings grow within their
+ * reserved part of the memfd. Other callers expect zeros in the new part. */
 EXPORT void *roced_mremap(void *from, size_t old, size_t new, int flags, ...)
 {
 	va_list v;

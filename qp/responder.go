@@ -66,8 +66,8 @@ const nothingDue = math.MaxInt16
 type verdict struct {
 	drop    Drop            // if not Accepted: drop the packet; its answer is due
 	refusal *refusal        // if not nil: refuse the packet
-	step    step            // for a packet that is taken
-	order   reorder.Verdict // of the tracker: InOrder or Held
+	step    step            // for an accepted packet
+	order   reorder.Verdict // the tracker's verdict: InOrder or Held
 }
 
 // step says when a packet is placed and its message executed.

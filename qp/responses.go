@@ -236,7 +236,7 @@ func (a *responseSender) onTimeout(now mono.Time) {
 	}
 	a.onDeadline(now)
 	if now >= a.retryDue() {
-		if a.retries == a.q.attr.RetryCnt { // the requester is gone
+		if a.retries == a.q.attr.RetryCnt { // give the requester up
 			a.clear(a.end)
 			a.Head, a.cursor = a.Tail, a.Tail
 			return

@@ -75,8 +75,8 @@ func (p *Port) apart(f *rocev2.Frame) bool {
 	return p.single || f.Apart && p.cfg.Offload == OffloadKnown
 }
 
-// refused sends a super-frame that the kernel has refused as single datagrams. If the kernel accepts one of them, the
-// super-frame was too large: the port then uses shorter super-frames, or none.
+// refused handles a super-frame that the kernel has refused: it sends the packets as single datagrams. If the kernel
+// accepts one of them, the super-frame was too large, so the port uses shorter super-frames, or none.
 func (p *Port) refused(s *source, f *rocev2.Frame, o *outgoing) unix.Errno {
 	e := p.writeApart(s, f, o, 0)
 	switch count := (f.Len - o.len + f.SegSize - 1) / f.SegSize; {

@@ -31,7 +31,7 @@ const (
 type device struct {
 	index  int // of the interface
 	ctl    int // socket in its namespace for ioctls
-	epoll  int // of all sockets, -1 if there is only one
+	epoll  int // waits for all sockets; -1 if there is only one socket
 	steer  *steer.Steer
 	umem   *xsk.UMEM
 	queues []*xsk.Socket // the first one also sends

@@ -22,7 +22,7 @@ func (t *neighTable) mayHold(nb *Neighbour, h Holder) bool {
 	return nb != nil && nb.Refs > 0 || t.used < t.limit-t.limit/holderReserve
 }
 
-// hold adds a reference to nb.
+// hold adds a reference of h to nb.
 func (t *neighTable) hold(nb *Neighbour, h Holder) {
 	if nb.Refs++; nb.Refs == 1 {
 		t.used++
@@ -38,7 +38,7 @@ func (t *neighTable) hold(nb *Neighbour, h Holder) {
 	}
 }
 
-// drop removes a reference that hold has added.
+// drop removes one reference of h to nb. Call it once for each hold.
 func (t *neighTable) drop(nb *Neighbour, h Holder) {
 	if nb.Refs--; nb.Refs == 0 {
 		t.used--

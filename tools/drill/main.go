@@ -120,7 +120,7 @@ func list(o options) (paths []string, err error) {
 // hung is the outcome of a script after which the device does not answer.
 const hung = "hung"
 
-// drillAll runs all scripts. After one that hangs the device it goes on with the next, on a fresh device.
+// drillAll runs all scripts. If a script hangs the device, drillAll runs the scripts after it on a new device.
 func drillAll(o options, dut string) (device, error) {
 	sum := device{Name: dut}
 	scripts, err := list(o)

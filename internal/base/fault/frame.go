@@ -149,7 +149,8 @@ func kindOf(op bth.Opcode) kind {
 	return kindRequest
 }
 
-// Sequence returns the number of the sequence of PSNs, of those to one queue pair, that packets of an opcode belong to.
+// Sequence returns the PSN sequence of an opcode. A queue pair receives several, such as requests and responses, each
+// with PSNs of its own.
 func Sequence(op bth.Opcode) uint8 { return uint8(kindOf(op)) }
 
 const classNames = "request, response, ack, nak, send, write, read, readresp, atomic, cnp, any"

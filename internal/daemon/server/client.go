@@ -148,7 +148,7 @@ func (c *client) do(f func(now mono.Time, n *rocev2.NIC) error) error {
 	return c.on(c.srv.cfg.Shard.Do, f)
 }
 
-// peek is do for an f that only reads.
+// peek is like do, but f only reads the NIC's state.
 func (c *client) peek(f func(n *rocev2.NIC) error) error {
 	return c.on(c.srv.cfg.Shard.Look, func(_ mono.Time, n *rocev2.NIC) error { return f(n) })
 }

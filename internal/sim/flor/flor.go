@@ -90,9 +90,9 @@ type Host struct {
 	acks    *nic.QP
 	sent    [ackSlots]posted // acknowledgements, used in turns
 	acked   int              // number of posted acknowledgements
-	waiting int              // of these, not completed
+	waiting int              // number of those that have not completed
 	arrived flor.Buffer      // receive buffers of acknowledgements
-	ends    []*end           // by queue pair number minus one
+	ends    []*end           // index: queue pair number minus one
 	timer   engine.Timer
 	failed  []failure
 	failing engine.Timer

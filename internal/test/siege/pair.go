@@ -18,7 +18,7 @@ type pair struct {
 	from, to []*verbs.QP
 	cq       *verbs.CQ
 	src, dst *verbs.MR
-	depth    int // of a send queue; 0 means 16
+	depth    int // work requests in a send queue; 0 means 16
 	pds      [2]*verbs.PD
 }
 
