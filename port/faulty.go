@@ -72,9 +72,9 @@ type FaultStats struct {
 	SendFailed uint64
 }
 
-// NewFaulty wraps p. The observer, which may be nil, receives every frame that a rule has acted on, as the rule has left
-// it, with a comment such as "fault: drop (name)", and the sent frames that the NIC has not shown (rocev2.Frame.Unseen).
-// So it sees a sent frame once. The NIC also shows the received frames that are passed on.
+// NewFaulty wraps p. The observer may be nil. It receives every frame that a rule has changed, with a comment such as
+// "fault: drop (name)". It also receives sent frames that the NIC has not shown (rocev2.Frame.Unseen), so it sees each
+// sent frame once. It may see a received frame twice, because the NIC shows the frames that it gets.
 func NewFaulty(p Port, obs rocev2.Observer) *Faulty {
 	f := &Faulty{inner: p, obs: obs}
 	f.frame.Bufs = f.bufs[:]

@@ -21,10 +21,10 @@ type Peer struct {
 	sent     uint32        // outstanding PSNs of all queue pairs
 	active   uint32        // queue pairs with outstanding PSNs
 	clients  int           // clients with outstanding PSNs
-	acked    uint32        // PSNs since the window has grown
+	acked    uint32        // PSNs acknowledged since the window grew last
 	shortest time.Duration // round trip
 	latest   time.Duration // round trip
-	timed    mono.Time     // when the latest one ended
+	timed    mono.Time     // when the latest round trip ended
 	prober   *QP           // the queue pair that probes the silent peer
 	cut      mono.Time     // when the window was halved
 	patience time.Duration

@@ -31,8 +31,8 @@ type rdQueue struct {
 	due int    // resources with responses to send
 }
 
-// room reports whether one more may be accepted. While limit resources are kept and the oldest still has responses
-// to send, the peer has too many outstanding.
+// room reports whether the responder may accept one more READ or atomic. It may not if it keeps limit resources and the
+// oldest still has responses to send: then the peer has too many requests outstanding.
 func (d *rdQueue) room(limit int) bool {
 	for d.Len() > limit {
 		d.drop() // SQD permits lowering the limit

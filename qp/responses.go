@@ -48,7 +48,7 @@ func (a *responseSender) init(q *QP, p *Profile) {
 // outstanding. Acknowledgements of more responses may be in the network or lost.
 func (a *responseSender) limit() int { return 4*int(a.q.attr.MaxDestRdAtomic) + 4 }
 
-// room reports whether one more may be accepted beside the waiting requests.
+// room reports whether the responder may accept one more READ or atomic beside the waiting requests.
 func (a *responseSender) room(waiting int) bool {
 	return a.q.attr.MaxDestRdAtomic > 0 && a.Len()+waiting < a.limit()
 }

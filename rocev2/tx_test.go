@@ -115,7 +115,7 @@ func TestSuperFrameLayout(t *testing.T) {
 		t.Errorf("IP header %x", b[14:34])
 	}
 	end := n.PollTransmit(0)
-	n.Advance(mono.Time(stack.NeighRetrans)) // the resolution had a timer
+	n.Advance(mono.Time(stack.NeighRetrans)) // to end the timer of the address resolution
 	if end != nil || n.NextTimeout() != mono.Never {
 		t.Error("not idle")
 	}

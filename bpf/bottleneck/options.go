@@ -24,7 +24,7 @@ type Options struct {
 // Bounds of options.
 const (
 	maxRate  = 100e9
-	maxDelay = 4 * time.Second // of a full queue: the program keeps lengths as nanoseconds in 32 bits
+	maxDelay = 4 * time.Second // delay of a full queue, which the program keeps in 32 bits of nanoseconds
 )
 
 // Usage lists the words that Parse accepts.

@@ -160,7 +160,7 @@ func TestDCTCPLimit(t *testing.T) {
 		what := fmt.Sprintf("%d flows, K %d, %d us: ", c.n, c.k, c.delay)
 		near(t, what+"longest queue", most/size, k+n, 0.05)
 		near(t, what+"mean queue", mean/size, k+n-swing/2, 0.05)
-		near(t, what+"swing", spread*math.Sqrt(12)/size, swing, 0.15) // of a saw tooth
+		near(t, what+"swing", spread*math.Sqrt(12)/size, swing, 0.15) // a saw tooth spreads by swing/sqrt(12)
 		near(t, what+"marks", y.marks(link), math.Sqrt(2*n/(held+k)), 0.15)
 		near(t, what+"rate", y.gbps(link), 100, 0.001)
 	}

@@ -55,7 +55,7 @@ const (
 const (
 	retryBind = time.Second           // for addresses that could not be bound
 	retrySend = 50 * time.Microsecond // after the queue of the interface was full
-	retryFull = 10 * time.Millisecond // after the buffer of a socket was full, if epoll reports nothing
+	retryFull = 10 * time.Millisecond // after the buffer of a socket was full, unless epoll reports room earlier
 )
 
 // Port is a port on UDP sockets: one receiving socket per address of the NIC, and one sending socket per UDP source port in

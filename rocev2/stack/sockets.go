@@ -57,8 +57,8 @@ type Translation struct {
 // sockets is the state of a stack whose link is sockets.
 type sockets struct {
 	unwind *unwinder
-	last   Translation // from the latest packet
-	seen   int         // consecutive packets with it
+	last   Translation // that of the latest packet
+	seen   int         // number of consecutive packets with last
 }
 
 // StationOf returns the Ethernet address that represents a peer in headers that the port has made up.

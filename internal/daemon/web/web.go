@@ -31,7 +31,7 @@ type Config struct {
 	Token string
 	// Open lets clients without the token see everything except data that could be used against others.
 	Open bool
-	// Control lets clients that may see everything change settings.
+	// Control permits changes of settings by clients that may see everything.
 	Control bool
 	// Hosts are names of this server besides localhost and IP addresses.
 	Hosts []string

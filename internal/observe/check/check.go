@@ -103,7 +103,7 @@ type capture struct {
 	frames  int
 }
 
-// Read checks a capture. counters, by the address of a host, are compared with the packets.
+// Read checks a capture and compares the hosts' counters with its packets.
 func Read(r io.Reader, counters Counters) (*Report, error) {
 	c, err := read(r)
 	if err != nil {

@@ -107,8 +107,8 @@ func value(v *uint64, unit float64) (float64, bool) {
 	return float64(*v) / unit, true
 }
 
-// values picks one value of one kind of event, for requests and for responses. Values that hold until they change
-// are a line.
+// values returns a picture of one value in one kind of event, for requests and for responses. It draws a line through
+// values that hold until they change.
 func (t *Trace) values(file, title, unit, event string, pick func(*Record) (float64, bool)) picture {
 	line := event == "limits" || event == "footprint"
 	requests := series{name: strings.ToLower(title), colour: chart.Blue, line: line}

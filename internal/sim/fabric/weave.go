@@ -36,8 +36,8 @@ type sending struct {
 type receiving struct {
 	out      *port
 	epoch    flags
-	tail     bool        // has arrived
-	delay    engine.Time // of the old path
+	tail     bool        // the TAIL has arrived
+	delay    engine.Time // delay of the old path
 	kept     queue
 	left     engine.Time // time at which the TAIL before the held packets left
 	resume   engine.Time // time at which the held packets are released without the TAIL

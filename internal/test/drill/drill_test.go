@@ -55,7 +55,7 @@ func drills(l *lab.Lab, agent, link string) []string {
 		"--dut", "agent:" + agent, "--link", link, "--tester-address", "198.18.0.9,fd00::9", "--slack", "3s"}
 }
 
-// agentOf is the command of the agent on the NIC of host 1. The agent is started on host 0, but speaks with the daemon.
+// agentOf returns the command of an agent for the NIC of host 1. The agent runs on host 0 and uses the daemon of host 1.
 func agentOf(l *lab.Lab) string {
 	return strings.Join([]string{lab.Program("rocectl"), "--run-dir", l.Host[1].RunDir, "exec", "--", lab.Program("rocedrill-agent")}, " ")
 }

@@ -51,7 +51,7 @@ func (g *Group) set(name string, n int) error {
 	return err
 }
 
-// Add moves a process into the group. Its memory so far counts elsewhere.
+// Add moves a process into the group. Memory that it already has stays charged to its old group.
 func (g *Group) Add(t testing.TB, pid int) {
 	t.Helper()
 	Must(t, g.set("cgroup.procs", pid))

@@ -211,8 +211,8 @@ func stopAndGo(p *os.Process, seed uint64) (end func()) {
 }
 
 // withhold makes the file with a withheld page for the attack "withheld". release releases the page once a thread waits
-// for it. Besides "connections" of the same user, and on a loaded machine, the attackers need a while to get a
-// connection.
+// for it. The attackers need a while to get a connection if the attack "connections" of the same user runs too, or if
+// the machine is loaded.
 func (c *castle) withhold() (release func()) {
 	c.t.Helper()
 	f := withheld.New(c.t)
