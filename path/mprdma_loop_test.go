@@ -132,9 +132,9 @@ func TestMPRDMAPaths(t *testing.T) {
 		links    []link
 		length   int // L
 		p        path.Params
-		gbps     float64 // at least
-		ood      [2]int  // 99.9 % of the out-of-order degree, between
-		lastPath [2]int  // packets on the last path, of 100 000, between
+		gbps     float64 // minimum
+		ood      [2]int  // range of the 99.9th percentile of the out-of-order degree
+		lastPath [2]int  // range of the packets on the last path, of 100 000 packets
 	}{
 		{"one path", equal(1), 64, nil, 9.9, [2]int{0, 0}, [2]int{100_000, 100_100}},
 		{"load is shared", equal(4), 64, nil, 34, [2]int{1, 48}, [2]int{20_000, 30_000}},

@@ -2,7 +2,7 @@ package qp
 
 import "roced.io/roced/bth"
 
-// Operations is the number of operations. They are below it.
+// Operations is the number of operations, which are numbered from 0 on.
 const Operations = int(numOperations)
 
 // Usage counts the messages of some queue pairs by Operation, for example those of one program.
