@@ -164,7 +164,7 @@ func (p *pair) completed(now mono.Time, id uint64, kind engine.CompletionKind, a
 // sendCompleted processes a completion of a data queue pair.
 func (d *Device) sendCompleted(now mono.Time, wc *verbs.WC) {
 	p := d.pairs[wc.QPN]
-	if p == nil || p.outstanding() == 0 { // of a removed queue pair
+	if p == nil || p.outstanding() == 0 { // the completion of a removed queue pair
 		return
 	}
 	w := p.posted[int(p.head)%len(p.posted)]

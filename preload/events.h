@@ -23,8 +23,8 @@ struct channel {
 
 /* channel_new makes fd a channel of a context; 0 or -errno. */
 int channel_new(struct context *c, enum fd_kind kind, int fd, uint32_t id);
-/* channels_purge drops events of destroyed objects that the program has not read, so that a channel that poll() calls
- * readable has an event for the program. The caller holds c->lock. */
+/* channels_purge drops unread events of destroyed objects. Otherwise poll() reports a channel as readable that has no
+ * event for the program. The caller holds c->lock. */
 void channels_purge(struct context *c);
 /* channel_read reads one event. It is a cancellation point while it waits. */
 ssize_t channel_read(struct channel *ch, int fd, void *buf, size_t n);

@@ -105,8 +105,8 @@ type RecvQueue interface {
 	Reset()
 }
 
-// CompletionRing is the reaping side's ring of completions and its arming. The reaping side may arm the ring itself at
-// any time. Armed, called after Push, must see every arming from before the completion became visible.
+// CompletionRing is a ring of completions that a client reads and arms. The client may arm the ring at any time. The NIC
+// calls Armed after Push: it must see each arming that precedes the visible completion.
 type CompletionRing interface {
 	// Push appends a completion; false means that the ring is full.
 	Push(c *qp.CQE) bool

@@ -90,11 +90,11 @@ type shareGroup struct {
 	key   Share
 	user  *shareGroup // of a client
 	users int         // queue pairs of a client, clients of a user
-	// ranked are groups of the queue pairs of a client with a priority. Those without are nodes of the client itself.
+	// ranked has a node for each priority of the client's queue pairs. Queue pairs without a priority are children of node.
 	ranked [sched.Classes]*sched.Node[*QueuePair]
 }
 
-// rank returns the group of the queue pairs of a client with a priority.
+// rank returns the parent of the client's queue pairs with a priority.
 func (g *shareGroup) rank(priority uint8) *sched.Node[*QueuePair] {
 	if priority == 0 {
 		return &g.node

@@ -11,7 +11,7 @@ type window struct {
 	typ   rocev2.MWType
 	state windowState
 	rkey  uint32
-	uses  int // by messages of the peer that are not known to be complete
+	uses  int // messages of the peer that use the window and may be incomplete
 	shut  bool
 }
 

@@ -95,7 +95,7 @@ func (c *device) push() {
 	}
 }
 
-// bellBack takes back a bell whose events were dropped, or the places of pushed events.
+// bellBack handles EXT_BELL. A client returns a bell whose events were dropped, or reports how many pushed events it took.
 func (c *device) bellBack(q *request) error {
 	if c.pushes {
 		var r rdmacm.Bell
