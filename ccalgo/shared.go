@@ -121,7 +121,7 @@ func (m *member) Bind(f Flow) {
 	m.Unbind()
 	g := m.shares.groups[f]
 	if g == nil {
-		g = m.share // that of the first member
+		g = m.share // the group keeps the share of its first member
 		m.shares.groups[f] = g
 	} else {
 		g.members++

@@ -257,8 +257,8 @@ func (s *scheduler) timeout(now mono.Time, q *QueuePair) {
 	}
 }
 
-// Datagrams is a SendQueue of datagrams that knows the destination of the next one, so that a UD queue pair gets its
-// priority. If another datagram is sent then, only its place in the order is wrong.
+// Datagrams is a SendQueue that knows the destination of its next datagram. A UD queue pair has the priority of that
+// datagram. If the client replaces the datagram, the new one is sent with the priority of the old one.
 type Datagrams interface {
 	// NextAH returns the address handle of the next request; ok is false if none is posted.
 	NextAH() (ah uint32, ok bool)

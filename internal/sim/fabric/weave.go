@@ -169,7 +169,7 @@ func (w *weave) keeps(now engine.Time, o *port, p *Packet) bool {
 	f := w.receiving(now, o, p)
 	switch (p.flags - f.epoch) & epochs {
 	case 0:
-	case 3 * epoch: // of the previous epoch, whose path is now the old one
+	case 3 * epoch: // a packet of the previous epoch, on the old path
 		return false
 	default:
 		w.release(now, f)

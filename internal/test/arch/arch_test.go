@@ -18,7 +18,8 @@ import (
 const module = "roced.io/roced/"
 
 // layers lists every folder of Go packages, from the top to the bottom. A package may import packages of its own
-// folder and of folders below it. So a reader who knows the folders up to one can read that one; a circle cannot form.
+// folder and of folders below it. So a reader can learn the packages from the bottom to the top, and
+// imports cannot form a circle.
 var layers = []string{
 	"cmd", "entry", "tools", "internal/test",
 	"internal/cli",

@@ -74,7 +74,7 @@ type Hdr struct {
 	OutWords uint16
 }
 
-// ExHdr follows in an extended command (ib_uverbs_ex_cmd_hdr); its words are 8 bytes.
+// ExHdr is the second header of an extended command (ib_uverbs_ex_cmd_hdr). Its words have 8 bytes.
 type ExHdr struct {
 	Response         uint64
 	ProviderInWords  uint16
