@@ -2,37 +2,11 @@ package qp_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/qp"
 )
-
-// refuses delivers packets, of which the queue pair must refuse the last.
-func (l *lone) refuses(t *testing.T, rx string, nak bth.Syndrome, drop qp.Drop) {
-	t.Helper()
-	lines := strings.Split(rx, ", ")
-	for i, line := range lines {
-		want := qp.Accepted
-		if i == len(lines)-1 {
-			want = drop
-		}
-		if got := l.rx(t, line); got != want {
-			t.Fatalf("%s: %v, want %v", line, got, want)
-		}
-	}
-	want, answers := fmt.Sprintf("%d RC_ACKNOWLEDGE %v msn=", 99+len(lines), nak), 1
-	if nak == 0 {
-		want, answers = "", 0
-	}
-	if tx := l.tx(); !strings.HasPrefix(tx, want) || strings.Count(tx, "\n") != answers {
-		t.Errorf("answers:\n%s, want %s", tx, want)
-	}
-	if l.q.State() != qp.Err {
-		t.Errorf("state %v", l.q.State())
-	}
-}
 
 // TestReadResourcesChange: max_dest_rd_atomic may be modified in SQD. The queue pair keeps the newest answers.
 func TestReadResourcesChange(t *testing.T) {
