@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -129,6 +129,11 @@ func (a *Agent) listenCNI() (net.Listener, error) {
 	return net.Listen("unix", a.o.Socket)
 }
 
+const (
+	maxCall  = 64 << 10 // bytes of a call
+	callTime = 5 * time.Second
+)
+
 // serveCNI serves calls from the plugin until ctx ends.
 func (a *Agent) serveCNI(ctx context.Context, l net.Listener) error {
 	context.AfterFunc(ctx, func() { l.Close() })
@@ -144,7 +149,8 @@ func (a *Agent) serveCNI(ctx context.Context, l net.Listener) error {
 			defer conn.Close()
 			var c call
 			var out answer
-			err := json.NewDecoder(bufio.NewReader(conn)).Decode(&c)
+			_ = conn.SetReadDeadline(time.Now().Add(callTime)) // without one, only slow plugins hold a connection
+			err := json.NewDecoder(io.LimitReader(conn, maxCall)).Decode(&c)
 			if err == nil {
 				err = a.do(ctx, &c)
 			}

@@ -27,7 +27,9 @@ type credKey struct{}
 // the idle time after a request.
 const (
 	headerTimeout = 5 * time.Second
-	idleTimeout   = 30 * time.Second
+	// maxHeader limits the bytes of a header. Browsers send one or two kilobytes.
+	maxHeader   = 16 << 10
+	idleTimeout = 30 * time.Second
 	// scrapeTimeout limits a scrape: collecting takes at most collectTimeout for each NIC.
 	scrapeTimeout = 30 * time.Second
 )
@@ -56,6 +58,7 @@ func (d *Daemon) personal(h http.Handler) *http.Server {
 		Handler:           d.permitted(h),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, credKey{}, c.(*visitor).cred)
 		},
@@ -93,7 +96,7 @@ func listen(key, address string) (net.Listener, error) {
 func (d *Daemon) serveTCP(h http.Handler, ln net.Listener, trusted func(*http.Request) bool, writeTimeout time.Duration) {
 	c := newCrowd(ln, trusted)
 	d.serveUntilEnd(&http.Server{Handler: c.handler(h), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		WriteTimeout: writeTimeout, ConnContext: c.connContext}, c)
+		MaxHeaderBytes: maxHeader, WriteTimeout: writeTimeout, ConnContext: c.connContext}, c)
 }
 
 // serveUntilEnd serves until the daemon shuts down.

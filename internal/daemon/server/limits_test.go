@@ -118,7 +118,12 @@ func TestMemoryThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(small)
-	for _, fd := range []int{int(file.Fd()), small} {
+	foreign, err := os.Open("/proc/self/ns/net") // a network namespace
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	for _, fd := range []int{int(file.Fd()), small, int(foreign.Fd())} {
 		_, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: memBase << 4, Length: 8192})
 		if err == nil {
 			t.Errorf("descriptor %d was mapped", fd)

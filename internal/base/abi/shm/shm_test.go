@@ -142,6 +142,7 @@ func TestCheckRejects(t *testing.T) {
 		"write sealed": {func() int { return sealed(unix.F_SEAL_WRITE) }, ErrReadOnly},
 		"sealed seals": {func() int { return sealed(unix.F_SEAL_SEAL) }, ErrSealed},
 		"closed":       {func() int { return -1 }, ErrNotMemory},
+		"namespace":    {func() int { return open(unix.Open("/proc/self/ns/net", unix.O_RDONLY, 0)) }, ErrNotMemory},
 		"socket": {func() int {
 			p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 			open(p[1], err)
@@ -155,6 +156,35 @@ func TestCheckRejects(t *testing.T) {
 				t.Errorf("%v, want %v", err, c.kind)
 			}
 		})
+	}
+}
+
+// TestShrinkRace: memory that passes Check while its owner shrinks it has its full size.
+func TestShrinkRace(t *testing.T) {
+	passed := 0
+	for range 2000 {
+		fd, err := Create("x", PageSize, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shrunk := make(chan error)
+		go func() { shrunk <- unix.Ftruncate(fd, 0) }()
+		if Check(fd, 0, PageSize) == nil {
+			passed++
+			var st unix.Stat_t
+			if err := unix.Fstat(fd, &st); err != nil || st.Size != PageSize {
+				t.Errorf("%d bytes, %v", st.Size, err)
+			}
+			if err := <-shrunk; !errors.Is(err, unix.EPERM) {
+				t.Errorf("truncate: %v", err)
+			}
+		} else {
+			<-shrunk
+		}
+		unix.Close(fd)
+	}
+	if passed == 0 {
+		t.Error("nothing passed")
 	}
 }
 
