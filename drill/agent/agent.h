@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Since CQ, objects may have reports. */
 enum kind { FREE, PD, MR, MW, CQ, SRQ, AH, QP, LISTENER, CONN };
 
 /* object is an object of the device under the name that the script gives it. */
@@ -91,6 +92,7 @@ int cmd_leave(void) OPTIONAL;
 /* report.c: completions and events */
 void reported(void); /* agent.c: writes one report */
 void report(void);
+const char *status_name(int status);
 const char *state_name(int state);
 int state_number(const char *name);
 

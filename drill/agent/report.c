@@ -15,6 +15,12 @@ static const char *const statuses[] = {
 	[IBV_WC_RESP_TIMEOUT_ERR] = "RESP_TIMEOUT_ERR", [IBV_WC_GENERAL_ERR] = "GENERAL_ERR",
 };
 
+const char *status_name(int status)
+{
+	const char *name = status >= 0 && (size_t)status < sizeof statuses / sizeof *statuses ? statuses[status] : NULL;
+	return name ? name : "UNKNOWN";
+}
+
 static const char *operation_name(enum ibv_wc_opcode o)
 {
 	switch (o) {
@@ -60,8 +66,7 @@ static const char *owner(uint32_t qpn)
  * libibverbs' 8. */
 static void completed(const struct ibv_wc *wc, bool recv)
 {
-	const char *status = (size_t)wc->status < sizeof statuses / sizeof *statuses ? statuses[wc->status] : NULL;
-	say("cqe on=%s queue=%s wr=%lu status=%s", owner(wc->qp_num), recv ? "recv" : "send", (unsigned long)wc->wr_id, status ? status : "UNKNOWN");
+	say("cqe on=%s queue=%s wr=%lu status=%s", owner(wc->qp_num), recv ? "recv" : "send", (unsigned long)wc->wr_id, status_name(wc->status));
 	if (wc->status == IBV_WC_SUCCESS) {
 		say(" op=%s", operation_name(wc->opcode));
 		if (wc->opcode & IBV_WC_RECV || wc->opcode == IBV_WC_RDMA_READ)

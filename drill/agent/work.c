@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 int cmd_recv(void)
 {
@@ -55,6 +56,31 @@ static size_t unhex(const char *key, uint8_t *to, size_t room)
 	return n;
 }
 
+static int64_t nanoseconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* stream repeats a request, "depth" of them in flight, until "ms" have passed or a request fails. */
+static int stream(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	uint64_t depth = number("depth", 1), posted = 0, done = 0;
+	int64_t begin = nanoseconds(), until = begin + (int64_t)number("ms", 0) * 1000000;
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc = {0};
+	while (wc.status == IBV_WC_SUCCESS && nanoseconds() < until) {
+		for (; posted - done < depth; posted++)
+			if ((errno = ibv_post_send(qp, wr, &bad)))
+				return fail("post_send");
+		if (ibv_poll_cq(qp->send_cq, 1, &wc) > 0 && wc.status == IBV_WC_SUCCESS)
+			done++;
+	}
+	say("ns=%lu done=%lu status=%s", (unsigned long)(nanoseconds() - begin), (unsigned long)done, status_name(wc.status));
+	return 0;
+}
+
 int cmd_post(void)
 {
 	struct object *o = find(QP, text("on", ""));
@@ -90,6 +116,8 @@ int cmd_post(void)
 		wr.num_sge = 1;
 		wr.send_flags |= IBV_SEND_INLINE;
 	}
+	if (has("depth"))
+		return stream(o->qp, &wr);
 	return (errno = ibv_post_send(o->qp, &wr, &bad)) ? fail("post_send") : 0;
 }
 
@@ -131,12 +159,50 @@ static uint8_t *inside(size_t *len)
 	return at;
 }
 
+/* mix is the finalizer of splitmix64: word i of the pattern of a seed is mix(seed + i). The tester computes the same. */
+static uint64_t mix(uint64_t x)
+{
+	x *= 0x9e3779b97f4a7c15;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
+
+/* fill writes the pattern of "seed", beginning with its byte "from". */
+static void fill(uint8_t *to, size_t len)
+{
+	uint64_t seed = number("seed", 0), from = number("from", 0), word = mix(seed + from / 8);
+	for (size_t i = 0; i < len; i++, from++) {
+		if (from % 8 == 0)
+			word = mix(seed + from / 8);
+		to[i] = (uint8_t)(word >> from % 8 * 8);
+	}
+}
+
+/* compare compares memory with the same pattern. */
+static int compare(const uint8_t *at, size_t len)
+{
+	uint8_t *want = malloc(len);
+	size_t i = 0;
+	if (!want)
+		return fail("memory of %zu bytes", len);
+	fill(want, len);
+	while (i < len && at[i] == want[i])
+		i++;
+	errno = 0;
+	int failed = i < len ? fail("byte %zu of %zu is %#x, want %#x", i, len, at[i], want[i]) : 0;
+	free(want);
+	return failed;
+}
+
 int cmd_check(void)
 {
 	size_t len;
 	uint8_t *at = inside(&len);
 	if (!at)
 		return -1;
+	if (has("seed"))
+		return compare(at, len);
 	say("data=");
 	for (size_t i = 0; i < len; i++)
 		say("%02x", at[i]);
@@ -175,5 +241,9 @@ int cmd_set(void)
 	uint8_t *at = inside(&len);
 	if (!at)
 		return -1;
+	if (has("seed")) {
+		fill(at, len);
+		return 0;
+	}
 	return unhex("data", at, len) == len ? 0 : fail("data has another length than the part");
 }

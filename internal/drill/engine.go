@@ -173,22 +173,22 @@ func (e *Engine) Reply(now mono.Time, line string) {
 	switch {
 	case e.result != nil:
 	case word == "cqe":
-		e.completed(now, attributes(rest))
+		e.completed(now, Fields(rest))
 	case word == "event":
-		a := attributes(rest)
+		a := Fields(rest)
 		e.events = append(e.events, event{a["on"], a["type"]})
 		e.record(now, FromDUT, nil, line)
 	case e.command == nil:
 		e.finish(Broken, e.pos(), "the agent answers without a command: "+line)
 	case word == "ok":
-		e.guard(func() { e.answered(now, attributes(rest)) })
+		e.guard(func() { e.answered(now, Fields(rest)) })
 	default:
 		e.refused(now, rest)
 	}
 }
 
-// attributes splits "a=b c=d".
-func attributes(s string) map[string]string {
+// Fields splits "a=b c=d", the arguments of a command for the agent or of its answer.
+func Fields(s string) map[string]string {
 	m := map[string]string{}
 	for _, f := range strings.Fields(s) {
 		k, v, _ := strings.Cut(f, "=")

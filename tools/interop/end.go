@@ -41,7 +41,6 @@ const (
 type work struct {
 	ID            uint64
 	Op            verbs.Opcode
-	Flags         verbs.SendFlags
 	Off, Len      int
 	Remote        int
 	RKey          uint32 // zero: the key of the peer's buffer
@@ -60,13 +59,13 @@ type end interface {
 	// Word and SetWord access 8 aligned bytes.
 	Word(off int) (uint64, error)
 	SetWord(off int, v uint64) error
-	// Recv posts count receives of n bytes, stride bytes apart.
-	Recv(id uint64, off, n, count, stride int) error
+	// Recv posts a receive of n bytes.
+	Recv(id uint64, off, n int) error
 	Send(w work) error
-	// Poll returns n completions, or fewer when limit expires.
+	// Poll returns n completions, or fewer when limit expires. Those of rxe have no operation.
 	Poll(n int, limit time.Duration) ([]verbs.WC, error)
-	// Stream runs count requests of one kind, depth in flight, stride bytes apart. It returns their duration.
-	Stream(w work, count, depth, stride int, limit time.Duration) (streamed, error)
+	// Stream repeats a request, depth in flight, until limit expires or a request fails.
+	Stream(w work, depth int, limit time.Duration) (streamed, error)
 	// Window opens a memory window of type 2 for the peer.
 	Window(off, n int) (rkey uint32, err error)
 	State() (verbs.QPState, error)
@@ -95,7 +94,7 @@ const (
 )
 
 // mix is the finalizer of splitmix64: the i-th word of the pattern of a seed is
-// mix(seed + i). rxepeer computes the same.
+// mix(seed + i). rocedrill-agent computes the same.
 func mix(x uint64) uint64 {
 	x *= 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -158,7 +158,7 @@ func (s *trialState) staleWindow() error {
 	if err := wrap("open", ends(s.req, verbs.StatusSuccess)); err != nil {
 		return err
 	}
-	err = errors.Join(s.resp.Recv(1, recvArea, 64, 1, 0), s.req.Send(work{Op: verbs.OpSendWithInv, Off: sendArea, Len: 64, Imm: key}),
+	err = errors.Join(s.resp.Recv(1, recvArea, 64), s.req.Send(work{Op: verbs.OpSendWithInv, Off: sendArea, Len: 64, Imm: key}),
 		wrap("invalidate", ends(s.req, verbs.StatusSuccess)), wrap("receive", ends(s.resp, verbs.StatusSuccess)))
 	if err != nil {
 		return err
@@ -175,13 +175,13 @@ const lastBytes = 1500
 // longReceive posts a receive that ends behind the region. Only the bytes that arrive count.
 func (s *trialState) longReceive() error {
 	const at = bufferSize - lastBytes
-	return errors.Join(s.req.Fill(sendArea, lastBytes, 1, 0), s.resp.Recv(1, at, 2*lastBytes, 1, 0),
+	return errors.Join(s.req.Fill(sendArea, lastBytes, 1, 0), s.resp.Recv(1, at, 2*lastBytes),
 		s.req.Send(work{Op: verbs.OpSend, Off: sendArea, Len: lastBytes}), wrap("request", ends(s.req, verbs.StatusSuccess)),
 		wrap("receive", ends(s.resp, verbs.StatusSuccess)), s.resp.Check(at, lastBytes, 1, 0))
 }
 
 func (s *trialState) longMessage() error {
-	err := errors.Join(s.resp.Recv(1, bufferSize-lastBytes, 2*lastBytes, 1, 0), s.sendBoth(work{Op: verbs.OpSend, Off: sendArea, Len: lastBytes + 1}))
+	err := errors.Join(s.resp.Recv(1, bufferSize-lastBytes, 2*lastBytes), s.sendBoth(work{Op: verbs.OpSend, Off: sendArea, Len: lastBytes + 1}))
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (s *trialState) longMessage() error {
 }
 
 func (s *trialState) smallBuffer() error {
-	if err := errors.Join(s.resp.Recv(1, recvArea, 1500, 1, 0), s.sendBoth(work{Op: verbs.OpSend, Off: sendArea, Len: 3000})); err != nil {
+	if err := errors.Join(s.resp.Recv(1, recvArea, 1500), s.sendBoth(work{Op: verbs.OpSend, Off: sendArea, Len: 3000})); err != nil {
 		return err
 	}
 	remote, local := verbs.StatusRemInvReqErr, verbs.StatusLocLenErr
@@ -223,7 +223,7 @@ func (s *trialState) receiverLate() error {
 	case <-time.After(quick):
 		return errors.New("no RNR NAKs")
 	}
-	return errors.Join(s.resp.Recv(1, recvArea, t.size, 1, 0), wrap("request", ends(s.req, verbs.StatusSuccess)),
+	return errors.Join(s.resp.Recv(1, recvArea, t.size), wrap("request", ends(s.req, verbs.StatusSuccess)),
 		wrap("receive", ends(s.resp, verbs.StatusSuccess)), s.resp.Check(recvArea, t.size, t.seed, 0))
 }
 

@@ -23,6 +23,12 @@ const (
 	links
 )
 
+// firstPair is the number of the first device of the pair. The numbers of the other devices are those of their links.
+const firstPair = 10
+
+// rxeName names a device in the machine, and the port of its agent.
+func rxeName(number int) string { return fmt.Sprintf("rxe%d", number) }
+
 var linkNames = [links]string{"AF_UNIX", "TAP", "wire", "UDP sockets"}
 
 // lab is a daemon with a NIC for each link, connected to a virtual machine.
@@ -74,6 +80,7 @@ func (l *lab) start(cpus int) (err error) {
 	}
 	o := vm.Options{Image: l.image, Dir: l.dir, CPUs: cpus, Start: l.bed.NS[1].Start}
 	for i := range links {
+		o.Ports = append(o.Ports, rxeName(i))
 		k := vm.Link{MAC: fmt.Sprintf("02:00:00:00:0a:%02x", i)}
 		switch i {
 		case linkTAP:
@@ -86,6 +93,9 @@ func (l *lab) start(cpus int) (err error) {
 			k.Local, k.Remote = l.path("b0"), l.path("a0")
 		}
 		o.Links = append(o.Links, k)
+	}
+	for i := range l.pair {
+		o.Ports = append(o.Ports, rxeName(firstPair+i))
 	}
 	if l.vm, err = vm.Start(o, bootLimit); err != nil {
 		return err
@@ -166,22 +176,22 @@ func (l *lab) startUser() error {
 func (l *lab) open() error {
 	for i := range links {
 		v4, v6 := addresses(i, 1)
+		peer4, peer6 := addresses(i, 0)
 		_, err := l.vm.Shell(fmt.Sprintf(`set -e; dev=eth%d
 sysctl -qw net.ipv6.conf.$dev.accept_dad=0
 ip link set $dev mtu 4200 up; ip addr add %s/24 dev $dev; ip addr add %s/64 dev $dev nodad
-rdma link add rxe%d type rxe netdev $dev`, i, v4, v6, i), patience)
+rdma link add %s type rxe netdev $dev`, i, v4, v6, rxeName(i)), patience)
 		if err != nil {
 			return err
 		}
-		if l.rxe[i], err = newRXE(l.vm, i, fmt.Sprintf("rxe%d", i), v4, v6); err != nil {
+		if l.rxe[i], err = newRXE(l.vm, rxeName(i), [2]netip.Addr{v4, v6}, [2]netip.Addr{peer4, peer6}); err != nil {
 			return err
 		}
-		v4, v6 = addresses(i, 0)
 		socket := filepath.Join(l.host.RunDir, fmt.Sprintf("uverbs%d", i))
 		if i == linkUDP {
 			socket = filepath.Join(l.user.RunDir, "uverbs0")
 		}
-		if l.ours[i], err = newOurs(socket, v4, v6); err != nil {
+		if l.ours[i], err = newOurs(socket, peer4, peer6); err != nil {
 			return err
 		}
 	}
@@ -195,11 +205,14 @@ func (l *lab) openPair() error {
 		if err != nil {
 			return err
 		}
-		v4 := netip.MustParseAddr(fmt.Sprintf("198.18.20.%d", i+1))
-		l.pair[i], err = newRXE(l.vm, links+i, fmt.Sprintf("rxe1%d", i), v4, v4)
+		own, peer := pairAddress(i), pairAddress(1-i)
+		l.pair[i], err = newRXE(l.vm, rxeName(firstPair+i), [2]netip.Addr{own, own}, [2]netip.Addr{peer, peer})
 	}
 	return err
 }
+
+// pairAddress returns the address of a device of the pair.
+func pairAddress(i int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("198.18.20.%d", i+1)) }
 
 // pairScript makes rxe10 and rxe11 on a veth pair. Both ends are in one namespace, because rxe of Linux 6.1 passes no
 // traffic in a second one. Rules prevent the kernel from delivering locally. Other devices may send to themselves, as a

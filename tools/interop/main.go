@@ -101,7 +101,7 @@ func run(o options) (int, error) {
 // image builds the machine, with our programs in it.
 func image(bin, release string) (vm.Image, error) {
 	return vm.Make(release, "interop", os.Stdout, filepath.Join(bin, "roced"), filepath.Join(bin, "rocectl"), filepath.Join(bin, "libroced.so"),
-		filepath.Join(bin, "roceperf"))
+		filepath.Join(bin, "roceperf"), filepath.Join(bin, agentProgram))
 }
 
 // test starts the machine and runs the parts.

@@ -144,7 +144,7 @@ func (n netem) rate(req, resp end) (string, error) {
 	if err != nil {
 		return "", errors.Join(err, c.Close())
 	}
-	s, err := req.Stream(work{Op: verbs.OpWrite, Off: sendArea, Len: size, Remote: recvArea}, 1<<20, depth, 0, n.time)
+	s, err := req.Stream(work{Op: verbs.OpWrite, Off: sendArea, Len: size, Remote: recvArea}, depth, n.time)
 	if err == nil && s.Status != verbs.StatusSuccess {
 		return s.Status.String(), c.Close()
 	}
@@ -215,7 +215,7 @@ func (b batch) start(c connection) error {
 			errs = append(errs, c.req.Fill(w.Off, w.Len, seed, 0), c.resp.Fill(w.Remote, w.Len, ^seed, 0))
 		}
 		if takesReceive(w.Op) {
-			errs = append(errs, c.resp.Recv(uint64(i), w.Remote, w.Len, 1, 0))
+			errs = append(errs, c.resp.Recv(uint64(i), w.Remote, w.Len))
 		}
 	}
 	for _, w := range b.works {

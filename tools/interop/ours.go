@@ -25,7 +25,7 @@ type ours struct {
 	peer     address
 }
 
-// queueDepth is the depth of work queues, equal to rxepeer's.
+// queueDepth is the depth of work queues of both ends.
 const queueDepth = 256
 
 // unreliableRate is the rate of a UC queue pair of ours, in packets per second: the most that the emulated machine
@@ -126,18 +126,12 @@ func (o *ours) SetWord(off int, v uint64) error {
 	return nil
 }
 
-func (o *ours) Recv(id uint64, off, n, count, stride int) error {
-	for i := range count {
-		err := o.qp.PostRecv(&verbs.RecvWR{WRID: id + uint64(i), SGEs: []verbs.SGE{o.mr.SGE(off+i*stride, n)}})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+func (o *ours) Recv(id uint64, off, n int) error {
+	return o.qp.PostRecv(&verbs.RecvWR{WRID: id, SGEs: []verbs.SGE{o.mr.SGE(off, n)}})
 }
 
 func (o *ours) Send(w work) error {
-	wr := verbs.SendWR{WRID: w.ID, Opcode: w.Op, Flags: w.Flags | verbs.SendSignaled, Imm: w.Imm, RKey: w.RKey,
+	wr := verbs.SendWR{WRID: w.ID, Opcode: w.Op, Flags: verbs.SendSignaled, Imm: w.Imm, RKey: w.RKey,
 		RemoteAddr: o.peer.Addr + uint64(w.Remote), CompareAdd: w.Compare, Swap: w.Swap,
 		AH: o.ah, RemoteQPN: o.peer.QPN, RemoteQKey: qkey}
 	if w.RKey == 0 {
@@ -167,18 +161,17 @@ func (o *ours) Poll(n int, limit time.Duration) ([]verbs.WC, error) {
 	return out, nil
 }
 
-func (o *ours) Stream(w work, count, depth, stride int, limit time.Duration) (streamed, error) {
+func (o *ours) Stream(w work, depth int, limit time.Duration) (streamed, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	begin := time.Now()
 	var s streamed
 	var wcs [32]verbs.WC
-	for posted := 0; s.Done < count && s.Status == verbs.StatusSuccess; {
-		for ; posted < count && posted-s.Done < depth; posted++ {
+	for posted := 0; s.Status == verbs.StatusSuccess; {
+		for ; posted-s.Done < depth; posted++ {
 			if err := o.Send(w); err != nil {
 				return s, err
 			}
-			w.ID, w.Off, w.Remote = w.ID+1, w.Off+stride, w.Remote+stride
 		}
 		n, err := o.cq.PollWait(ctx, wcs[:])
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {

@@ -96,9 +96,9 @@ func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
 	if err == nil {
 		_, err = capture.Wait(patience)
 	}
-	var file []byte
+	var file string
 	if err == nil {
-		file, err = m.ReadFile("/tmp/profile.pcapng", p.limit)
+		file, err = m.Shell("cat /tmp/profile.pcapng", p.limit)
 	}
 	if capture != nil {
 		_, err2 := capture.End()
@@ -139,9 +139,9 @@ func (p profiles) transfer(m *vm.VM, verb string, profile int) error {
 
 // dissected makes tshark read a capture, and returns the number of good frames in it. Malformed frames are an error,
 // and so is a wrong ICRC unless netem corrupts frames. On an error the capture is stored in the named file.
-func dissected(capture []byte, name string, corrupt bool) (string, error) {
+func dissected(capture, name string, corrupt bool) (string, error) {
 	err := os.MkdirAll(filepath.Dir(name), 0o777)
-	if err = errors.Join(err, os.WriteFile(name, capture, 0o666)); err != nil {
+	if err = errors.Join(err, os.WriteFile(name, []byte(capture), 0o666)); err != nil {
 		return "", err
 	}
 	bad := `_ws.malformed or roced.malformed or roced.icrc == "bad"`

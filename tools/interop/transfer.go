@@ -149,7 +149,7 @@ func (t transfer) move(c connection, src, dst int, limit time.Duration) error {
 		if t.op == verbs.OpWriteImm {
 			n = 0
 		}
-		if err := c.resp.Recv(t.seed, off, n, 1, 0); err != nil {
+		if err := c.resp.Recv(t.seed, off, n); err != nil {
 			return wrap("receive", err)
 		}
 	}

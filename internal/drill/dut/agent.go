@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -62,15 +63,8 @@ func (a *Agent) options() drill.Options {
 	return o
 }
 
-// channel is the connection to an agent.
-type channel interface {
-	Read([]byte) (int, error)
-	Write([]byte) (int, error)
-	Close() error
-}
-
 // reach starts the agent or connects to it. The agent beside this program comes before that in $PATH.
-func (a *Agent) reach(ctx context.Context) (channel, error) {
+func (a *Agent) reach(ctx context.Context) (io.ReadWriteCloser, error) {
 	if address, ok := strings.CutPrefix(a.Command, "tcp:"); ok {
 		return dial(ctx, address)
 	}
@@ -87,7 +81,7 @@ func (a *Agent) reach(ctx context.Context) (channel, error) {
 }
 
 // dial connects to an agent that listens on TCP, and authenticates by the token.
-func dial(ctx context.Context, address string) (channel, error) {
+func dial(ctx context.Context, address string) (io.ReadWriteCloser, error) {
 	token := os.Getenv(TokenVariable)
 	if token == "" {
 		return nil, fmt.Errorf("%w: an agent on TCP needs the token in $%s", ErrLost, TokenVariable)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"roced.io/roced/internal/drill"
+	"roced.io/roced/internal/drill/agent"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
@@ -80,11 +82,7 @@ func (a *nicAgent) counters() map[string]uint64 {
 func (a *nicAgent) run(now mono.Time, line string) string {
 	a.now = now
 	verb, rest, _ := strings.Cut(line, " ")
-	r := request{args: map[string]string{}}
-	for _, f := range strings.Fields(rest) {
-		k, v, _ := strings.Cut(f, "=")
-		r.args[k] = v
-	}
+	r := request{args: drill.Fields(rest)}
 	f := nicVerbs[verb]
 	if f == nil {
 		return "error no such verb " + verb
@@ -186,7 +184,7 @@ func (a *nicAgent) report(queue string, c qp.CQE) string {
 			on = name
 		}
 	}
-	line := fmt.Sprintf("cqe on=%s queue=%s wr=%d status=%s", on, queue, c.WRID, statusNames[c.Status])
+	line := fmt.Sprintf("cqe on=%s queue=%s wr=%d status=%s", on, queue, c.WRID, agent.StatusNames[c.Status])
 	if c.Status != qp.StatusSuccess {
 		return line
 	}
@@ -204,16 +202,6 @@ func (a *nicAgent) report(queue string, c qp.CQE) string {
 		line += fmt.Sprintf(" peer=%d", c.SrcQP)
 	}
 	return line
-}
-
-// statusNames are the statuses of ibv_wc_status without IBV_WC_.
-var statusNames = map[qp.Status]string{
-	qp.StatusSuccess: "SUCCESS", qp.StatusLocLenErr: "LOC_LEN_ERR", qp.StatusLocQPOpErr: "LOC_QP_OP_ERR", qp.StatusLocProtErr: "LOC_PROT_ERR",
-	qp.StatusWRFlushErr: "WR_FLUSH_ERR", qp.StatusMWBindErr: "MW_BIND_ERR", qp.StatusBadRespErr: "BAD_RESP_ERR",
-	qp.StatusLocAccessErr: "LOC_ACCESS_ERR", qp.StatusRemInvReqErr: "REM_INV_REQ_ERR", qp.StatusRemAccessErr: "REM_ACCESS_ERR",
-	qp.StatusRemOpErr: "REM_OP_ERR", qp.StatusRetryExcErr: "RETRY_EXC_ERR", qp.StatusRNRRetryExcErr: "RNR_RETRY_EXC_ERR",
-	qp.StatusRemAbortErr: "REM_ABORT_ERR", qp.StatusFatalErr: "FATAL_ERR", qp.StatusRespTimeoutErr: "RESP_TIMEOUT_ERR",
-	qp.StatusGeneralErr: "GENERAL_ERR",
 }
 
 // opNames are the operations of ibv_wc_opcode without IBV_WC_.

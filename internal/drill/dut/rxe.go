@@ -60,13 +60,13 @@ func (m *machine) start(ctx context.Context, im vm.Image) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, err := m.boot(im)
+	channel, err := m.boot(im)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrLost, err), l.close())
 	}
 	o := options(0)
 	o.Slack = patience
-	s := newSession(o, l, agent, m.stop)
+	s := newSession(o, l, channel, m.stop)
 	if err := s.open(ctx, "rxe0"); err != nil {
 		console := m.vm.Console()
 		return nil, errors.Join(err, s.Close(), fmt.Errorf("the machine's console:\n%s", console))
@@ -75,32 +75,21 @@ func (m *machine) start(ctx context.Context, im vm.Image) (*Session, error) {
 }
 
 // boot starts the machine and the agent in it, and returns the agent's channel.
-func (m *machine) boot(im vm.Image) (net.Conn, error) {
-	const channel = "agent"
-	listen, err := net.ListenUnix("unix", &net.UnixAddr{Name: m.path(channel)})
-	if err != nil {
-		return nil, err
-	}
-	defer listen.Close()
-	m.vm, err = vm.Start(vm.Options{Image: im, Dir: m.dir, CPUs: min(2, runtime.NumCPU()), Ports: map[string]string{channel: m.path(channel)},
+func (m *machine) boot(im vm.Image) (channel net.Conn, err error) {
+	const port = "agent"
+	m.vm, err = vm.Start(vm.Options{Image: im, Dir: m.dir, CPUs: min(2, runtime.NumCPU()), Ports: []string{port},
 		Links: []vm.Link{{MAC: "02:00:00:00:00:02", Local: m.path("dut"), Remote: m.path("dut" + testerSuffix)}}}, bootLimit)
-	if err != nil {
-		return nil, err
-	}
-	listen.SetDeadline(time.Now().Add(bootLimit))
-	agent, err := listen.Accept()
 	if err != nil {
 		return nil, err
 	}
 	_, err = m.vm.Shell(fmt.Sprintf(`set -e
 sysctl -qw net.ipv6.conf.eth0.accept_dad=0
 ip link set eth0 mtu 4200 up; ip addr add %v/15 dev eth0; ip addr add %v/64 dev eth0 nodad
-rdma link add rxe0 type rxe netdev eth0
-setsid %s /dev/virtio-ports/%s >/tmp/agent.log 2>&1 </dev/null &`, dutIP, dutIP6, m.agent, channel), 20*time.Second)
+rdma link add rxe0 type rxe netdev eth0`, dutIP, dutIP6), 20*time.Second)
 	if err != nil {
-		return nil, errors.Join(err, agent.Close())
+		return nil, err
 	}
-	return agent, nil
+	return m.vm.Run(m.agent, port)
 }
 
 func (m *machine) stop() error {

@@ -1,7 +1,6 @@
 package dut
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/drill"
+	"roced.io/roced/internal/drill/agent"
 	"roced.io/roced/internal/drill/script"
 	"roced.io/roced/plugin/mono"
 )
@@ -22,12 +22,11 @@ import (
 type Session struct {
 	options drill.Options // addresses, capabilities and slack of every run
 	link    *link
-	agent   io.ReadWriteCloser
-	lines   chan string // of the agent; closed when the agent has ended
+	agent   *agent.Conn
 	frames  chan arrival
 	errs    chan error
 	stop    chan struct{}
-	reading sync.WaitGroup
+	reading sync.WaitGroup // of frames
 	ids     runIDs
 	probe   []byte // a request for the device's MAC address that it answers
 	began   time.Time
@@ -43,16 +42,12 @@ type arrival struct {
 // ErrLost says that the agent or the device no longer answers.
 var ErrLost = errors.New("the device under test is lost")
 
-var errEnded = fmt.Errorf("%w: the agent has ended", ErrLost)
-
 // newSession starts to read the link and the agent's answers. The session owns all arguments.
-func newSession(o drill.Options, l *link, agent io.ReadWriteCloser, cleanup func() error) *Session {
-	s := &Session{options: o, link: l, agent: agent, lines: make(chan string, 64), frames: make(chan arrival, 1024), errs: make(chan error, 1),
+func newSession(o drill.Options, l *link, channel io.ReadWriteCloser, cleanup func() error) *Session {
+	s := &Session{options: o, link: l, agent: agent.New(channel), frames: make(chan arrival, 1024), errs: make(chan error, 1),
 		stop: make(chan struct{}), began: time.Now(), cleanup: cleanup}
 	s.ids.start()
-	s.reading.Add(2)
-	go s.readLines()
-	go s.readFrames()
+	s.reading.Go(s.readFrames)
 	return s
 }
 
@@ -62,23 +57,8 @@ func (s *Session) now() mono.Time { return s.since(time.Now()) }
 // since converts a time. Times of a run begin at one second, so that none is zero.
 func (s *Session) since(t time.Time) mono.Time { return mono.Time(time.Second + t.Sub(s.began)) }
 
-func (s *Session) readLines() {
-	defer s.reading.Done()
-	defer close(s.lines)
-	r := bufio.NewScanner(s.agent)
-	r.Buffer(nil, 4<<20)
-	for r.Scan() {
-		select {
-		case s.lines <- r.Text():
-		case <-s.stop:
-			return
-		}
-	}
-}
-
 // readFrames reads the link until Close. It answers requests for the tester's address, and messages of earlier runs, itself.
 func (s *Session) readFrames() {
-	defer s.reading.Done()
 	buf := make([]byte, 65600)
 	for {
 		select {
@@ -135,31 +115,23 @@ var (
 	macLimit    = 5 * time.Second
 )
 
-// command sends a command and returns the answer. Reports are dropped.
-func (s *Session) command(ctx context.Context, line string) (string, error) {
-	if _, err := io.WriteString(s.agent, line+"\n"); err != nil {
-		return "", errEnded
+// command sends a command and returns the fields of the answer. Reports are dropped.
+func (s *Session) command(ctx context.Context, line string) (map[string]string, error) {
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	answer, err := s.agent.Command(limited, line, func(string) {})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
-	limit := time.After(answerLimit)
-	for {
-		select {
-		case answer, ok := <-s.lines:
-			if !ok {
-				return "", errEnded
-			}
-			word, rest, _ := strings.Cut(answer, " ")
-			if word == "ok" {
-				return rest, nil
-			}
-			if word == "error" {
-				return "", fmt.Errorf("%w: the agent answers %q to %q", ErrLost, rest, line)
-			}
-		case <-limit:
-			return "", fmt.Errorf("%w: the agent does not answer %q within %v", ErrLost, line, answerLimit)
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
+	return answer, lost(err)
+}
+
+// lost marks an error of the agent, unless it is nil.
+func lost(err error) error {
+	if err == nil {
+		return nil
 	}
+	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
 // open lets the agent open the device, and learns the device's capabilities and MAC address.
@@ -169,11 +141,7 @@ func (s *Session) open(ctx context.Context, device string) error {
 	if err != nil {
 		return err
 	}
-	for field := range strings.FieldsSeq(answer) {
-		if caps, ok := strings.CutPrefix(field, "caps="); ok {
-			o.Caps = append(strings.Split(caps, ","), o.Caps...)
-		}
-	}
+	o.Caps = append(strings.Split(answer["caps"], ","), o.Caps...)
 	return s.findMAC(ctx)
 }
 
@@ -287,10 +255,7 @@ func (s *Session) do(o drill.Output) error {
 		}
 		return nil
 	}
-	if _, err := io.WriteString(s.agent, o.Command+"\n"); err != nil {
-		return errEnded
-	}
-	return nil
+	return lost(s.agent.Send(o.Command))
 }
 
 // input passes the next input to the engine. Frames come before the agent's lines, which report what frames have caused, and
@@ -305,9 +270,9 @@ func (s *Session) input(ctx context.Context, e *drill.Engine, timer <-chan time.
 	select {
 	case f := <-s.frames:
 		e.Frame(f.at, f.frame)
-	case line, ok := <-s.lines:
+	case line, ok := <-s.agent.Lines():
 		if !ok {
-			return errEnded
+			return lost(agent.ErrEnded)
 		}
 		e.Reply(s.now(), line)
 	case err := <-s.errs:

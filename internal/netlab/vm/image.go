@@ -1,6 +1,6 @@
 // Package vm builds and runs the virtual machine for tests of the NIC. The machine has a stock Debian kernel with
-// rdma_rxe and tc netem, under QEMU's emulation. It has the distribution's RDMA programs, and rxepeer, our program that
-// drives verbs by commands. It needs nothing of the host's kernel beyond QEMU's own needs, and no KVM.
+// rdma_rxe and tc netem, under QEMU's emulation. It has the distribution's RDMA programs, and runs shell scripts by
+// command. It needs nothing of the host's kernel beyond QEMU's own needs, and no KVM.
 package vm
 
 import (
@@ -44,12 +44,11 @@ func build(dir, image string, extra ...string) (Image, error) {
 	if err := unpackKernel(tree, im.Kernel); err != nil {
 		return im, fmt.Errorf("vm: kernel: %w", err)
 	}
-	for _, name := range []string{"rxepeer", "rxespeed"} {
-		if err := compile(dir, name); err != nil {
-			return im, fmt.Errorf("vm: %s: %w", name, err)
-		}
-		extra = append(slices.Clip(extra), filepath.Join(dir, name))
+	speed, err := compile(dir)
+	if err != nil {
+		return im, fmt.Errorf("vm: %w", err)
 	}
+	extra = append(slices.Clip(extra), speed)
 	f, err := os.Create(im.Initrd + ".new") // a machine may be booting from the old file
 	if err != nil {
 		return im, err
@@ -126,21 +125,21 @@ func isNewer(a, b string) bool {
 	return errA == nil && errB == nil && !sa.ModTime().Before(sb.ModTime())
 }
 
-// compile compiles a program for the machine.
-func compile(dir, name string) error {
-	text, err := guest.ReadFile("guest/" + name + ".c")
+// compile compiles rxespeed and returns its path.
+func compile(dir string) (to string, err error) {
+	text, err := guest.ReadFile("guest/rxespeed.c")
 	if err != nil {
-		return err
+		return "", err
 	}
-	to := filepath.Join(dir, name)
+	to = filepath.Join(dir, "rxespeed")
 	if err := os.WriteFile(to+".c", text, 0o600); err != nil {
-		return err
+		return "", err
 	}
 	c := exec.Command("cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", to, to+".c", "-libverbs")
 	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+		return "", fmt.Errorf("rxespeed: %w\n%s", err, out)
 	}
-	return nil
+	return to, nil
 }
 
 // addSystem adds everything except the modules.

@@ -41,9 +41,8 @@ type Options struct {
 	// QEMU's processor model; empty means "max": all that QEMU can emulate
 	CPU   string
 	Links []Link
-	// Ports are further channels to programs in the machine: the listening AF_UNIX sockets to which QEMU connects, by the
-	// name of the channel. A program opens /dev/virtio-ports/NAME.
-	Ports map[string]string
+	// Ports are the names of further channels to programs in the machine. VM.Run starts a program on one.
+	Ports []string
 	// Start starts QEMU, for example in a namespace; nil starts it directly.
 	Start func(*exec.Cmd) error
 }
@@ -52,14 +51,14 @@ type Options struct {
 type VM struct {
 	CPUs int // emulated processors
 
-	cmd    *exec.Cmd
-	ended  chan error
-	log    string
-	listen *net.UnixListener
-	jobs   atomic.Int32 // started so far
+	cmd   *exec.Cmd
+	ended chan error
+	log   string
+	ports map[string]net.Conn // by name; QEMU connects to a socket of that name in Options.Dir
+	jobs  atomic.Int32        // started so far
 
 	mu     sync.Mutex
-	conn   net.Conn
+	conn   net.Conn // the port control
 	reader *bufio.Reader
 	lost   error // the reason why it no longer answers
 }
@@ -70,34 +69,54 @@ const memory = 1024
 // Start boots a machine and waits until it accepts commands. The machine powers off when this process ends for any
 // reason.
 func Start(o Options, limit time.Duration) (*VM, error) {
-	path := filepath.Join(o.Dir, "control")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	o.Ports = append([]string{control}, o.Ports...)
+	v := &VM{CPUs: o.CPUs, log: filepath.Join(o.Dir, "console.log"), ports: map[string]net.Conn{}, ended: make(chan error, 1)}
+	v.cmd = exec.Command("qemu-system-x86_64", arguments(o)...)
+	log, err := os.Create(v.log)
 	if err != nil {
 		return nil, err
 	}
-	v := &VM{CPUs: o.CPUs, log: filepath.Join(o.Dir, "console.log"), listen: l, ended: make(chan error, 1)}
-	v.cmd = exec.Command("qemu-system-x86_64", arguments(o, path)...)
-	log, err := os.Create(v.log)
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
 	defer log.Close()
+	listeners, err := listen(o)
+	defer func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
 	v.cmd.Stdout, v.cmd.Stderr = log, log
 	start := o.Start
 	if start == nil {
 		start = (*exec.Cmd).Start
 	}
 	if err := start(v.cmd); err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, err
 	}
 	go func() { v.ended <- v.cmd.Wait() }()
-	if err := v.accept(limit); err != nil {
+	if err := v.accept(o.Ports, listeners, limit); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w\n%s", ErrLost, err, v.Console()), v.Close())
 	}
 	return v, nil
 }
 
-func arguments(o Options, control string) []string {
+// control is the port of commands.
+const control = "control"
+
+// listen makes the sockets of the ports. The caller closes them, also after an error.
+func listen(o Options) (list []*net.UnixListener, err error) {
+	for _, name := range o.Ports {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(o.Dir, name)})
+		if err != nil {
+			return list, err
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+func arguments(o Options) []string {
 	accel := []string{"-accel", "tcg,thread=multi", "-smp", strconv.Itoa(o.CPUs)}
 	if o.Counted {
 		accel = []string{"-accel", "tcg,thread=single", "-smp", "1", "-icount", "shift=0,sleep=off"}
@@ -106,10 +125,9 @@ func arguments(o Options, control string) []string {
 		"-m", strconv.Itoa(memory), "-nodefaults", "-nographic", "-no-reboot", "-monitor", "none", "-serial", "stdio",
 		"-kernel", o.Image.Kernel, "-initrd", o.Image.Initrd,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check random.trust_cpu=on net.ifnames=0",
-		"-device", "virtio-serial-pci", "-chardev", "socket,id=control,path="+control,
-		"-device", "virtserialport,chardev=control,name=control")
-	for name, path := range o.Ports {
-		args = append(args, "-chardev", "socket,id="+name+",path="+path, "-device", "virtserialport,chardev="+name+",name="+name)
+		"-device", "virtio-serial-pci")
+	for _, name := range o.Ports {
+		args = append(args, "-chardev", "socket,id="+name+",path="+filepath.Join(o.Dir, name), "-device", "virtserialport,chardev="+name+",name="+name)
 	}
 	for i, l := range o.Links {
 		id := "n" + strconv.Itoa(i)
@@ -122,52 +140,56 @@ func arguments(o Options, control string) []string {
 	return args
 }
 
-// accept accepts QEMU's connection and waits for rxepeer's first answer.
-func (v *VM) accept(limit time.Duration) error {
-	v.listen.SetDeadline(time.Now().Add(limit))
-	c, err := v.listen.Accept()
-	if err != nil {
-		return err
+// accept accepts QEMU's connections and waits for the first answer.
+func (v *VM) accept(names []string, listeners []*net.UnixListener, limit time.Duration) error {
+	for i, l := range listeners {
+		l.SetDeadline(time.Now().Add(limit))
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		v.ports[names[i]] = c
 	}
-	v.conn, v.reader = c, bufio.NewReader(c)
-	_, err = v.Run("sh true", limit)
+	v.conn = v.ports[control]
+	v.reader = bufio.NewReader(v.conn)
+	_, err := v.Shell("true", limit)
 	return err
 }
 
-// CommandError is the answer to a failed command in the machine.
-type CommandError struct {
-	Command string
-	Text    string
+// ScriptError is a failed script in the machine.
+type ScriptError struct {
+	Script string
+	Output string
 }
 
-// Error returns the message of rxepeer or the shell.
-func (e *CommandError) Error() string {
-	return fmt.Sprintf("in the virtual machine: %q: %s", abridge(e.Command), strings.TrimSpace(e.Text))
+// Error returns the script's output.
+func (e *ScriptError) Error() string {
+	return fmt.Sprintf("in the virtual machine: %q: %s", abridge(e.Script), strings.TrimSpace(e.Output))
 }
 
-// Run runs a command of rxepeer and returns its answer; guest/rxepeer.c has the commands. After one late answer the
-// machine is lost: a later answer could be taken for the answer to another command.
-func (v *VM) Run(command string, limit time.Duration) (string, error) {
+// Shell runs a script in the machine's shell and returns its output. After one late answer the machine is lost: a later
+// answer could be taken for the answer to another script.
+func (v *VM) Shell(script string, limit time.Duration) (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.lost != nil {
 		return "", v.lost
 	}
-	status, text, err := v.exchange(command, limit)
+	status, text, err := v.exchange(script, limit)
 	if err != nil {
-		v.lost = fmt.Errorf("%w: %q: %w", ErrLost, abridge(command), err)
+		v.lost = fmt.Errorf("%w: %q: %w", ErrLost, abridge(script), err)
 		return "", v.lost
 	}
 	if status != "ok" {
-		return "", &CommandError{command, text}
+		return "", &ScriptError{script, text}
 	}
 	return text, nil
 }
 
-// exchange sends a command and reads the answer.
-func (v *VM) exchange(command string, limit time.Duration) (status, text string, err error) {
+// exchange sends a script and reads the answer; guest/init.sh has the protocol.
+func (v *VM) exchange(script string, limit time.Duration) (status, text string, err error) {
 	v.conn.SetDeadline(time.Now().Add(limit))
-	if _, err := io.WriteString(v.conn, command+"\x00"); err != nil {
+	if _, err := io.WriteString(v.conn, base64.StdEncoding.EncodeToString([]byte(script))+"\n"); err != nil {
 		return "", "", err
 	}
 	head, err := v.reader.ReadString('\n')
@@ -183,37 +205,19 @@ func (v *VM) exchange(command string, limit time.Duration) (status, text string,
 	return status, string(b), err
 }
 
-// abridge shortens a command for messages.
-func abridge(command string) string {
+// abridge shortens a script for messages.
+func abridge(script string) string {
 	const most = 60
-	if len(command) > most {
-		return command[:most] + "..."
+	if len(script) > most {
+		return script[:most] + "..."
 	}
-	return command
+	return script
 }
 
-// Shell runs a script in the machine's shell.
-func (v *VM) Shell(script string, limit time.Duration) (string, error) {
-	return v.Run("sh exec 2>&1; "+script, limit)
-}
-
-// ReadFile reads a file of the machine, in pieces that fit into its answers.
-func (v *VM) ReadFile(path string, limit time.Duration) (content []byte, err error) {
-	const piece = 512 << 10
-	for i := 0; ; i++ {
-		text, err := v.Shell(fmt.Sprintf("dd if='%s' bs=%d skip=%d count=1 2>/dev/null | base64", path, piece, i), limit)
-		if err != nil {
-			return nil, err
-		}
-		b, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(text, "\n", ""))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		content = append(content, b...)
-		if len(b) < piece {
-			return content, nil
-		}
-	}
+// Run starts a program with the path of a port as its argument, and returns the other end of the port.
+func (v *VM) Run(program, port string) (net.Conn, error) {
+	_, err := v.Shell(fmt.Sprintf("setsid %s /dev/virtio-ports/%s >/tmp/%[2]s.log 2>&1 </dev/null &", program, port), answerTime)
+	return v.ports[port], err
 }
 
 // Console returns the machine's console output.
@@ -227,10 +231,9 @@ func (v *VM) PID() int { return v.cmd.Process.Pid }
 
 // Close powers the machine off.
 func (v *VM) Close() error {
-	if v.conn != nil {
-		v.conn.Close() // then rxepeer ends, and init with it
+	for _, c := range v.ports {
+		c.Close() // init ends with the port control
 	}
-	v.listen.Close()
 	select {
 	case <-v.ended:
 		return nil

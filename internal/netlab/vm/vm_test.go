@@ -3,6 +3,7 @@ package vm
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -157,8 +158,8 @@ func TestUnpackKernel(t *testing.T) {
 	}
 }
 
-// fakeVM is a machine on the other end of a pipe. f answers each command.
-func fakeVM(t *testing.T, f func(command string) string) *VM {
+// fakeVM is a machine on the other end of a pipe. f answers each script.
+func fakeVM(t *testing.T, f func(script string) string) *VM {
 	t.Helper()
 	near, far := net.Pipe()
 	t.Cleanup(func() {
@@ -168,18 +169,19 @@ func fakeVM(t *testing.T, f func(command string) string) *VM {
 	go func() {
 		r := bufio.NewReader(far)
 		for {
-			command, err := r.ReadString(0)
-			if err != nil {
+			line, err := r.ReadString('\n')
+			script, bad := base64.StdEncoding.DecodeString(strings.TrimSuffix(line, "\n"))
+			if err != nil || bad != nil {
 				return
 			}
-			fmt.Fprint(far, f(strings.TrimSuffix(command, "\x00")))
+			fmt.Fprint(far, f(string(script)))
 		}
 	}()
 	return &VM{conn: near, reader: bufio.NewReader(near)}
 }
 
-// TestRun: answers are distinguished from errors. A machine that violates the protocol, or is late, is lost for good.
-func TestRun(t *testing.T) {
+// TestShell: answers are distinguished from errors. A machine that violates the protocol, or is late, is lost for good.
+func TestShell(t *testing.T) {
 	const soon = 30 * time.Second
 	v := fakeVM(t, func(c string) string {
 		switch c {
@@ -192,21 +194,21 @@ func TestRun(t *testing.T) {
 		}
 		return "rubbish\n"
 	})
-	if out, err := v.Run("good", soon); out != "a\nb c" || err != nil {
+	if out, err := v.Shell("good", soon); out != "a\nb c" || err != nil {
 		t.Errorf("good: %q, %v", out, err)
 	}
-	var failed *CommandError
-	if _, err := v.Run("bad", soon); !errors.As(err, &failed) || failed.Text != "why" {
+	var failed *ScriptError
+	if _, err := v.Shell("bad", soon); !errors.As(err, &failed) || failed.Output != "why" {
 		t.Errorf("bad: %v", err)
 	}
-	if _, err := v.Run("never", time.Millisecond); !errors.Is(err, ErrLost) {
+	if _, err := v.Shell("never", time.Millisecond); !errors.Is(err, ErrLost) {
 		t.Errorf("never: %v", err)
 	}
-	if _, err := v.Run("good", soon); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "never") {
+	if _, err := v.Shell("good", soon); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "never") {
 		t.Errorf("after a loss: %v", err)
 	}
 	v = fakeVM(t, func(string) string { return "rubbish\n" })
-	if _, err := v.Run("good", soon); !errors.Is(err, ErrLost) {
+	if _, err := v.Shell("good", soon); !errors.Is(err, ErrLost) {
 		t.Errorf("rubbish: %v", err)
 	}
 }
