@@ -16,6 +16,9 @@
 
 enum { LINE = 1 << 20 };
 
+/* The time between two polls, in ns. It doubles from the least to the most while nothing happens. */
+enum { LEAST_PAUSE = 100000, MOST_PAUSE = 3200000, NO_POLL = 100000000 };
+
 struct object objects[OBJECTS];
 struct ibv_context *device;
 int port = 1;
@@ -24,6 +27,7 @@ const char *verb;
 static int in = 0, out = 1;
 static char answer[2 * LINE];
 static size_t used;
+static long pause_ns = LEAST_PAUSE;
 static char *arguments; /* of the command that runs */
 
 /* say appends to the answer. */
@@ -175,7 +179,7 @@ static const struct {
 	{"open", cmd_open}, {"pd", cmd_pd}, {"mr", cmd_mr}, {"mw", cmd_mw}, {"cq", cmd_cq}, {"srq", cmd_srq}, {"ah", cmd_ah},
 	{"qp", cmd_qp}, {"modify", cmd_modify}, {"limit", cmd_limit}, {"query", cmd_query}, {"destroy", cmd_destroy},
 	{"recv", cmd_recv}, {"send", cmd_post}, {"write", cmd_post}, {"read", cmd_post}, {"cas", cmd_post}, {"fadd", cmd_post},
-	{"awrite", cmd_post}, {"bind", cmd_bind}, {"invalidate", cmd_invalidate}, {"set", cmd_set}, {"check", cmd_check},
+	{"awrite", cmd_awrite}, {"bind", cmd_bind}, {"invalidate", cmd_invalidate}, {"set", cmd_set}, {"check", cmd_check},
 	{"counter", cmd_counter}, {"close", cmd_close}, {"listen", cmd_listen}, {"connect", cmd_connect}, {"accept", cmd_accept},
 	{"reject", cmd_reject}, {"establish", cmd_establish}, {"leave", cmd_leave},
 };
@@ -220,6 +224,7 @@ static void flush_answer(const char *word)
 void reported(void)
 {
 	flush_answer("");
+	pause_ns = LEAST_PAUSE;
 }
 
 /* obey runs the complete lines of a buffer and returns how many bytes remain. */
@@ -251,11 +256,13 @@ static void serve(void)
 	static char line[LINE];
 	size_t n = 0;
 	for (;;) {
-		struct timespec pause = {0, polls() ? 100000 : 100000000};
+		struct timespec pause = {0, polls() ? pause_ns : NO_POLL};
 		struct pollfd p = {.fd = in, .events = POLLIN};
 		if (ppoll(&p, 1, &pause, NULL) < 0 && errno != EINTR)
 			return;
+		pause_ns = pause_ns < MOST_PAUSE ? 2 * pause_ns : MOST_PAUSE;
 		if (p.revents) {
+			pause_ns = LEAST_PAUSE;
 			ssize_t r = read(in, line + n, sizeof line - n);
 			if (r <= 0)
 				return;

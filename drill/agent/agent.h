@@ -70,6 +70,7 @@ int cmd_close(void);
 /* work.c: post work requests */
 int cmd_recv(void);
 int cmd_post(void);
+int cmd_awrite(void);
 int cmd_bind(void);
 int cmd_invalidate(void);
 int cmd_set(void);

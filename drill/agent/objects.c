@@ -49,6 +49,13 @@ static bool can_create(struct ibv_pd *pd, enum ibv_qp_type type)
 	return can;
 }
 
+/* has_atomic_write reads a flag of the kernel, IB_UVERBS_DEVICE_ATOMIC_WRITE. */
+static bool has_atomic_write(void)
+{
+	struct ibv_device_attr_ex a = {0};
+	return !ibv_query_device_ex(device, NULL, &a) && a.device_cap_flags_ex >> 40 & 1;
+}
+
 /* say_capabilities lists the device's capabilities in the words of "need". */
 static void say_capabilities(struct ibv_pd *pd)
 {
@@ -59,6 +66,7 @@ static void say_capabilities(struct ibv_pd *pd)
 		{"rc", can_create(pd, IBV_QPT_RC)}, {"uc", can_create(pd, IBV_QPT_UC)}, {"ud", can_create(pd, IBV_QPT_UD)},
 		{"srq", a.max_srq > 0}, {"mw", a.max_mw > 0 && flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)},
 		{"cm", cm_open && cm_open()}, {"atomic", a.atomic_cap != IBV_ATOMIC_NONE}, {"inval", flags & IBV_DEVICE_MEM_MGT_EXTENSIONS}, {"ipv6", gid_index[1] >= 0},
+		{"awrite", has_atomic_write()},
 	};
 	const char *between = " caps=";
 	for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
@@ -293,7 +301,7 @@ int cmd_qp(void)
 	const char *type = text("type", "rc");
 	int target = state_number(text("state", "RTS"));
 	struct ibv_pd *pd = domain();
-	struct ibv_qp_init_attr init = {.send_cq = completion_queue("scq"), .recv_cq = completion_queue("rcq"),
+	struct ibv_qp_init_attr_ex init = {.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd, .send_cq = completion_queue("scq"), .recv_cq = completion_queue("rcq"),
 		.qp_type = !strcmp(type, "ud") ? IBV_QPT_UD : !strcmp(type, "uc") ? IBV_QPT_UC : IBV_QPT_RC, .sq_sig_all = (int)number("sigall", 0),
 		.cap = {.max_send_wr = (uint32_t)number("size", 64), .max_recv_wr = (uint32_t)number("rsize", 64), .max_send_sge = (uint32_t)number("sges", SGES),
 			.max_recv_sge = (uint32_t)number("sges", SGES), .max_inline_data = (uint32_t)number("inline", 64)}};
@@ -311,7 +319,11 @@ int cmd_qp(void)
 	if (!o)
 		return -1;
 	init.qp_context = o;
-	if (!(o->qp = ibv_create_qp(pd, &init)))
+	if (init.qp_type == IBV_QPT_RC && has_atomic_write()) {
+		init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+		init.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE;
+	}
+	if (!(o->qp = ibv_create_qp_ex(device, &init)))
 		return fail("create_qp");
 	o->kind = QP;
 	for (int s = IBV_QPS_INIT; s <= IBV_QPS_RTS && s <= target; s++)

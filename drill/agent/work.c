@@ -35,9 +35,7 @@ static int operation(void)
 		return IBV_WR_RDMA_READ;
 	if (!strcmp(verb, "cas"))
 		return IBV_WR_ATOMIC_CMP_AND_SWP;
-	if (!strcmp(verb, "fadd"))
-		return IBV_WR_ATOMIC_FETCH_AND_ADD;
-	return IBV_WR_ATOMIC_WRITE;
+	return IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 static unsigned flags(void)
@@ -84,7 +82,6 @@ static int stream(struct ibv_qp *qp, struct ibv_send_wr *wr)
 int cmd_post(void)
 {
 	struct object *o = find(QP, text("on", ""));
-	static uint8_t word[8];
 	struct ibv_sge list[SGES];
 	struct ibv_send_wr *bad, wr = {.wr_id = number("wr", 0), .sg_list = list, .num_sge = find_sges(list), .opcode = operation(), .send_flags = flags()};
 	if (!o || wr.num_sge < 0)
@@ -109,16 +106,25 @@ int cmd_post(void)
 		wr.wr.rdma.remote_addr = number("remote", 0);
 		wr.wr.rdma.rkey = (uint32_t)number("rkey", 0);
 	}
-	if (wr.opcode == IBV_WR_ATOMIC_WRITE) {
-		if (unhex("data", word, sizeof word) != sizeof word)
-			return fail("data has eight bytes");
-		list[0] = (struct ibv_sge){.addr = (uintptr_t)word, .length = sizeof word};
-		wr.num_sge = 1;
-		wr.send_flags |= IBV_SEND_INLINE;
-	}
 	if (has("depth"))
 		return stream(o->qp, &wr);
 	return (errno = ibv_post_send(o->qp, &wr, &bad)) ? fail("post_send") : 0;
+}
+
+int cmd_awrite(void)
+{
+	struct object *o = find(QP, text("on", ""));
+	struct ibv_qp_ex *qp = o ? ibv_qp_to_qp_ex(o->qp) : NULL;
+	uint8_t word[8];
+	if (!qp)
+		return o ? fail("the queue pair has no ATOMIC WRITE") : -1;
+	if (unhex("data", word, sizeof word) != sizeof word)
+		return fail("data has eight bytes");
+	ibv_wr_start(qp);
+	qp->wr_id = number("wr", 0);
+	qp->wr_flags = flags();
+	ibv_wr_atomic_write(qp, (uint32_t)number("rkey", 0), number("remote", 0), word);
+	return (errno = ibv_wr_complete(qp)) ? fail("post_send") : 0;
 }
 
 int cmd_bind(void)

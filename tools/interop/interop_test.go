@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io"
 	"slices"
@@ -50,7 +51,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestPattern: the pattern of a seed is the same from any starting offset, and differences are found.
+// TestPattern: the pattern of a seed is the agent's (TestAgent in internal/test/drill), it is the same from any starting
+// offset, and differences are found.
 func TestPattern(t *testing.T) {
 	b := make([]byte, 100)
 	fill(b, 7, 0)
@@ -58,6 +60,9 @@ func TestPattern(t *testing.T) {
 		if err := check(b[from:], 7, uint64(from)); err != nil {
 			t.Fatalf("from %d: %v", from, err)
 		}
+	}
+	if got := hex.EncodeToString(b[:16]); got != "e132451fbe9a822c3cab16c93a1384c5" {
+		t.Errorf("it begins with %s", got)
 	}
 	b[41] ^= 1
 	if err := check(b, 7, 0); err == nil || !strings.Contains(err.Error(), "byte 41 of 100") {
