@@ -49,28 +49,28 @@ func newRXE(m *vm.VM, device string, own, peer [2]netip.Addr) (*rxe, error) {
 	if err != nil {
 		return r, err
 	}
-	mr, err := r.ask(patience, "mr name=mr size=%d", bufferSize)
+	mr, err := r.answer(patience, "mr name=mr size=%d", bufferSize)
 	if err == nil {
 		_, err = fmt.Sscan(mr["va"]+" "+mr["rkey"], &r.base.Addr, &r.base.RKey)
 	}
 	return r, err
 }
 
-// ask runs a command of the agent and returns its answer.
-func (r *rxe) ask(limit time.Duration, format string, args ...any) (map[string]string, error) {
+// answer runs a command of the agent and returns its answer.
+func (r *rxe) answer(limit time.Duration, format string, args ...any) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return r.agent.Command(ctx, fmt.Sprintf(format, args...), r.report)
 }
 
 func (r *rxe) command(format string, args ...any) error {
-	_, err := r.ask(patience, format, args...)
+	_, err := r.answer(patience, format, args...)
 	return err
 }
 
 // create creates an object, whose name is its kind.
 func (r *rxe) create(kind, format string, args ...any) (map[string]string, error) {
-	a, err := r.ask(patience, "%s name=%[1]s "+format, append([]any{kind}, args...)...)
+	a, err := r.answer(patience, "%s name=%[1]s "+format, append([]any{kind}, args...)...)
 	if err == nil {
 		r.objects = append(r.objects, kind)
 	}
@@ -163,7 +163,7 @@ func (r *rxe) Check(off, n int, seed, from uint64) error {
 }
 
 func (r *rxe) Word(off int) (uint64, error) {
-	a, err := r.ask(patience, "check %s", memory(off, 8))
+	a, err := r.answer(patience, "check %s", memory(off, 8))
 	if err != nil {
 		return 0, err
 	}
@@ -230,7 +230,7 @@ func (r *rxe) Poll(n int, limit time.Duration) ([]verbs.WC, error) {
 }
 
 func (r *rxe) Stream(w work, depth int, limit time.Duration) (s streamed, err error) {
-	a, err := r.ask(limit+patience, "%s depth=%d ms=%d", r.request(w), depth, limit.Milliseconds())
+	a, err := r.answer(limit+patience, "%s depth=%d ms=%d", r.request(w), depth, limit.Milliseconds())
 	if err == nil {
 		_, err = fmt.Sscan(a["ns"]+" "+a["done"], (*int64)(&s.Time), &s.Done)
 		s.Status = statusOf(a["status"])
@@ -260,7 +260,7 @@ func (r *rxe) Window(off, n int) (rkey uint32, err error) {
 }
 
 func (r *rxe) State() (verbs.QPState, error) {
-	a, err := r.ask(patience, "query on=qp")
+	a, err := r.answer(patience, "query on=qp")
 	if err != nil {
 		return 0, err
 	}

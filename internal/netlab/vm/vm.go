@@ -226,9 +226,6 @@ func (v *VM) Console() string {
 	return string(text)
 }
 
-// PID returns the process ID of QEMU.
-func (v *VM) PID() int { return v.cmd.Process.Pid }
-
 // Close powers the machine off.
 func (v *VM) Close() error {
 	for _, c := range v.ports {
