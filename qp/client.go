@@ -48,7 +48,7 @@ const (
 	// contentionTime is the time for which a client is bounded after a frame of another client.
 	contentionTime = 100 * time.Millisecond
 	// clientsBytes is enough for the links that software drives. All clients share it.
-	clientsBytes = 384 << 10
+	clientsBytes = 256 << 10
 	// clientTrip is the round trip for which clientsBytes is enough. Longer ones have a larger window.
 	clientTrip = 256 * time.Microsecond
 	// turnBytes is a super-frame with MTU 4096.
