@@ -140,6 +140,19 @@ func Create(dir string) error {
 	return nil
 }
 
+// CheckFiles returns an error that wraps ErrOthers if users other than this one and root could exchange files of a
+// directory.
+func CheckFiles(dir string) error {
+	st, err := owner(dir)
+	if err != nil {
+		return fmt.Errorf("directory %s: %w", dir, err)
+	}
+	if st.Uid != uint32(os.Geteuid()) && st.Uid != 0 || st.Mode&writableForOthers != 0 {
+		return fmt.Errorf("directory %s: owned by uid %d with mode %#o: %w", dir, st.Uid, st.Mode&0o7777, ErrOthers)
+	}
+	return nil
+}
+
 // Open opens a regular file of the run directory for writing without following a link, and creates it with the mode.
 func Open(path string, mode os.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, mode)

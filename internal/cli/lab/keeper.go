@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/bottleneck"
+	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/cli/environment"
 	"roced.io/roced/internal/netlab"
 )
@@ -83,10 +84,10 @@ var errHeld = errors.New("a lab is up")
 
 // claim makes the folder of a lab and locks it. The kernel releases the lock when the process ends.
 func claim(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := rundir.Create(dir); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := rundir.Open(filepath.Join(dir, lockFile), 0o600)
 	if err != nil {
 		return nil, err
 	}

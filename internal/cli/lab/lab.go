@@ -103,7 +103,11 @@ func inodeOf(path string) (uint64, error) {
 
 // read returns the lab of a folder, nil if there is none, and whether it is up.
 func read(dir string) (*State, bool, error) {
-	text, err := os.ReadFile(filepath.Join(dir, stateFile))
+	err := rundir.CheckFiles(dir)
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(filepath.Join(dir, stateFile))
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, false, nil
 	}
@@ -143,10 +147,10 @@ func up(ctx context.Context, o *options) (*State, error) {
 	if err := down(dir); err != nil { // leftovers of a crash
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := rundir.Create(dir); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, logFile))
+	log, err := rundir.Replace(filepath.Join(dir, logFile), 0o644)
 	if err != nil {
 		return nil, err
 	}
