@@ -8,15 +8,15 @@ import (
 
 // Contention records whether several clients use a NIC.
 type Contention struct {
-	last  any // client
+	last  uint64 // client
 	at    mono.Time
 	until mono.Time
 }
 
-// Used follows a frame of a client.
-func (c *Contention) Used(now mono.Time, client any) {
+// Used follows a frame of a client, which has a number of its own.
+func (c *Contention) Used(now mono.Time, client uint64) {
 	if c.last != client {
-		if c.last != nil && now.Sub(c.at) < contentionTime {
+		if c.at != 0 && now.Sub(c.at) < contentionTime {
 			c.until = now.Add(contentionTime)
 		}
 		c.last = client
@@ -33,7 +33,8 @@ func (c *Contention) Used(now mono.Time, client any) {
 // acknowledgement, since no other packet of its queue pair may follow soon.
 //
 // If no acknowledgement arrives for clientPatience, the outstanding bytes no longer count, and a queue pair that waits for
-// its own as long begins no turn. So queue pairs without answers do not block others of their client for long.
+// its own as long begins one turn in contentionTime. So queue pairs without answers do not block others of their client for
+// long.
 type Client struct {
 	*Peer
 	// Waiting is the number of queue pairs that wait for a turn. Others do not overtake them.
@@ -103,6 +104,7 @@ const (
 	noTurn turnState = iota
 	waitsForTurn
 	mayBegin
+	overdue // no acknowledgement arrives
 )
 
 // bytes returns the size of n full packets.
@@ -122,7 +124,7 @@ func (q *QP) mayLeave(now mono.Time) bool {
 	if f == nil || f.left > 0 || !f.contended(now) {
 		return true
 	}
-	if q.req.acks.pending() && now >= f.due(q.req.since) {
+	if q.overdue(now) {
 		return false
 	}
 	late := now >= f.due(f.since)
@@ -135,6 +137,24 @@ func (q *QP) mayLeave(now mono.Time) bool {
 	}
 	f.turn, f.left = noTurn, uint8(uint32(turnBytes)>>f.shift)
 	return true
+}
+
+// overdue reports whether q, whose acknowledgement is overdue, must wait for its next turn.
+func (q *QP) overdue(now mono.Time) bool {
+	f := q.peering
+	if !q.req.acks.pending() || now < f.due(q.req.since) {
+		f.again = 0
+		return false
+	}
+	if f.again == 0 {
+		f.again = now.Add(contentionTime)
+	}
+	if now < f.again {
+		f.turn = overdue
+		return true
+	}
+	f.again = 0
+	return false
 }
 
 // endsTurn accounts a new packet of span PSNs and reports whether it is the last of a turn.
@@ -160,8 +180,11 @@ func (q *QP) BeginTurn() {
 
 // turnDeadline returns when a waiting queue pair may send although no acknowledgement arrives.
 func (q *QP) turnDeadline() mono.Time {
-	if !q.Waits() {
-		return mono.Never
+	switch f := q.peering; {
+	case f != nil && f.turn == waitsForTurn:
+		return f.due(f.since)
+	case f != nil && f.turn == overdue:
+		return f.again
 	}
-	return q.peering.due(q.peering.since)
+	return mono.Never
 }

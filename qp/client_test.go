@@ -17,7 +17,7 @@ func TestContention(t *testing.T) {
 	at := mono.Time(time.Second)
 	for i, f := range []struct {
 		after  time.Duration
-		client int
+		client uint64
 		want   bool
 	}{
 		{0, 1, false}, {ms, 1, false}, {99 * ms, 2, true}, {50 * ms, 2, true}, {50 * ms, 2, false}, {99 * ms, 1, true},
@@ -59,7 +59,7 @@ func (c *crowd) step(t *testing.T, i int) {
 	p := c.pairs[i]
 	q := p.ends[0].q
 	p.now, c.now = max(p.now, c.now), max(p.now, c.now)
-	q.peerOf().contention.Used(c.now, i%2)
+	q.peerOf().contention.Used(c.now, uint64(i%2))
 	if h := p.ends[0].h; q.sending() && len(h.queue)-h.retired < 3 {
 		n := uint32(c.rng.IntN(64 << 10))
 		w := SendWQE{Opcode: []WROpcode{WRWrite, WRRead}[c.rng.IntN(2)], Length: n, RemoteVA: memBase, RKey: 5, SGEs: []SGE{{memBase, n, 1}}}

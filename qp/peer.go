@@ -117,6 +117,7 @@ type peering struct {
 	shift   uint8     // of the MTU
 	left    uint8     // packets that may still be sent in this turn
 	turn    turnState // without packets left
+	again   mono.Time // when an overdue queue pair begins a turn; zero: none is
 	stuck   mono.Time // when the first packet after the last progress was lost; zero: none
 }
 

@@ -350,8 +350,8 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.touch()
 	q.req.pace.Waiting = false
 	t.Path, t.Snapshot = 0, false
-	if q.Waits() {
-		q.peering.turn = noTurn
+	if f := q.peering; f != nil && f.turn != mayBegin {
+		f.turn = noTurn
 	}
 	if !q.Blocked() && (q.pollCNP(t) || q.pollProfileNAK(t) || q.poll(now, t)) {
 		q.countOutstanding(now)

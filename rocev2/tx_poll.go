@@ -37,7 +37,7 @@ func (n *NIC) PollTransmit(now mono.Time) *Frame {
 		}
 		if !n.dispose(now, f) {
 			if n.tx.away = n.tx.queue != nil; n.tx.away {
-				n.contention.Used(now, n.tx.queue.node.share)
+				n.contention.Used(now, n.tx.queue.node.share.key.Client)
 			}
 			return f
 		}

@@ -193,3 +193,36 @@ func TestDestroyedQueuePair(t *testing.T) {
 		t.Errorf("a WRITE of 1 MiB takes %v", p.Now().Sub(began))
 	}
 }
+
+// TestOverdue: a queue pair whose peer is silent, and that never times out, sends again when a client of its own number or
+// no other client uses the NIC.
+func TestOverdue(t *testing.T) {
+	for name, c := range map[string]struct {
+		other uint64
+		want  time.Duration // of the third message
+	}{"alone": {2, time.Millisecond}, "after another client": {1, 150 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			p := New(t, Options{Seed: 1, Rate: backlogRate, Limit: time.Minute})
+			src, dst := p.A.Buffer(64), p.B.Buffer(64)
+			of := func(client uint64) Option {
+				return func(o *QPOptions) { o.Timeout, o.Share = 0, rocev2.Share{Client: client} }
+			}
+			earlier, _ := p.RC(of(c.other))
+			earlier.Post(Write(1, dst.At(0), src.SGE()))
+			earlier.WaitSend(1)
+			earlier.Destroy()
+			a, b := p.RC(of(2))
+			b.Destroy()
+			sent := func() uint64 { return p.A.Counter("sent_pkts") }
+			for i := range 3 {
+				a.Post(Write(uint64(i), dst.At(0), src.SGE()))
+				p.Run(20 * time.Millisecond)
+			}
+			before := p.Now()
+			p.RunUntil(func() bool { return sent() == 4 }, time.Second)
+			if d := p.Now().Sub(before); sent() != 4 || d > c.want {
+				t.Errorf("%d packets, the last after %v", sent(), d)
+			}
+		})
+	}
+}
