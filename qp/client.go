@@ -104,7 +104,7 @@ const (
 	noTurn turnState = iota
 	waitsForTurn
 	mayBegin
-	overdue // no acknowledgement arrives
+	silent // no acknowledgement arrives
 )
 
 // bytes returns the size of n full packets.
@@ -150,7 +150,7 @@ func (q *QP) overdue(now mono.Time) bool {
 		f.again = now.Add(contentionTime)
 	}
 	if now < f.again {
-		f.turn = overdue
+		f.turn = silent
 		return true
 	}
 	f.again = 0
@@ -183,7 +183,7 @@ func (q *QP) turnDeadline() mono.Time {
 	switch f := q.peering; {
 	case f != nil && f.turn == waitsForTurn:
 		return f.due(f.since)
-	case f != nil && f.turn == overdue:
+	case f != nil && f.turn == silent:
 		return f.again
 	}
 	return mono.Never

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Since CQ, objects may have reports. */
+/* Objects of the kinds from CQ on may have reports. */
 enum kind { FREE, PD, MR, MW, CQ, SRQ, AH, QP, LISTENER, CONN };
 
 /* object is an object of the device under the name that the script gives it. */

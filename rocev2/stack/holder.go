@@ -22,7 +22,7 @@ func (t *neighTable) mayHold(nb *Neighbour, h Holder) bool {
 	return nb != nil && nb.Refs > 0 || t.used < t.limit-t.limit/holderReserve
 }
 
-// hold adds a reference of h to nb.
+// hold counts a further use of the neighbour nb by the holder h.
 func (t *neighTable) hold(nb *Neighbour, h Holder) {
 	if nb.Refs++; nb.Refs == 1 {
 		t.used++

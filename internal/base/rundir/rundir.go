@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -76,14 +77,25 @@ func Check(dir string) error {
 	}
 	st, err := owner(dir)
 	switch {
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return fmt.Errorf("run directory %s: it is a link or a file: %w", dir, ErrUntrusted)
 	case err != nil:
-		return fmt.Errorf("run directory %s: %w", dir, err)
+		return refusal("run directory", dir, err, ErrUntrusted)
 	case st.Mode&writableForOthers == 0 && (st.Uid == uint32(os.Geteuid()) || st.Uid == 0 || unmapped(dir, st.Uid)):
 		return nil
 	}
-	return fmt.Errorf("run directory %s: owned by uid %d with mode %#o: %w", dir, st.Uid, st.Mode&0o7777, ErrUntrusted)
+	return wrongOwner("run directory", dir, st, ErrUntrusted)
+}
+
+// refusal returns the error for a directory that owner cannot open. A link or a file wraps rule.
+func refusal(kind, dir string, err, rule error) error {
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return fmt.Errorf("%s %s: it is a link or a file: %w", kind, dir, rule)
+	}
+	return fmt.Errorf("%s %s: %w", kind, dir, err)
+}
+
+// wrongOwner returns the error for a directory whose owner or mode breaks rule.
+func wrongOwner(kind, dir string, st unix.Stat_t, rule error) error {
+	return fmt.Errorf("%s %s: owned by uid %d with mode %#o: %w", kind, dir, st.Uid, st.Mode&0o7777, rule)
 }
 
 // unmapped reports whether dir belongs to a user outside of this user namespace and lies where others cannot make
@@ -127,28 +139,23 @@ func Create(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	st, err := owner(dir)
-	switch {
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return fmt.Errorf("run directory %s: it is a link or a file: %w", dir, ErrOthers)
-	case err != nil:
-		return fmt.Errorf("run directory %s: %w", dir, err)
-	}
-	if st.Uid != uint32(os.Geteuid()) || st.Mode&writableForOthers != 0 {
-		return fmt.Errorf("run directory %s: owned by uid %d with mode %#o: %w", dir, st.Uid, st.Mode&0o7777, ErrOthers)
-	}
-	return nil
+	return private("run directory", dir, uint32(os.Geteuid()))
 }
 
 // CheckFiles returns an error that wraps ErrOthers if users other than this one and root could exchange files of a
 // directory.
 func CheckFiles(dir string) error {
+	return private("directory", dir, uint32(os.Geteuid()), 0)
+}
+
+// private returns an error unless dir belongs to one of the users and others cannot write to it.
+func private(kind, dir string, users ...uint32) error {
 	st, err := owner(dir)
-	if err != nil {
-		return fmt.Errorf("directory %s: %w", dir, err)
-	}
-	if st.Uid != uint32(os.Geteuid()) && st.Uid != 0 || st.Mode&writableForOthers != 0 {
-		return fmt.Errorf("directory %s: owned by uid %d with mode %#o: %w", dir, st.Uid, st.Mode&0o7777, ErrOthers)
+	switch {
+	case err != nil:
+		return refusal(kind, dir, err, ErrOthers)
+	case st.Mode&writableForOthers != 0 || !slices.Contains(users, st.Uid):
+		return wrongOwner(kind, dir, st, ErrOthers)
 	}
 	return nil
 }
