@@ -32,8 +32,14 @@ type endpoint struct {
 // any reports whether e has no specific address.
 func (e endpoint) any() bool { return !e.Addr().IsValid() || e.Addr().IsUnspecified() }
 
-// self reports whether e means this host: it is unspecified or a loopback address.
-func (e endpoint) self() bool { return e.any() || e.Addr().IsLoopback() }
+// localhost is the IPv4 address by which programs mean their own NIC.
+var localhost = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// means reports whether e, a destination, stands for the NIC with the address own: e is unspecified or a loopback address.
+// If own is in 127.0.0.0/8 too, other addresses of that network belong to other NICs.
+func (e endpoint) means(own netip.Addr) bool {
+	return e.any() || e.Addr().IsLoopback() && (!own.IsLoopback() || e.Addr() == localhost)
+}
 
 // withPort returns e with the given port.
 func (e endpoint) withPort(port uint16) endpoint {

@@ -45,14 +45,21 @@ func newHost(t *testing.T, dir string, i int) *Server {
 
 func newHostWith(t *testing.T, dir string, i int, q *quota.Ledger) *Server {
 	t.Helper()
+	return newHostAt(t, dir, i, q, rocev2.Config{Addrs: []netip.Prefix{
+		netip.MustParsePrefix([2]string{"198.18.0.1/24", "198.18.0.2/24"}[i]),
+		netip.MustParsePrefix([2]string{"fd00::1/64", "fd00::2/64"}[i])}})
+}
+
+// newHostAt makes host i, whose NIC has the given addresses.
+func newHostAt(t *testing.T, dir string, i int, q *quota.Ledger, cfg rocev2.Config) *Server {
+	t.Helper()
 	names := [2]string{"a", "b"}
 	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, "link-"+names[i]), Remote: filepath.Join(dir, "link-"+names[1-i])})
 	must(t, err)
 	mac := rocev2.MAC{2, 0, 0, 0, 0, byte(i + 1)}
-	core, err := rocev2.New(rocev2.Config{Name: "rxe_" + names[i], MAC: mac, MTU: 1500, Seed: [32]byte{byte(i)},
-		Addrs: []netip.Prefix{netip.MustParsePrefix([2]string{"198.18.0.1/24", "198.18.0.2/24"}[i]),
-			netip.MustParsePrefix([2]string{"fd00::1/64", "fd00::2/64"}[i])},
-		NewProfile: func(name string) (qp.Profile, error) { return rocev2.NewProfile(name) }})
+	cfg.Name, cfg.MAC, cfg.MTU, cfg.Seed = "rxe_"+names[i], mac, 1500, [32]byte{byte(i)}
+	cfg.NewProfile = func(name string) (qp.Profile, error) { return rocev2.NewProfile(name) }
+	core, err := rocev2.New(cfg)
 	must(t, err)
 	sh, err := shard.New(shard.Config{NIC: core, Port: port})
 	must(t, err)
@@ -195,12 +202,18 @@ func (c *client) listenOn(uid uint64, ps rdmacm.PortSpace, addr string, backlog 
 func (c *client) routeTo(uid uint64, ps rdmacm.PortSpace, addr string) uint32 {
 	c.t.Helper()
 	id := c.create(uid, ps)
+	c.resolve(id, addr)
+	return id
+}
+
+// resolve resolves address and route.
+func (c *client) resolve(id uint32, addr string) {
+	c.t.Helper()
 	s, n := storage(addr)
 	c.do(rdmacm.CmdResolveAddr, rdmacm.ResolveAddr{ID: id, TimeoutMS: 15000, DstSize: n, DstAddr: s})
 	c.next(rdmacm.EventAddrResolved)
 	c.do(rdmacm.CmdResolveRoute, rdmacm.ResolveRoute{ID: id, TimeoutMS: 2000})
 	c.next(rdmacm.EventRouteResolved)
-	return id
 }
 
 func param(qpn uint32, private string) (p rdmacm.ConnParam) {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/rocev2"
 )
 
 // TestLoopback connects a NIC to itself over loopback addresses.
@@ -49,4 +50,33 @@ func TestLoopbackIsPrivate(t *testing.T) {
 	a.bindTo(out, "127.0.0.1:0")
 	s, n := storage("198.18.0.2:7471")
 	a.refuse(unix.ENETUNREACH, rdmacm.CmdResolveAddr, 0, rdmacm.ResolveAddr{ID: out, TimeoutMS: 100, DstSize: n, DstAddr: s})
+}
+
+// TestLoopbackNICs connects NICs of two daemons whose own addresses are loopback addresses: each address means its NIC,
+// and 127.0.0.1 the program's own.
+func TestLoopbackNICs(t *testing.T) {
+	dir := t.TempDir()
+	var hosts [2]*client
+	for i, address := range [2]string{"127.0.0.2/8", "127.0.0.3/8"} {
+		cfg := rocev2.Config{Sockets: true, Addrs: []netip.Prefix{netip.MustParsePrefix(address)}}
+		hosts[i] = open(t, newHostAt(t, dir, i, testQuota(), cfg).cfg.Path)
+	}
+	a, b := hosts[0], hosts[1]
+	a.listenOn(11, rdmacm.PSTCP, "127.0.0.2:7471", 3)
+	b.listenOn(11, rdmacm.PSTCP, "127.0.0.3:7471", 3)
+	for i, c := range []struct {
+		source, dial string
+		at           *client
+	}{
+		{"", "127.0.0.2:7471", a}, {"", "127.0.0.3:7471", b}, {"127.0.0.2:0", "127.0.0.3:7471", b},
+		{"", "127.0.0.1:7471", a}, {"127.0.0.2:0", "127.0.0.2:7471", a},
+	} {
+		id := a.create(uint64(21+i), rdmacm.PSTCP)
+		if c.source != "" {
+			a.bindTo(id, c.source)
+		}
+		a.resolve(id, c.dial)
+		a.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "hello")})
+		c.at.next(rdmacm.EventConnectRequest)
+	}
 }

@@ -141,15 +141,22 @@ func (i *id) bind(src endpoint) error {
 	return nil
 }
 
-// owner returns the NIC that has an address, and its GID. A loopback address stands for the first address of the
-// first NIC, which sends to itself.
+// owner returns the NIC that has an address, and its GID. A loopback address that no NIC has stands for the first
+// address of the first NIC, which sends to itself.
 func (c *device) owner(e endpoint) (*nic, rocev2.GIDEntry) {
+	n, sgid := c.withGID(func(*rocev2.NIC) rocev2.GID { return rocev2.GIDOf(e.Addr()) })
+	if n == nil && e.Addr().IsLoopback() {
+		return c.withGID(func(core *rocev2.NIC) rocev2.GID { return firstOf(core, e.Addr().Is4()) })
+	}
+	return n, sgid
+}
+
+// withGID returns the first NIC that has the GID that choose returns for it.
+func (c *device) withGID(choose func(*rocev2.NIC) rocev2.GID) (*nic, rocev2.GIDEntry) {
 	for _, n := range c.nics {
-		sgid := rocev2.GIDEntry{GID: rocev2.GIDOf(e.Addr())}
+		var sgid rocev2.GIDEntry
 		err := n.do(func(_ mono.Time, core *rocev2.NIC) (err error) {
-			if e.Addr().IsLoopback() {
-				sgid.GID = firstOf(core, e.Addr().Is4())
-			}
+			sgid.GID = choose(core)
 			sgid.Index, err = sgidIndex(core, sgid.GID)
 			return err
 		})

@@ -74,13 +74,14 @@ func unspecified(e endpoint) netip.Addr {
 
 // wayTo chooses the NIC and the source GID for packets to dst: those of i if it is bound, else the best ones of the
 // context. Unspecified and loopback addresses stand for our own address. A loopback address does not reach other
-// hosts. Groups use the first NIC that has an address of their family.
+// hosts, but other NICs on loopback addresses. Groups use the first NIC that has an address of their family.
 func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	if i.nic != nil {
-		if dst.self() {
-			*dst = endpointOf(i.route.SGID.Addr(), dst.Port())
+		own := i.route.SGID.Addr()
+		if dst.means(own) {
+			*dst = endpointOf(own, dst.Port())
 		}
-		if i.src.Addr().IsLoopback() && dst.Addr() != i.route.SGID.Addr() {
+		if i.src.Addr() != own && i.src.Addr().IsLoopback() && dst.Addr() != own {
 			return nil, sgid, unix.ENETUNREACH
 		}
 		return i.nic, rocev2.GIDEntry{GID: i.route.SGID, Index: i.sgid}, nil
@@ -89,8 +90,8 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	for _, n := range i.ctx.nics {
 		err := n.look(func(core *rocev2.NIC) error {
 			to := rocev2.GIDOf(dst.Addr())
-			if dst.self() || dst.Addr().IsMulticast() {
-				to = firstOf(core, dst.Addr().Is4())
+			if first := firstOf(core, dst.Addr().Is4()); dst.means(first.Addr()) || dst.Addr().IsMulticast() {
+				to = first
 			}
 			if e, b, ok := core.Source(to); ok && b > bits {
 				best, sgid, bits = n, e, b
@@ -104,8 +105,8 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	if best == nil {
 		return nil, sgid, unix.ENETUNREACH
 	}
-	if dst.self() {
-		*dst = endpointOf(sgid.GID.Addr(), dst.Port())
+	if own := sgid.GID.Addr(); dst.means(own) {
+		*dst = endpointOf(own, dst.Port())
 	}
 	return best, sgid, nil
 }
