@@ -156,7 +156,11 @@ func (c *client) destroy(id uint32) uint32 {
 func (c *client) next(kind uint32) rdmacm.EventResp {
 	c.t.Helper()
 	var b [1]byte
-	if n, err := unix.Read(c.bell, b[:]); n != 1 {
+	n, err := unix.Read(c.bell, b[:])
+	for err == unix.EINTR { // a read with a timeout ends at a signal (signal(7))
+		n, err = unix.Read(c.bell, b[:])
+	}
+	if n != 1 {
 		c.t.Fatalf("no event %d: %d, %v", kind, n, err)
 	}
 	e := ask[rdmacm.EventResp](c, rdmacm.CmdGetEvent, uint64(0))
