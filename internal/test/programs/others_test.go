@@ -125,8 +125,10 @@ func qperf() (list []program) {
 	return list
 }
 
+// onTerminal runs a shell command on a terminal. Without one, the tests of UCX on Debian 13 must be ranks of an MPI program.
+func onTerminal(command string) string { return fmt.Sprintf("script -qec \"%s\" /dev/null", command) }
+
 // ucx returns UCX's own tests. Those of UCT (put, am) take the device as an option, those of UCP from the environment.
-// Without a terminal, those of Debian 13 must be ranks of an MPI program.
 func ucx() (list []program) {
 	for _, tls := range []string{"rc", "ud"} {
 		for _, test := range []string{"tag_lat", "tag_bw", "stream_bw", "put_lat", "am_lat"} {
@@ -139,9 +141,8 @@ func ucx() (list []program) {
 				continue // UD has no write
 			}
 			command += fmt.Sprintf(" -n 500 -w 10 -s %d", size)
-			onTerminal := func(arg string) string { return fmt.Sprintf("script -qec \"%s%s\" /dev/null", command, arg) }
 			list = append(list, program{group: "UCX", name: fmt.Sprintf("ucx_perftest -t %s, %s", test, tls), need: "ucx_perftest",
-				server: onTerminal(""), client: onTerminal(" $SERVER"), ready: listens(13337), says: "Final:",
+				server: onTerminal(command), client: onTerminal(command + " $SERVER"), ready: listens(13337), says: "Final:",
 				fails: map[string]string{"11": noExtended, "sid": withoutIB}})
 		}
 	}

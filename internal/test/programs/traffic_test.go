@@ -10,9 +10,10 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// pairOf is a shell command that runs a server and, as soon as it listens on a TCP port, a client.
+// pairOf is a shell command that runs a server and, as soon as it listens on a TCP port, a client. It fails if the server
+// ends before.
 func pairOf(server, client string, port int) string {
-	return fmt.Sprintf("%s & until ss -Hltn 'sport = :%d' | grep -q .; do sleep 0.05; done; %s && wait $!", server, port, client)
+	return fmt.Sprintf("%s & until ss -Hltn 'sport = :%d' | grep -q .; do kill -0 $! || exit 1; sleep 0.05; done; %s && wait $!", server, port, client)
 }
 
 // TestRequiredTraffic checks that exec counts the payload of all processes of a program, and catches programs that use
@@ -23,7 +24,9 @@ func TestRequiredTraffic(t *testing.T) {
 	l := lab.New(t, netlab.LabOptions{Shared: [2]string{"packet", "packet"}})
 	addr, dev := l.Host[clientHost].Addr, l.Host[clientHost].Device
 	perftest := "ib_write_bw -s 4096 -n 100 -d " + dev
-	ucx := "ucx_perftest -t tag_lat -s 4096 -n 100 -w 1 -p 13400"
+	ucx := func(arg string) string {
+		return onTerminal("ucx_perftest -t tag_lat -s 4096 -n 100 -w 1 -p 13400" + arg)
+	}
 	for _, c := range []struct {
 		name, require, command string
 		code                   int
@@ -31,7 +34,7 @@ func TestRequiredTraffic(t *testing.T) {
 	}{
 		{"enough", "400k", pairOf(perftest, perftest+" "+addr, 18515), 0, ""},
 		{"a byte too few", "409601", pairOf(perftest, perftest+" "+addr, 18515), 3, "moved 409600 bytes of payload"},
-		{"TCP", "1", "export UCX_TLS=tcp; " + pairOf(ucx, ucx+" "+addr, 13400), 3, "moved 0 bytes"},
+		{"TCP", "1", "export UCX_TLS=tcp; " + pairOf(ucx(""), ucx(" "+addr), 13400), 3, "moved 0 bytes"},
 		{"device without queue pairs", "1", "ibv_devinfo", 3, "no process created a queue pair"},
 		{"failure of the program", "1", "exit 7", 7, "moved 0 bytes"},
 		{"death of the program", "1", "kill -9 $$", 137, "signal 9"},
