@@ -35,6 +35,9 @@ func (e endpoint) any() bool { return !e.Addr().IsValid() || e.Addr().IsUnspecif
 // localhost is the IPv4 address by which programs mean their own NIC.
 var localhost = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
+// alias reports whether e is a loopback address other than own, the address of the NIC that e stands for.
+func (e endpoint) alias(own netip.Addr) bool { return e.Addr().IsLoopback() && e.Addr() != own }
+
 // means reports whether e, a destination, stands for the NIC with the address own: e is unspecified or a loopback address.
 // If own is in 127.0.0.0/8 too, other addresses of that network belong to other NICs.
 func (e endpoint) means(own netip.Addr) bool {

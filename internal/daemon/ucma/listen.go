@@ -164,7 +164,7 @@ func (n *nic) requested(l *cm.Listener, sid uint64, e *told) {
 	case err != nil:
 	case rocev2.GIDOf(h.Dst) != route.SGID, rocev2.GIDOf(h.Src) != route.DGID:
 		err = unix.EADDRNOTAVAIL // in RoCE, the IP addresses equal the GIDs
-	case on.src.Addr().IsLoopback() && rocev2.GIDOf(on.src.Addr()) != route.SGID && route.SGID != route.DGID:
+	case on.src.alias(route.SGID.Addr()) && route.SGID != route.DGID:
 		err = unix.EADDRNOTAVAIL // a listener on a loopback address is not reachable for others
 	}
 	var i *id

@@ -81,7 +81,7 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 		if dst.means(own) {
 			*dst = endpointOf(own, dst.Port())
 		}
-		if i.src.Addr() != own && i.src.Addr().IsLoopback() && dst.Addr() != own {
+		if i.src.alias(own) && dst.Addr() != own {
 			return nil, sgid, unix.ENETUNREACH
 		}
 		return i.nic, rocev2.GIDEntry{GID: i.route.SGID, Index: i.sgid}, nil
