@@ -178,7 +178,6 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 // pack puts packets into the frame. It returns ok == false if the memory of the latest packet, which is lost, has gone
 // since its view.
 func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
-	ok = true
 	defer mapped.Recover(&ok)
 	b := &n.tx
 	for b.segs == 0 || b.fits() {
@@ -208,7 +207,7 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 			break
 		}
 	}
-	return drained, ok
+	return drained, true
 }
 
 // single reports whether the frame must remain a single one: it waits for its neighbour.

@@ -83,14 +83,13 @@ func (m *Bytes) CompareSwap(off uint64, compare, swap uint64) (orig uint64, ok b
 }
 
 func compareSwap(p *uint64, compare, swap uint64) (orig uint64, ok bool) {
-	ok = true
 	defer mapped.Recover(&ok)
 	for {
 		if v := atomic.LoadUint64(p); v != compare {
-			return v, ok
+			return v, true
 		}
 		if atomic.CompareAndSwapUint64(p, compare, swap) {
-			return compare, ok
+			return compare, true
 		}
 	}
 }
@@ -108,7 +107,6 @@ func (m *Bytes) FetchAdd(off uint64, add uint64) (orig uint64, ok bool) {
 }
 
 func fetchAdd(p *uint64, add uint64) (orig uint64, ok bool) {
-	ok = true
 	defer mapped.Recover(&ok)
-	return atomic.AddUint64(p, add) - add, ok
+	return atomic.AddUint64(p, add) - add, true
 }

@@ -4,24 +4,23 @@ package mapped
 
 import "slices"
 
-// Recover ends a fault: it sets *ok to false. It re-raises any other panic. Defer it around an access.
-func Recover(ok *bool) {
-	r := recover()
-	if r == nil {
+// Recover ends a fault, after which *done stays false. It re-raises any other panic. Defer it around an access that sets
+// *done at its end: then no access without a fault pays for recover.
+func Recover(done *bool) {
+	if *done {
 		return
 	}
-	if _, fault := r.(interface{ Addr() uintptr }); !fault {
+	r := recover()
+	if _, fault := r.(interface{ Addr() uintptr }); r != nil && !fault {
 		panic(r)
 	}
-	*ok = false
 }
 
 // Copy copies src to dst, which has the same length. If a page is missing it returns false. Then dst may have changed.
 func Copy(dst, src []byte) (ok bool) {
-	ok = true
 	defer Recover(&ok)
 	copy(dst, src)
-	return ok
+	return true
 }
 
 // Append appends src to b, or as many zeros if a page of src is missing.
@@ -39,10 +38,9 @@ const pageSize = 4096
 
 // Present reports whether no page of b is missing now.
 func Present(b []byte) (ok bool) {
-	ok = true
 	defer Recover(&ok)
 	touch(b)
-	return ok
+	return true
 }
 
 // touch reads a byte of each page. The compiler would omit reads without a result.

@@ -66,7 +66,7 @@ func TestOtherPanics(t *testing.T) {
 			t.Errorf("recovered %v", r)
 		}
 	}()
-	ok := true
-	defer Recover(&ok)
+	var done bool
+	defer Recover(&done)
 	panic("other")
 }
