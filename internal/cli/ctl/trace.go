@@ -153,6 +153,9 @@ func ended(_ int64, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, unix.EPIPE) {
 		return nil
 	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the daemon ended during the trace")
+	}
 	return err
 }
 

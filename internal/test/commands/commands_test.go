@@ -60,7 +60,7 @@ func run(t *testing.T, unshare []string, source, page string, commands []*comman
 		script += ". " + quote(extra) + "\n"
 	}
 	for i, c := range commands {
-		script += fmt.Sprintf("echo '@%d'\n%s\n", i, c.bash())
+		script += fmt.Sprintf("echo '@%d'\n%s\nnote\n", i, c.bash())
 	}
 	script += "echo '@end'\nleave\n"
 	c := exec.Command(unshare[0], append(unshare[1:], "bash", "-c", script)...)

@@ -34,6 +34,13 @@ sleep() {
 	until grep -qE ':(4853|3419) .* 0A ' /proc/[0-9]*/net/tcp /proc/[0-9]*/net/tcp6 2>/dev/null; do command sleep 0.05; done
 }
 
+# note: records a command that has been started in the background.
+started=()
+note() {
+	[ "$!" = "$noted" ] || started+=("$!")
+	noted=$!
+}
+
 # interrupt COMMAND: runs a command until its first output, and then presses Ctrl-C.
 interrupt() {
 	set -m # a process group of its own, which gets SIGINT
@@ -43,14 +50,15 @@ interrupt() {
 	kill -INT -- -$! 2>/dev/null || true
 	code=0
 	wait $! || code=$?
+	noted=$!
 	cat "$scratch/said"
 	[ $code = 0 ] || [ $code = 130 ]
 }
 
 # leave: fails if a command in the background has failed, or the page has changed the clone.
 leave() {
-	for job in $(jobs -p); do
-		kill -0 "$job" 2>/dev/null || wait "$job" || { echo "a command in the background failed"; exit 1; }
+	for job in "${started[@]}"; do # the page may have waited for some itself: 127
+		kill -0 "$job" 2>/dev/null || wait "$job" 2>/dev/null || [ $? = 127 ] || { echo "a command in the background failed"; exit 1; }
 	done
 	changed=$(git -C "$scratch/roced" status --porcelain)
 	[ -z "$changed" ] || { echo "the page changes the clone: $changed"; exit 1; }
