@@ -119,9 +119,11 @@ func (f *peering) endTurn() {
 }
 
 // mayLeave reports whether a new packet may leave, in this turn or a new one. Otherwise q waits for a turn.
-func (q *QP) mayLeave(now mono.Time) bool {
+func (q *QP) mayLeave(now mono.Time) bool { return q.peering == nil || q.hasTurn(now) }
+
+func (q *QP) hasTurn(now mono.Time) bool {
 	f := q.peering
-	if f == nil || f.left > 0 || !f.contended(now) {
+	if f.left > 0 || !f.contended(now) {
 		return true
 	}
 	if q.overdue(now) {

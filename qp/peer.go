@@ -167,15 +167,17 @@ func (f *peering) count(now mono.Time, n uint32) {
 
 // countOutstanding reports the outstanding packets of q to its peer. It follows each input.
 func (q *QP) countOutstanding(now mono.Time) {
-	f := q.peering
-	if f == nil {
-		return
+	if q.peering != nil {
+		q.recount(now)
 	}
+}
+
+func (q *QP) recount(now mono.Time) {
 	n := uint32(0)
 	if q.req.rec != nil && q.sending() {
 		n = q.req.rec.InFlight()
 	}
-	f.count(now, n)
+	q.peering.count(now, n)
 }
 
 // maxUnacked returns the limit on outstanding PSNs of q. After a timeout, one packet at a time probes the peer: the

@@ -70,11 +70,13 @@ func (s standardPolicy) requestsAck(now mono.Time, ends, retransmit bool) bool {
 		bytes, _ := r.limits()
 		window, limit = bytes, uint32(min(uint64(limit), bytes/uint64(r.q.mtu)))
 	}
-	if stop || a.count+1 >= limit/r.q.cfg.Tuning.acksPerWindow() || r.full(r.outstanding()) {
+	if stop || uint64(a.count+2)*uint64(r.q.cfg.Tuning.acksPerWindow()) > uint64(limit) || r.full(r.outstanding()) {
 		return true
 	}
-	if timeout := r.q.ackTimeout(); a.count > 0 && timeout > 0 && now.Sub(a.since) >= timeout/8 {
-		return true
+	if a.count > 0 {
+		if timeout := r.q.ackTimeout(); timeout > 0 && now.Sub(a.since) >= timeout/8 {
+			return true
+		}
 	}
 	return !r.noControl && uint64(r.bytesInFlight()) >= window
 }
