@@ -53,16 +53,23 @@ func (r *responder) sync(lost *refusal) *refusal {
 
 // execute carries out the message that p ends, off bytes of which are before p.
 func (r *responder) execute(p *bth.Packet, off uint32) *refusal {
-	lost := badBuffer
-	if p.Opcode.IsWrite() {
-		lost = badWrite(p.Opcode)
-	}
-	if f := r.sync(lost); f != nil {
-		return f
+	if ok, wait := r.memory.sync(r.q.host); !ok {
+		return unsynced(p.Opcode, wait)
 	}
 	var e effect
 	e.set(p, off)
 	return r.complete(&e)
+}
+
+// unsynced returns the refusal of a message of o whose data are not visible; wait means that they may be later.
+func unsynced(o bth.Opcode, wait bool) *refusal {
+	switch {
+	case wait:
+		return later
+	case o.IsWrite():
+		return badWrite(o)
+	}
+	return badBuffer
 }
 
 // executeHeld carries out a held packet, all before it being done. It is called again if memory was not available.

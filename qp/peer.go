@@ -183,14 +183,17 @@ func (q *QP) recount(now mono.Time) {
 // maxUnacked returns the limit on outstanding PSNs of q. After a timeout, one packet at a time probes the peer: the
 // packets sent before may still wait in its buffer.
 func (q *QP) maxUnacked() uint32 {
-	switch f := q.peering; {
-	case f == nil:
+	if q.peering == nil {
 		return q.cfg.MaxUnacked
-	case f.expired > 0:
-		return 1
-	default:
-		return min(q.cfg.MaxUnacked, f.share())
 	}
+	return q.peering.maxUnacked(q.cfg.MaxUnacked)
+}
+
+func (f *peering) maxUnacked(most uint32) uint32 {
+	if f.expired > 0 {
+		return 1
+	}
+	return min(most, f.share())
 }
 
 // heard ends the wait for a silent peer.

@@ -328,6 +328,10 @@ func (r *requester) windowOpen(s *slot) bool {
 // full reports whether the PSN window is full with n packets outstanding. Packets known to have arrived or to be lost
 // do not count.
 func (r *requester) full(n uint32) bool {
+	return (n >= r.q.cfg.MaxUnacked || r.q.peering != nil) && r.atLimit(n)
+}
+
+func (r *requester) atLimit(n uint32) bool {
 	limit := r.q.maxUnacked()
 	return n >= limit && r.rec.InFlight() >= limit
 }
