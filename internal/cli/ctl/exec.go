@@ -38,8 +38,9 @@ func (a *app) exec() *cobra.Command {
 		Use: "exec [--nic NAME] [--require-traffic SIZE] [--summary] -- PROGRAM [ARG...]", Short: "Run a verbs program on the daemon's NICs",
 		Long: `Runs an RDMA program as it is, on a machine whose kernel has no InfiniBand: a
 preload library stands between the program's libibverbs and librdmacm and the
-daemon. Children of the program inherit it. Statically linked programs, and those for
-another processor than the library, cannot be run so; it says so.
+daemon. Children of the program inherit it. They see no other RDMA devices, also where
+the kernel has some. Statically linked programs, and those for another processor than
+the library, cannot be run so; it says so.
 
 Programs may choose TCP or shared memory without a word. --require-traffic fails with
 exit code 3 if the program and its children have succeeded, but moved less payload than
