@@ -5,11 +5,14 @@
  *   uverbs.c         commands to a verbs device
  *   uverbs_answer.c  their answers
  *   rdmacm.c         the rdma_cm ABI
+ *   netlink.c        RDMA netlink
  */
 #ifndef ROCED_COMMANDS_H
 #define ROCED_COMMANDS_H
 
 #include "events.h"
+
+#include <sys/socket.h>
 
 #include <rdma/ib_user_verbs.h>
 
@@ -59,5 +62,12 @@ bool command_destroys(const struct command *m);
 /* rcm_open opens /dev/infiniband/rdma_cm; rcm_write executes a command. */
 int rcm_open(int flags);
 ssize_t rcm_write(int fd, const void *buf, size_t n);
+
+/* ---- netlink.c ---- */
+
+/* netlink_open opens a socket of RDMA netlink with the flags of a socket type; -1 with errno
+ * set. netlink_address writes the address of a port, 0 for the kernel, like getsockname(). */
+int netlink_open(int type);
+void netlink_address(void *to, socklen_t *len, uint32_t port);
 
 #endif

@@ -17,14 +17,15 @@ enum { MAX_DEVICES = 256 };
  * counter. */
 static bool counters_device(const char *path, char *dev, size_t size)
 {
-	char root[PATH_MAX];
-	int n = snprintf(root, sizeof root, "%s/class/infiniband/", sysfs_dir());
-	if (n >= (int)sizeof root || strncmp(path, root, n) || !strstr(path + n, "counters/"))
+	static const char folder[] = "/infiniband/";
+	const char *name = path_below(path, sysfs_dir()) ? strstr(path + strlen(sysfs_dir()), folder) : NULL;
+	if (!name || !strstr(name, "counters/"))
 		return false;
-	size_t len = strcspn(path + n, "/");
+	name += sizeof folder - 1;
+	size_t len = strcspn(name, "/");
 	if (len >= size)
 		return false;
-	memcpy(dev, path + n, len);
+	memcpy(dev, name, len);
 	dev[len] = 0;
 	return true;
 }

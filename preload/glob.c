@@ -7,11 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* has_devices returns true for patterns whose fixed part leads to the daemon's tree. */
+/* has_devices returns true for patterns that may lead to the daemon's tree. */
 static bool has_devices(const char *pattern)
 {
 	return pattern && preload_active() &&
-	       (!strncmp(pattern, "/dev/infiniband", 15) || !strncmp(pattern, "/sys/class/", 11));
+	       (!strncmp(pattern, "/dev/infiniband", 15) || !strncmp(pattern, "/sys/", 5));
 }
 
 static void *open_dir(const char *path) { return opendir(path); }

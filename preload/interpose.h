@@ -6,6 +6,7 @@
  *   fd_calls.c    close, dup, fcntl, ioctl and their kin
  *   paths.c       which paths are devices; open
  *   path_calls.c  other functions that take paths
+ *   socket_calls.c  functions of sockets
  *   glob.c        glob
  *   counters.c    refreshed counters of sysfs
  *   mr_calls.c    madvise, mremap
@@ -76,6 +77,9 @@ uint64_t device_rdev(const char *name);
 /* path_redirect returns the path to use in place of path: path itself, or one in buf
  * (PATH_MAX bytes). */
 const char *path_redirect(const char *path, char *buf);
+/* path_shown replaces a resolved path of a PCI device in the daemon's tree by its path in
+ * sysfs, in place, and returns it. */
+char *path_shown(char *resolved);
 
 /* ---- counters.c ---- */
 

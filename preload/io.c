@@ -24,7 +24,7 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 		return keep_errno(was, channel_read((struct channel *)f, fd, buf, n));
 	if (f && f->kind == FD_COUNTER) {
 		counters_reread(f, fd);
-	} else if (f) {
+	} else if (f && f->kind != FD_NETLINK) {
 		errno = EINVAL;
 		return -1;
 	}

@@ -31,16 +31,27 @@ LARGE(REDIRECTED(int, scandir64, (const char *path, struct dirent64 ***list, int
 	   int (*order)(const struct dirent64 **, const struct dirent64 **)), to, list, keep, order))
 REDIRECTED(ssize_t, readlink, (const char *path, char *out, size_t n), to, out, n)
 REDIRECTED(ssize_t, readlinkat, (int dir, const char *path, char *out, size_t n), dir, to, out, n)
-REDIRECTED(char *, realpath, (const char *path, char *out), to, out)
-char *__realpath_chk(const char *path, char *out, size_t room);
-REDIRECTED(char *, __realpath_chk, (const char *path, char *out, size_t room), to, out, room)
-REDIRECTED(char *, canonicalize_file_name, (const char *path), to)
 REDIRECTED(int, chdir, (const char *path), to)
 /* ls calls these. */
 REDIRECTED(ssize_t, getxattr, (const char *path, const char *name, void *value, size_t n), to, name, value, n)
 REDIRECTED(ssize_t, lgetxattr, (const char *path, const char *name, void *value, size_t n), to, name, value, n)
 REDIRECTED(ssize_t, listxattr, (const char *path, char *list, size_t n), to, list, n)
 REDIRECTED(ssize_t, llistxattr, (const char *path, char *list, size_t n), to, list, n)
+
+/* Functions that return a path. */
+#define RESOLVING(name, params, ...)                            \
+	EXPORT char *name params                                \
+	{                                                       \
+		char buf[PATH_MAX];                             \
+		const char *to = path_redirect(path, buf);      \
+		REAL(name);                                     \
+		char *got = real_##name(__VA_ARGS__);           \
+		return to == path ? got : path_shown(got);      \
+	}
+RESOLVING(realpath, (const char *path, char *out), to, out)
+char *__realpath_chk(const char *path, char *out, size_t room);
+RESOLVING(__realpath_chk, (const char *path, char *out, size_t room), to, out, room)
+RESOLVING(canonicalize_file_name, (const char *path), to)
 
 /* explain_no_devices explains why libibverbs finds no devices. libibverbs opens the directory of
  * all verbs devices: the kernel's, unless SYSFS_PATH is set. */

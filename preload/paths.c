@@ -1,7 +1,8 @@
 /*
  * Paths of devices: opening a device node connects to the daemon. Paths below
- * /sys/class/infiniband and its kin lead to the daemon's tree (SYSFS_PATH), as does
- * /dev/infiniband, which has a placeholder for each device node there.
+ * /sys/class/infiniband and its kin lead to the daemon's tree (SYSFS_PATH), as do those of the
+ * NICs' PCI devices, which have a domain of their own. So does /dev/infiniband, which has a
+ * placeholder for each device node there.
  */
 #include "interpose.h"
 
@@ -9,12 +10,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/netlink.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -24,6 +23,10 @@
 #include <rdma/ib_user_verbs.h>
 
 #define DEV "/dev/infiniband"
+
+/* The PCI devices of NICs (pci.go in internal/daemon/sysfs), in the tree and on the bus. */
+#define PCI "/devices/pci0ced:00"
+#define BUS "/sys/bus/pci/devices/0ced:"
 
 bool path_below(const char *path, const char *prefix)
 {
@@ -44,19 +47,35 @@ const char *path_device(const char *path)
 	return !strncmp(name, "uverbs", 6) || !strcmp(name, "rdma_cm") ? name : NULL;
 }
 
-const char *path_redirect(const char *path, char *buf)
+static bool is_sysfs(const char *path)
 {
 	static const char *const redirected[] = { "/sys/class/infiniband", "/sys/class/infiniband_verbs",
 					    "/sys/class/infiniband_cm", "/sys/class/infiniband_mad",
-					    "/sys/class/misc/rdma_cm" };
-	if (!path || (strncmp(path, "/sys/class/", 11) && strncmp(path, DEV, sizeof DEV - 1)) || !preload_active())
-		return path;
-	if (path_below(path, DEV))
-		return snprintf(buf, PATH_MAX, "%s%s", sysfs_dir(), path) < PATH_MAX ? buf : path;
+					    "/sys/class/misc/rdma_cm", "/sys" PCI };
+	if (!strncmp(path, BUS, sizeof BUS - 1))
+		return true;
 	for (size_t i = 0; i < sizeof redirected / sizeof *redirected; i++)
-		if (path_below(path, redirected[i]) && snprintf(buf, PATH_MAX, "%s%s", sysfs_dir(), path + 4) < PATH_MAX)
-			return buf;
-	return path;
+		if (path_below(path, redirected[i]))
+			return true;
+	return false;
+}
+
+const char *path_redirect(const char *path, char *buf)
+{
+	if (!path || (strncmp(path, "/sys/", 5) && strncmp(path, DEV, sizeof DEV - 1)) || !preload_active())
+		return path;
+	const char *in_tree = path_below(path, DEV) ? path : is_sysfs(path) ? path + 4 : NULL;
+	return in_tree && snprintf(buf, PATH_MAX, "%s%s", sysfs_dir(), in_tree) < PATH_MAX ? buf : path;
+}
+
+char *path_shown(char *resolved)
+{
+	char *pci = resolved ? strstr(resolved, PCI) : NULL;
+	if (pci && pci - resolved >= 4) {
+		memcpy(resolved, "/sys", 4);
+		memmove(resolved + 4, pci, strlen(pci) + 1);
+	}
+	return resolved;
 }
 
 uint64_t device_rdev(const char *name)
@@ -146,16 +165,3 @@ EXPORT int __open_2(const char *path, int flags) { return do_open(AT_FDCWD, path
 EXPORT int __open64_2(const char *path, int flags) { return do_open(AT_FDCWD, path, flags, 0); }
 EXPORT int __openat_2(int dir, const char *path, int flags) { return do_open(dir, path, flags, 0); }
 EXPORT int __openat64_2(int dir, const char *path, int flags) { return do_open(dir, path, flags, 0); }
-
-/* ---- netlink ---- */
-
-/* Over this netlink a kernel with InfiniBand would list its own devices. Without the netlink
- * libibverbs reads sysfs. */
-EXPORT int socket(int domain, int type, int protocol)
-{
-	if (domain == AF_NETLINK && protocol == NETLINK_RDMA && preload_active()) {
-		errno = EPROTONOSUPPORT;
-		return -1;
-	}
-	return syscall(SYS_socket, domain, type, protocol);
-}

@@ -62,7 +62,7 @@ bool process_owns_memory(void);
 
 /* ---- fds.c ---- */
 
-enum fd_kind { FD_NONE, FD_UVERBS, FD_COMP, FD_ASYNC, FD_CM, FD_COUNTER, FD_PRIVATE };
+enum fd_kind { FD_NONE, FD_UVERBS, FD_COMP, FD_ASYNC, FD_CM, FD_COUNTER, FD_NETLINK, FD_PRIVATE };
 
 /* The object behind a descriptor. Duplicates of the descriptor share it. */
 struct file {

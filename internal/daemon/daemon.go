@@ -38,6 +38,7 @@ type Daemon struct {
 	guard   *shm.Guard    // of memory of clients; nil if the kernel has none
 	quota   *quota.Ledger // of the resources that all NICs share
 	ucma    *ucma.Server
+	netlink *netlinkServer
 	events  broadcast
 	admin   *http.Server
 	served  sync.WaitGroup
@@ -83,6 +84,9 @@ func (d *Daemon) start() (err error) {
 	}
 	if err := d.startUCMA(); err != nil {
 		return fmt.Errorf("rdma_cm: %w", err)
+	}
+	if err := d.startNetlink(); err != nil {
+		return fmt.Errorf("netlink: %w", err)
 	}
 	return d.startAdmin()
 }
@@ -168,6 +172,10 @@ func (d *Daemon) Close() error {
 	if d.admin != nil {
 		errs = append(errs, d.admin.Close())
 		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, api.Socket)))
+	}
+	if d.netlink != nil {
+		d.netlink.close()
+		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, netlinkSocket)))
 	}
 	d.served.Wait()
 	if d.ucma != nil {

@@ -40,7 +40,7 @@ func resource(nic string, ctx any) api.Resource {
 	r := api.Resource{NIC: nic}
 	if o, ok := ctx.(server.Owned); ok {
 		own := o.Own()
-		r.Client, r.PID, r.UID = own.Client, own.PID, own.UID
+		r.Client, r.PID, r.UID, r.Device = own.Client, own.PID, own.UID, own.Device
 	}
 	return r
 }

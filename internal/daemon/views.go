@@ -112,7 +112,7 @@ func list[T any](nic string, objects []T, fill func(*T, *api.Resource) any) []ap
 		var r api.Resource
 		ctx := fill(&objects[i], &r)
 		owner := resource(nic, ctx)
-		r.NIC, r.Client, r.PID, r.UID = owner.NIC, owner.Client, owner.PID, owner.UID
+		r.NIC, r.Client, r.PID, r.UID, r.Device = owner.NIC, owner.Client, owner.PID, owner.UID, owner.Device
 		out[i] = r
 	}
 	return out
@@ -146,23 +146,29 @@ func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out)
 }
 
-// getQPs lists queue pairs in pages: they are the most numerous objects, and users without a token may request the
-// list.
 func (d *Daemon) getQPs(w http.ResponseWriter, r *http.Request) {
 	out := []api.Resource{}
 	for _, n := range d.nics {
-		err := n.eachQP(r.Context(), func(q *rocev2.QueuePair) {
-			info := q.Info()
-			res := resource(n.cfg.Name, info.Ctx)
-			res.QP = qpOf(&info)
-			out = append(out, res)
-		})
+		list, err := n.queuePairs(r.Context())
 		if err != nil {
 			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
 			return
 		}
+		out = append(out, list...)
 	}
 	answer(w, http.StatusOK, out)
+}
+
+// queuePairs lists queue pairs in pages: they are the most numerous objects, and users without a token may request the
+// list.
+func (n *nic) queuePairs(ctx context.Context) (out []api.Resource, err error) {
+	err = n.eachQP(ctx, func(q *rocev2.QueuePair) {
+		info := q.Info()
+		res := resource(n.cfg.Name, info.Ctx)
+		res.QP = qpOf(&info)
+		out = append(out, res)
+	})
+	return out, err
 }
 
 // getStats answers with the counters of all NICs, or of the NIC in the path.

@@ -42,6 +42,7 @@ test)
 	tool iperf3 iperf3
 	tool nft nftables
 	tool munged munge
+	tool ibstat infiniband-diags
 	tool rping rdmacm-utils
 	tool runc runc
 	tool sbatch slurm-client

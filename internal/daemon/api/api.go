@@ -82,6 +82,7 @@ type Resource struct {
 	Client uint64 `json:"client,omitempty"`
 	PID    int32  `json:"pid,omitempty"`
 	UID    uint32 `json:"uid"`
+	Device string `json:"device,omitempty"` // verbs device on which the client created it
 	QP     *QP    `json:"qp,omitempty"`
 	MR     *MR    `json:"mr,omitempty"`
 	CQ     *CQ    `json:"cq,omitempty"`

@@ -65,6 +65,7 @@ type Owner struct {
 	Client uint64 // serial number of the connection
 	PID    int32
 	UID    uint32
+	Device string // the verbs device
 }
 
 // Own returns o. Types that embed Owner thereby implement Owned.
@@ -109,7 +110,7 @@ func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Ac
 
 // owner returns the Ctx for an object without its own type.
 func (c *client) owner() Owner {
-	return Owner{Client: c.serial, PID: c.cred.Pid, UID: c.cred.Uid}
+	return Owner{Client: c.serial, PID: c.cred.Pid, UID: c.cred.Uid, Device: c.srv.cfg.Device}
 }
 
 // serve runs commands until the client disconnects, then destroys its objects.

@@ -1,12 +1,15 @@
-// Package sysfs maintains the file tree in which programs look for verbs devices. It has the layout below /sys/class
-// of a kernel with InfiniBand. libibverbs reads it at SYSFS_PATH. The preload library redirects programs that open
-// /sys itself.
+// Package sysfs maintains the file tree in which programs look for verbs devices. It has the layout below /sys of a
+// kernel with InfiniBand, where each NIC is a PCI device. libibverbs reads it at SYSFS_PATH. The preload library redirects
+// programs that open /sys itself.
 //
 //	class/infiniband_verbs/abi_version
-//	class/infiniband_verbs/uverbs0/{ibdev,dev,abi_version}
-//	class/infiniband/rxe_a/{node_type,node_guid,fw_ver,...}
-//	class/infiniband/rxe_a/ports/1/{state,gids/0,gid_attrs/types/0,counters/...}
+//	class/infiniband_verbs/uverbs0/{ibdev,dev,abi_version,device}
+//	class/infiniband/rxe_a -> ../../devices/pci0ced:00/0ced:00:00.0/infiniband/rxe_a
 //	class/misc/rdma_cm/{abi_version,dev}
+//	bus/pci/devices/0ced:00:00.0 -> ../../../devices/pci0ced:00/0ced:00:00.0
+//	devices/pci0ced:00/0ced:00:00.0/{vendor,device,class,numa_node,uevent,net/}
+//	devices/pci0ced:00/0ced:00:00.0/infiniband/rxe_a/{node_type,node_guid,fw_ver,device,...}
+//	devices/pci0ced:00/0ced:00:00.0/infiniband/rxe_a/ports/1/{state,gids/0,gid_attrs/types/0,counters/...}
 package sysfs
 
 import (
@@ -22,10 +25,10 @@ import (
 // Kernel ABI versions and device numbers that user libraries compare.
 const (
 	verbsABI  = 6 // IB_USER_VERBS_ABI_VERSION
-	rxeABI    = 2 // RXE_UVERBS_ABI_VERSION
+	RxeABI    = 2 // RXE_UVERBS_ABI_VERSION
 	cmABI     = 4 // RDMA_USER_CM_ABI_VERSION
-	verbMajor = 231
-	verbMinor = 192 // of uverbs0
+	VerbMajor = 231
+	VerbMinor = 192 // of uverbs0
 	cmDev     = "10:58"
 )
 
@@ -59,7 +62,8 @@ type Counter struct {
 type Tree struct {
 	root string
 	mu   sync.Mutex
-	text map[string]string // content of each file, to write only changed files
+	text map[string]string // content of each file, to write only changed files; target of each link
+	pci  map[string]string // folder of the PCI device of each verbs device
 }
 
 // New creates a tree at root and removes older content. Programs set SYSFS_PATH to root.
@@ -67,7 +71,7 @@ func New(root string) (*Tree, error) {
 	if err := os.RemoveAll(root); err != nil {
 		return nil, err
 	}
-	t := &Tree{root: root, text: map[string]string{}}
+	t := &Tree{root: root, text: map[string]string{}, pci: map[string]string{}}
 	return t, errors.Join(
 		t.write("class/infiniband_verbs/abi_version", strconv.Itoa(verbsABI)),
 		t.write("class/misc/rdma_cm/abi_version", strconv.Itoa(cmABI)),
@@ -87,25 +91,31 @@ func (t *Tree) Close() error { return os.RemoveAll(t.root) }
 func (t *Tree) Add(d *Device, p *Port) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	verbs, dev := d.paths()
-	if t.text[verbs+"/ibdev"] != "" || t.text[dev+"/node_type"] != "" {
+	verbs := d.verbs()
+	if t.text[verbs+"/ibdev"] != "" || t.pci[d.Name] != "" {
 		return fmt.Errorf("two verbs devices are called %s or have the number %d", d.Name, d.Index)
 	}
-	err := t.files(map[string]string{
-		d.node():                  "",
-		verbs + "/dev":            fmt.Sprintf("%d:%d", verbMajor, verbMinor+d.Index),
-		verbs + "/abi_version":    strconv.Itoa(rxeABI),
-		dev + "/node_type":        "1: CA",
-		dev + "/node_guid":        groups(d.GUID[:]),
-		dev + "/sys_image_guid":   groups(d.GUID[:]),
-		dev + "/node_desc":        d.Name,
-		dev + "/fw_ver":           d.Firmware,
-		dev + "/hca_type":         "roced",
-		dev + "/board_id":         "roced",
-		dev + "/device/numa_node": "-1",
+	pci, err := t.addPCI(d)
+	if err != nil {
+		return err
+	}
+	dev := pci + "/infiniband/" + d.Name
+	err = t.files(map[string]string{
+		d.node():                "",
+		verbs + "/dev":          fmt.Sprintf("%d:%d", VerbMajor, VerbMinor+d.Index),
+		verbs + "/abi_version":  strconv.Itoa(RxeABI),
+		dev + "/node_type":      "1: CA",
+		dev + "/node_guid":      groups(d.GUID[:]),
+		dev + "/sys_image_guid": groups(d.GUID[:]),
+		dev + "/node_desc":      d.Name,
+		dev + "/fw_ver":         d.Firmware,
+		dev + "/hw_rev":         "0",
+		dev + "/hca_type":       "roced",
+		dev + "/board_id":       "roced",
 	})
 	if err == nil {
-		err = t.addPort(dev, d, p)
+		err = errors.Join(t.link(dev+"/device", pci), t.link(verbs+"/device", pci), t.link("class/infiniband/"+d.Name, dev),
+			t.addPort(dev, d, p))
 	}
 	if err == nil {
 		err = t.write(verbs+"/ibdev", d.Name) // last, because libibverbs reads the other files after this one
@@ -115,7 +125,7 @@ func (t *Tree) Add(d *Device, p *Port) error {
 
 func (t *Tree) addPort(dev string, d *Device, p *Port) error {
 	if d.PortOf != "" {
-		return os.Symlink(filepath.Join("..", d.PortOf, "ports"), filepath.Join(t.root, dev, "ports"))
+		return t.link(dev+"/ports", filepath.Join(filepath.Dir(dev), d.PortOf, "ports"))
 	}
 	port := dev + "/ports/1"
 	return errors.Join(t.update(port, d.Netdev, p), t.files(map[string]string{
@@ -131,18 +141,17 @@ func (t *Tree) addPort(dev string, d *Device, p *Port) error {
 
 // Alias adds a device of another tree with symbolic links. It serves trees for programs that see only some devices.
 func (t *Tree) Alias(of *Tree, d *Device) error {
-	verbs, dev := d.paths()
-	for _, name := range []string{dev, verbs} {
-		path := filepath.Join(t.root, name)
-		to, err := filepath.Rel(filepath.Dir(path), filepath.Join(of.root, name))
+	pci := of.pci[d.Name]
+	for _, name := range []string{pci, d.verbs()} {
+		to, err := filepath.Rel(t.root, filepath.Join(of.root, name))
+		if err == nil && t.text[name] == "" {
+			err = t.link(name, to)
+		}
 		if err != nil {
 			return err
 		}
-		if err := os.Symlink(to, path); err != nil {
-			return err
-		}
 	}
-	return t.write(d.node(), "")
+	return errors.Join(t.linkBus(pci), t.link("class/infiniband/"+d.Name, pci+"/infiniband/"+d.Name), t.write(d.node(), ""))
 }
 
 // nodes is the folder that the preload library shows as /dev/infiniband. It has a placeholder for each device node,
@@ -152,17 +161,14 @@ const nodes = "dev/infiniband"
 // node returns the path of a device node's placeholder.
 func (d *Device) node() string { return fmt.Sprintf("%s/uverbs%d", nodes, d.Index) }
 
-// paths returns the folders of a device.
-func (d *Device) paths() (verbs, dev string) {
-	return fmt.Sprintf("class/infiniband_verbs/uverbs%d", d.Index), filepath.Join("class/infiniband", d.Name)
-}
+// verbs returns the folder of a device's node.
+func (d *Device) verbs() string { return fmt.Sprintf("class/infiniband_verbs/uverbs%d", d.Index) }
 
 // Update writes the variable files of a device's own port.
 func (t *Tree) Update(d *Device, p *Port) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, dev := d.paths()
-	return t.update(dev+"/ports/1", d.Netdev, p)
+	return t.update(t.pci[d.Name]+"/infiniband/"+d.Name+"/ports/1", d.Netdev, p)
 }
 
 func (t *Tree) update(port, netdev string, p *Port) error {
@@ -231,34 +237,4 @@ func groups(b []byte) string {
 		s = fmt.Appendf(s, ":%02x%02x", b[i], b[i+1])
 	}
 	return string(s[1:])
-}
-
-// files writes files by name.
-func (t *Tree) files(files map[string]string) error {
-	var errs []error
-	for name, text := range files {
-		errs = append(errs, t.write(name, text))
-	}
-	return errors.Join(errs...)
-}
-
-// write replaces a file atomically if its content has changed.
-func (t *Tree) write(name, text string) error {
-	text += "\n"
-	if t.text[name] == text {
-		return nil
-	}
-	path := filepath.Join(t.root, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	tmp := filepath.Join(t.root, ".new")
-	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	t.text[name] = text
-	return nil
 }

@@ -49,6 +49,10 @@ func TestTree(t *testing.T) {
 		"infiniband/rxe_a/ports/1/hw_counters/cm_stale":    "4\n",
 		"infiniband/rxe_a/ports/1/cm_tx_msgs/sidr_req":     "3\n",
 		"misc/rdma_cm/abi_version":                         "4\n",
+		"infiniband/rxe_a/device/vendor":                   "0x0ced\n",
+		"infiniband_verbs/uverbs2/device/device":           "0x0001\n",
+		"../bus/pci/devices/0ced:00:02.0/numa_node":        "-1\n",
+		"../devices/pci0ced:00/0ced:00:02.0/uevent":        "PCI_CLASS=20000\nPCI_ID=0CED:0001\nPCI_SLOT_NAME=0ced:00:02.0\n",
 	} {
 		if got := read(t, tree, name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -56,6 +60,16 @@ func TestTree(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(root, "class/infiniband_verbs/uverbs9")); !os.IsNotExist(err) {
 		t.Errorf("a device of a dead daemon: %v", err)
+	}
+
+	for name, want := range map[string]string{
+		"class/infiniband/rxe_a":                                  "../../devices/pci0ced:00/0ced:00:02.0/infiniband/rxe_a",
+		"devices/pci0ced:00/0ced:00:02.0/infiniband/rxe_a/device": "../../../0ced:00:02.0",
+		"devices/pci0ced:00/0ced:00:02.0/net/tap_a":               "/sys/class/net/tap_a",
+	} {
+		if got, err := os.Readlink(filepath.Join(root, name)); got != want {
+			t.Errorf("%s: %q, want %q (%v)", name, got, want, err)
+		}
 	}
 
 	p.Active, p.GIDs, p.Counters[0].Value = false, gids[:1], 9
@@ -131,6 +145,7 @@ func TestAlias(t *testing.T) {
 	for name, want := range map[string]string{
 		"infiniband/rxe_b/ports/1/state": "4: ACTIVE\n", "infiniband/rxe_b_irn/ports/1/state": "4: ACTIVE\n",
 		"infiniband_verbs/uverbs1/ibdev": "rxe_b\n", "infiniband_verbs/uverbs2/ibdev": "rxe_b_irn\n",
+		"infiniband/rxe_b_irn/device/vendor": "0x0ced\n", "../bus/pci/devices/0ced:00:01.0/infiniband/rxe_b/node_desc": "rxe_b\n",
 	} {
 		if got := read(t, some, name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)

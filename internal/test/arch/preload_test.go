@@ -24,9 +24,9 @@ var cLayers = []cLayer{
 	{"context.h", []string{"context.c", "doorbell.c", "direct.c", "report.c"}},
 	{"mr.h", []string{"mr.c", "mr_fork.c", "mr_guard.c", "mr_maps.c", "mr_pass.c", "mr_replace.c", "mr_spare.c"}},
 	{"events.h", []string{"events.c", "death.c"}},
-	{"commands.h", []string{"uverbs_open.c", "uverbs.c", "uverbs_answer.c", "rdmacm.c"}},
+	{"commands.h", []string{"uverbs_open.c", "uverbs.c", "uverbs_answer.c", "rdmacm.c", "netlink.c"}},
 	{"layout.h", nil},
-	{"interpose.h", []string{"next.c", "io.c", "fd_calls.c", "paths.c", "path_calls.c", "glob.c", "counters.c", "mr_calls.c",
+	{"interpose.h", []string{"next.c", "io.c", "fd_calls.c", "paths.c", "path_calls.c", "socket_calls.c", "glob.c", "counters.c", "mr_calls.c",
 		"address.c", "poll.c", "provider.c", "stamp.c"}},
 }
 

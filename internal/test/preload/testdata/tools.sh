@@ -8,9 +8,24 @@ says() { want=$1; shift; got=$("$@") || fail "$*: exit code $?"; test "$got" = "
 
 says "$DEVICE" ls $ib
 says "1: CA" cat $ib/"$DEVICE"/node_type
-says "$ib/$DEVICE/ports/1/state" find $ib -name state
+says "$ib/$DEVICE/ports/1/state" find $ib/"$DEVICE"/ports -name state
+pci=/sys/devices/pci0ced:00/0ced:00:00.0
+says "../../devices/pci0ced:00/0ced:00:00.0/infiniband/$DEVICE" readlink $ib/"$DEVICE"
+says "../../../0ced:00:00.0" readlink $ib/"$DEVICE"/device
+says $pci readlink -f $ib/"$DEVICE"/device
+says $pci realpath /sys/class/infiniband_verbs/uverbs0/device
+says $pci realpath /sys/bus/pci/devices/0ced:00:00.0
+says 0x0ced cat $pci/vendor
+says 0x0001 cat $ib/"$DEVICE"/device/device
+says 0x020000 cat /sys/bus/pci/devices/0ced:00:00.0/class
+says "-1" cat $ib/"$DEVICE"/device/numa_node
+says "PCI_SLOT_NAME=0ced:00:00.0" sed -n 3p $pci/uevent
+says "$DEVICE" ls $pci/infiniband
+says "" ls $pci/net
+quiet test -d "$(readlink -f $ib)"
 says "$ib/$DEVICE" echo $ib/*
-says directory stat -c %F $ib/"$DEVICE"
+says "symbolic link" stat -c %F $ib/"$DEVICE"
+says directory stat -Lc %F $ib/"$DEVICE"
 says "character special file" stat -c %F /dev/infiniband/uverbs0
 says "$DEVICE" sh -c "cd $ib && echo *"
 quiet ls -lR $ib/
@@ -18,7 +33,7 @@ quiet ls -l /dev/infiniband/uverbs0 /dev/infiniband/rdma_cm
 quiet grep -r . $ib/"$DEVICE"/ports/1/counters
 quiet cp -r $ib/"$DEVICE"/ports/1/gid_attrs "$SCRATCH/copy"
 # Counters may change while it reads.
-quiet again tar -cf "$SCRATCH/tar" -C $ib .
+quiet again tar -cf "$SCRATCH/tar" -C $ib/"$DEVICE"/ports .
 quiet test -c /dev/infiniband/uverbs0
 quiet test -r /dev/infiniband/rdma_cm
 quiet test -d $ib/"$DEVICE"/ports/1/gids
@@ -29,5 +44,8 @@ import glob, os
 assert glob.glob('$ib/*') == ['$ib/$DEVICE'], glob.glob('$ib/*')
 assert os.listdir('$ib') == [e.name for e in os.scandir('$ib')] == ['$DEVICE']
 assert next(os.walk('$ib'))[1] == ['$DEVICE']
+assert os.path.realpath('$ib/$DEVICE/device') == '$pci'
+assert glob.glob('$pci/infiniband/*') == ['$pci/infiniband/$DEVICE']
+assert open('$pci/infiniband/$DEVICE/ports/1/counters/port_xmit_packets').read() == open('$ib/$DEVICE/ports/1/counters/port_xmit_packets').read()
 assert os.stat('/dev/infiniband/uverbs0').st_rdev == os.fstat(os.open('/dev/infiniband/uverbs0', os.O_RDWR)).st_rdev != 0
 "

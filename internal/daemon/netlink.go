@@ -1,0 +1,221 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/nldev"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/server"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+)
+
+// netlinkSocket is the name of the socket for RDMA netlink in the run directory.
+const netlinkSocket = "netlink"
+
+// netlinkServer serves RDMA netlink to the users of any NIC. The first message of a connection is the name of the only NIC
+// to show, with a final zero byte; an empty name stands for all NICs.
+type netlinkServer struct {
+	d  *Daemon
+	ln *net.UnixListener
+	// listing serializes lists of objects, because each one occupies the loops of NICs.
+	listing sync.Mutex
+
+	mu    sync.Mutex
+	conns map[*net.UnixConn]struct{} // nil: closed
+}
+
+func (d *Daemon) startNetlink() error {
+	var mode fs.FileMode
+	for _, n := range d.nics {
+		mode |= fs.FileMode(n.cfg.Access.Mode)
+	}
+	ln, err := server.Listen("unixpacket", filepath.Join(d.cfg.RunDir, netlinkSocket), mode)
+	if err != nil {
+		return err
+	}
+	d.netlink = &netlinkServer{d: d, ln: ln, conns: map[*net.UnixConn]struct{}{}}
+	d.served.Go(d.netlink.accept)
+	return nil
+}
+
+// acceptPause is the delay after an accept error, such as too many open files.
+const acceptPause = 50 * time.Millisecond
+
+func (s *netlinkServer) accept() {
+	for {
+		conn, err := s.ln.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			s.d.log.Warn("accept", "socket", netlinkSocket, "err", err)
+			time.Sleep(acceptPause)
+			continue
+		}
+		s.admit(conn)
+	}
+}
+
+// admit starts serving a connection, or closes it.
+func (s *netlinkServer) admit(conn *net.UnixConn) {
+	cred, err := server.PeerCred(conn)
+	if err != nil {
+		conn.Close()
+		return
+	}
+	account := s.d.quota.Open(cred.Uid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns == nil || !account.Take(quota.Descriptors, 1) {
+		s.d.log.Warn("connection for netlink refused: the user has too many", "uid", cred.Uid)
+		account.Close()
+		conn.Close()
+		return
+	}
+	s.conns[conn] = struct{}{}
+	s.d.served.Go(func() {
+		s.serve(conn, cred)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.conns, conn)
+		conn.Close()
+		account.Close()
+	})
+}
+
+// serve answers requests until the client disconnects, or sends a message that is too long.
+func (s *netlinkServer) serve(conn *net.UnixConn, cred *unix.Ucred) {
+	buf := make([]byte, nldev.MaxRequest+1)
+	n, err := conn.Read(buf)
+	name, ended := bytes.CutSuffix(buf[:n], []byte{0})
+	if err != nil || !ended {
+		return
+	}
+	v := &netlinkView{netlinkServer: s, nic: string(name), cred: cred}
+	for {
+		n, err := conn.Read(buf)
+		if err != nil || n == 0 || n > nldev.MaxRequest {
+			return
+		}
+		err = nldev.Answer(context.Background(), buf[:n], v, func(m []byte) error {
+			_, err := conn.Write(m)
+			return err
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// close ends all connections.
+func (s *netlinkServer) close() {
+	s.ln.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for conn := range s.conns {
+		conn.Close()
+	}
+	s.conns = nil
+}
+
+// netlinkView is the part of the daemon that a user may see: the NICs that the user may use, and the user's objects. Users
+// of the admin interface see all objects.
+type netlinkView struct {
+	*netlinkServer
+	nic  string // the only NIC; empty: all
+	cred *unix.Ucred
+}
+
+// nics returns the visible NICs.
+func (v *netlinkView) nics() (list []*nic) {
+	for _, n := range v.d.nics {
+		if (v.nic == "" || v.nic == n.cfg.Name) && mayUse(&n.cfg.Access, v.cred) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// Devices implements nldev.View.
+func (v *netlinkView) Devices() (list []nldev.Device) {
+	for _, n := range v.nics() {
+		for _, dev := range n.devices {
+			d := nldev.Device{Index: uint32(dev.shown.Index), Name: dev.shown.Name, Firmware: dev.shown.Firmware, GUID: dev.shown.GUID}
+			if i, err := net.InterfaceByName(dev.shown.Netdev); err == nil {
+				d.Netdev, d.NetdevIndex = i.Name, uint32(i.Index)
+			}
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// owner returns the visible NIC of a device, and whether the device is the NIC's default.
+func (v *netlinkView) owner(device string) (*nic, bool) {
+	for _, n := range v.nics() {
+		for i, dev := range n.devices {
+			if dev.shown.Name == device {
+				return n, i == 0
+			}
+		}
+	}
+	return nil, false
+}
+
+// Active implements nldev.View.
+func (v *netlinkView) Active(ctx context.Context, device string) (active bool, err error) {
+	n, _ := v.owner(device)
+	if n == nil {
+		return false, unix.ENODEV
+	}
+	err = n.shard.Look(ctx, func(_ mono.Time, core *rocev2.NIC) { active = core.PortAttr().State == rocev2.PortActive })
+	return active, err
+}
+
+// Resources implements nldev.View.
+func (v *netlinkView) Resources(ctx context.Context, device, kind string) ([]api.Resource, error) {
+	n, standard := v.owner(device)
+	if n == nil {
+		return nil, unix.ENODEV
+	}
+	v.listing.Lock()
+	defer v.listing.Unlock()
+	all, err := v.d.objects(ctx, n, kind)
+	every := server.Allowed(v.cred, v.d.cfg.Control.UIDs, v.d.cfg.Control.GIDs)
+	var out []api.Resource
+	for _, r := range all {
+		of := r.Device == device || r.CMID != nil && standard
+		if of && (every || r.UID == v.cred.Uid) {
+			out = append(out, r)
+		}
+	}
+	return out, err
+}
+
+// objects returns the objects of a kind of a NIC.
+func (d *Daemon) objects(ctx context.Context, n *nic, kind string) (out []api.Resource, err error) {
+	switch kind {
+	case "qp":
+		return n.queuePairs(ctx)
+	case "cm_id":
+		for _, r := range d.cmIDs() {
+			if r.NIC == n.cfg.Name {
+				out = append(out, r)
+			}
+		}
+		return out, nil
+	}
+	err = n.shard.Look(ctx, func(_ mono.Time, core *rocev2.NIC) { out = listers[kind](n.cfg.Name, core) })
+	return out, err
+}
