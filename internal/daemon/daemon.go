@@ -21,6 +21,7 @@ import (
 	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/nldev"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/sysfs"
 	"roced.io/roced/internal/daemon/ucma"
@@ -175,7 +176,7 @@ func (d *Daemon) Close() error {
 	}
 	if d.netlink != nil {
 		d.netlink.close()
-		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, netlinkSocket)))
+		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, nldev.Socket)))
 	}
 	d.served.Wait()
 	if d.ucma != nil {

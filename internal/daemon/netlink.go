@@ -20,16 +20,17 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// netlinkSocket is the name of the socket for RDMA netlink in the run directory.
-const netlinkSocket = "netlink"
-
 // netlinkServer serves RDMA netlink to the users of any NIC. The first message of a connection is the name of the only NIC
 // to show, with a final zero byte; an empty name stands for all NICs.
 type netlinkServer struct {
-	d  *Daemon
-	ln *net.UnixListener
-	// listing serializes lists of objects, because each one occupies the loops of NICs.
+	d       *Daemon
+	ln      *net.UnixListener
+	timeout time.Duration // of a client that does not read an answer; the rest of a list occupies memory meanwhile
+
+	// listing serializes lists of objects, because each one occupies the loop of a NIC. It protects next, the earliest time
+	// of the next list.
 	listing sync.Mutex
+	next    time.Time
 
 	mu    sync.Mutex
 	conns map[*net.UnixConn]struct{} // nil: closed
@@ -40,11 +41,12 @@ func (d *Daemon) startNetlink() error {
 	for _, n := range d.nics {
 		mode |= fs.FileMode(n.cfg.Access.Mode)
 	}
-	ln, err := server.Listen("unixpacket", filepath.Join(d.cfg.RunDir, netlinkSocket), mode)
+	const timeout = 10 * time.Second
+	ln, err := server.Listen("unixpacket", filepath.Join(d.cfg.RunDir, nldev.Socket), mode)
 	if err != nil {
 		return err
 	}
-	d.netlink = &netlinkServer{d: d, ln: ln, conns: map[*net.UnixConn]struct{}{}}
+	d.netlink = &netlinkServer{d: d, ln: ln, timeout: timeout, conns: map[*net.UnixConn]struct{}{}}
 	d.served.Go(d.netlink.accept)
 	return nil
 }
@@ -59,7 +61,7 @@ func (s *netlinkServer) accept() {
 			return
 		}
 		if err != nil {
-			s.d.log.Warn("accept", "socket", netlinkSocket, "err", err)
+			s.d.log.Warn("accept", "socket", nldev.Socket, "err", err)
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -77,7 +79,7 @@ func (s *netlinkServer) admit(conn *net.UnixConn) {
 	account := s.d.quota.Open(cred.Uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conns == nil || !account.Take(quota.Descriptors, 1) {
+	if s.conns == nil || !account.Take(quota.NetlinkSockets, 1) || !account.Take(quota.Descriptors, 1) {
 		s.d.log.Warn("connection for netlink refused: the user has too many", "uid", cred.Uid)
 		account.Close()
 		conn.Close()
@@ -94,7 +96,7 @@ func (s *netlinkServer) admit(conn *net.UnixConn) {
 	})
 }
 
-// serve answers requests until the client disconnects, or sends a message that is too long.
+// serve answers requests until the client disconnects, sends a message that is too long, or does not read.
 func (s *netlinkServer) serve(conn *net.UnixConn, cred *unix.Ucred) {
 	buf := make([]byte, nldev.MaxRequest+1)
 	n, err := conn.Read(buf)
@@ -109,6 +111,9 @@ func (s *netlinkServer) serve(conn *net.UnixConn, cred *unix.Ucred) {
 			return
 		}
 		err = nldev.Answer(context.Background(), buf[:n], v, func(m []byte) error {
+			if err := conn.SetWriteDeadline(time.Now().Add(s.timeout)); err != nil {
+				return err
+			}
 			_, err := conn.Write(m)
 			return err
 		})
@@ -183,15 +188,35 @@ func (v *netlinkView) Active(ctx context.Context, device string) (active bool, e
 	return active, err
 }
 
+// listShare is the reciprocal of the share of time that lists may take in total.
+const listShare = 10
+
+// list calls f, which occupies the loop of a NIC. Calls come one at a time. After each, the next one waits until all took at
+// most their share of the time.
+func (s *netlinkServer) list(f func() error) error {
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	select {
+	case <-time.After(time.Until(s.next)):
+	case <-s.d.ending:
+		return net.ErrClosed
+	}
+	begin := time.Now()
+	defer func() { s.next = time.Now().Add((listShare - 1) * time.Since(begin)) }()
+	return f()
+}
+
 // Resources implements nldev.View.
 func (v *netlinkView) Resources(ctx context.Context, device, kind string) ([]api.Resource, error) {
 	n, standard := v.owner(device)
 	if n == nil {
 		return nil, unix.ENODEV
 	}
-	v.listing.Lock()
-	defer v.listing.Unlock()
-	all, err := v.d.objects(ctx, n, kind)
+	var all []api.Resource
+	err := v.list(func() (err error) {
+		all, err = v.d.objects(ctx, n, kind)
+		return err
+	})
 	every := server.Allowed(v.cred, v.d.cfg.Control.UIDs, v.d.cfg.Control.GIDs)
 	var out []api.Resource
 	for _, r := range all {

@@ -34,6 +34,7 @@ func (d *Daemon) daemonQuota() *quota.Ledger {
 	l := &d.cfg.Limits
 	each[quota.CMDevices], each[quota.CMIDs], all[quota.CMIDs] = int64(l.Connections), int64(l.QPs), cmIDs
 	each[quota.CMEnding], all[quota.CMEnding] = cmEndingEach, cmIDs
+	each[quota.NetlinkSockets] = int64(l.Connections)
 	each[quota.AdminConnections], all[quota.AdminConnections] = adminConnectionsEach, adminConnections
 	all[quota.Maps] = mostMaps()
 	each[quota.Maps] = all[quota.Maps] / 2

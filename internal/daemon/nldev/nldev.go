@@ -15,6 +15,9 @@ import (
 	"roced.io/roced/internal/daemon/sysfs"
 )
 
+// Socket is the name of the socket in the run directory.
+const Socket = "netlink"
+
 // MaxRequest is the maximum length of a datagram with requests.
 const MaxRequest = 8192
 

@@ -31,12 +31,13 @@ const (
 	Maps     // mappings of clients' memory; the kernel limits them per process (vm.max_map_count)
 	Groups   // multicast groups: one per group of a client's queue pairs, and one per rdma_cm membership
 	CMEnding // rdma_cm connections that their owner has closed, until the end of timewait
+	NetlinkSockets
 	kinds
 )
 
 var names = [kinds]string{"connections", "qps", "cqs", "srqs", "mrs", "mws", "pds", "ahs", "channels", "memory",
 	"descriptors", "cm_devices", "cm_ids", "admin_connections",
-	"maps", "multicast_groups", "cm_ending"}
+	"maps", "multicast_groups", "cm_ending", "netlink_sockets"}
 
 // String returns the name of the kind in the configuration.
 func (k Kind) String() string { return names[k] }

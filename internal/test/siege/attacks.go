@@ -17,6 +17,7 @@ import (
 
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/nldev"
 	"roced.io/roced/internal/daemon/ucma"
 	"roced.io/roced/verbs"
 )
@@ -29,7 +30,7 @@ var attacks = map[string]attack{
 	"connections": connections, "objects": objects, "channels": channels, "flush": flush, "bells": bells,
 	"memory": memory, "admin": admin, "commands": commands, "logs": logs, "traffic": traffic,
 	"stops": traffic, "frames": frames, "deaths": deaths, "withheld": withholding,
-	"addresses": addresses, "backlog": backlog, "holes": holes,
+	"addresses": addresses, "backlog": backlog, "holes": holes, "netlink": lists,
 }
 
 // Programs for comparison with the victim: programs with the victim's traffic, and programs that also compute, as
@@ -123,7 +124,7 @@ func end(list []*verbs.Context) {
 // connections opens as many connections as possible to all sockets.
 func connections(runDir string, _ *rand.Rand) {
 	var list []net.Conn
-	for _, name := range []string{"uverbs0", "uverbs1", ucma.Socket} {
+	for _, name := range []string{"uverbs0", "uverbs1", ucma.Socket, nldev.Socket} {
 		for range 400 {
 			c, err := net.Dial("unixpacket", filepath.Join(runDir, name))
 			if err != nil {
@@ -362,6 +363,41 @@ func admin(runDir string, _ *rand.Rand) {
 	}
 	time.Sleep(200 * time.Millisecond)
 	for _, c := range list {
+		c.Close()
+	}
+}
+
+// lists requests lists of many objects over many connections of RDMA netlink, and reads no answer.
+func lists(runDir string, rng *rand.Rand) {
+	list := some(runDir, 1)
+	defer end(list)
+	for _, c := range list {
+		for range 4000 {
+			if _, err := c.AllocPD(); err != nil {
+				break
+			}
+		}
+	}
+	var request []byte
+	for len(request) < nldev.MaxRequest {
+		request = native.AppendUint32(request, unix.NLMSG_HDRLEN)
+		request = native.AppendUint16(request, uint16(5<<10|9+rng.IntN(6))) // RDMA_NLDEV_CMD_RES_GET to RES_PD_GET
+		request = native.AppendUint16(request, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+		request = append(request, make([]byte, 8)...)
+	}
+	var conns []net.Conn
+	for range 200 {
+		c, err := net.Dial("unixpacket", filepath.Join(runDir, nldev.Socket))
+		if err != nil {
+			break
+		}
+		conns = append(conns, c)
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = c.Write([]byte{0}) // all NICs
+		_, _ = c.Write(request)
+	}
+	time.Sleep(200 * time.Millisecond)
+	for _, c := range conns {
 		c.Close()
 	}
 }
