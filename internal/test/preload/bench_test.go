@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -25,4 +26,21 @@ func BenchmarkRegister(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkSocketCalls measures the cost of the library in nanoseconds per call of each interposed function of sockets.
+func BenchmarkSocketCalls(b *testing.B) {
+	out, err := verbs(b, newLab(b), "socketcost").CombinedOutput()
+	if err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		var name string
+		var with, without float64
+		if _, err := fmt.Sscan(line, &name, &with, &without); err != nil {
+			b.Fatalf("%q: %v", line, err)
+		}
+		b.ReportMetric(with-without, "ns/"+name)
+	}
+	b.ReportMetric(0, "ns/op")
 }
