@@ -27,10 +27,10 @@ type netlinkServer struct {
 	ln      *net.UnixListener
 	timeout time.Duration // of a client that does not read an answer; the rest of a list occupies memory meanwhile
 
-	// listing serializes lists of objects, because each one occupies the loop of a NIC. It protects next, the earliest time
-	// of the next list.
-	listing sync.Mutex
-	next    time.Time
+	// turn holds an element while a list of objects is made, because each one occupies the loop of a NIC. Its holder uses
+	// next, the earliest time of the next list.
+	turn chan struct{}
+	next time.Time
 
 	mu    sync.Mutex
 	conns map[*net.UnixConn]struct{} // nil: closed
@@ -46,7 +46,7 @@ func (d *Daemon) startNetlink() error {
 	if err != nil {
 		return err
 	}
-	d.netlink = &netlinkServer{d: d, ln: ln, timeout: timeout, conns: map[*net.UnixConn]struct{}{}}
+	d.netlink = &netlinkServer{d: d, ln: ln, timeout: timeout, turn: make(chan struct{}, 1), conns: map[*net.UnixConn]struct{}{}}
 	d.served.Go(d.netlink.accept)
 	return nil
 }
@@ -188,21 +188,32 @@ func (v *netlinkView) Active(ctx context.Context, device string) (active bool, e
 	return active, err
 }
 
-// listShare is the reciprocal of the share of time that lists may take in total.
-const listShare = 10
+// Limits of lists: the reciprocal of the share of time that they may take, the longest pause after a list, and the time
+// that a request waits for its turn. Connections that a user has closed wait, too.
+const (
+	listShare = 10
+	listPause = 100 * time.Millisecond
+	listWait  = time.Second
+)
 
-// list calls f, which occupies the loop of a NIC. Calls come one at a time. After each, the next one waits until all took at
-// most their share of the time.
+// list calls f, which occupies the loop of a NIC. Calls come one at a time, with pauses. Under many requests it returns
+// EBUSY.
 func (s *netlinkServer) list(f func() error) error {
-	s.listing.Lock()
-	defer s.listing.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+	case <-time.After(listWait):
+		return unix.EBUSY
+	case <-s.d.ending:
+		return net.ErrClosed
+	}
+	defer func() { <-s.turn }()
 	select {
 	case <-time.After(time.Until(s.next)):
 	case <-s.d.ending:
 		return net.ErrClosed
 	}
 	begin := time.Now()
-	defer func() { s.next = time.Now().Add((listShare - 1) * time.Since(begin)) }()
+	defer func() { s.next = time.Now().Add(min((listShare-1)*time.Since(begin), listPause)) }()
 	return f()
 }
 

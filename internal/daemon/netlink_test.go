@@ -117,7 +117,7 @@ func startNetlinkOf(t *testing.T, d *Daemon, timeout time.Duration) (path string
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &netlinkServer{d: d, ln: ln, timeout: timeout, conns: map[*net.UnixConn]struct{}{}}
+	s := &netlinkServer{d: d, ln: ln, timeout: timeout, turn: make(chan struct{}, 1), conns: map[*net.UnixConn]struct{}{}}
 	d.served.Go(s.accept)
 	t.Cleanup(func() {
 		s.close()
@@ -214,11 +214,12 @@ func TestNetlinkUsers(t *testing.T) {
 	}
 }
 
-// TestNetlinkLists checks that lists take a limited share of the time, and that they end with the daemon.
+// TestNetlinkLists checks that lists take a limited share of the time, that requests do not wait for long, and that lists end
+// with the daemon.
 func TestNetlinkLists(t *testing.T) {
 	const took = 10 * time.Millisecond
 	d := &Daemon{ending: make(chan struct{})}
-	s := &netlinkServer{d: d}
+	s := &netlinkServer{d: d, turn: make(chan struct{}, 1)}
 	var ended, begun time.Time
 	work := func() error {
 		begun = time.Now()
@@ -235,6 +236,11 @@ func TestNetlinkLists(t *testing.T) {
 			t.Errorf("list %d begins %v after the previous one, which took %v", i, pause, took)
 		}
 	}
+	s.turn <- struct{}{}
+	if err := s.list(work); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("while another list is made: %v", err)
+	}
+	<-s.turn
 	s.next = time.Now().Add(time.Hour)
 	close(d.ending)
 	if err := s.list(work); !errors.Is(err, net.ErrClosed) {
