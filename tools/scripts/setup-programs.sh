@@ -3,7 +3,8 @@
 # It omits programs that a release does not have. Their tests skip.
 set -euo pipefail
 
-packages=(libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev qperf fio tgt libiscsi-bin iperf netcat-openbsd netcat-traditional)
+packages=(libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev qperf fio tgt libiscsi-bin iperf netcat-openbsd netcat-traditional
+	python3-mpi4py libgloo-dev)
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	echo "not root, or no apt-get: run what is installed of ${packages[*]}" >&2
 	exit 0
