@@ -147,11 +147,16 @@ func TestNetlinkSilentReader(t *testing.T) {
 	}
 }
 
-// TestNetlinkConnections checks the limit on connections.
+// TestNetlinkConnections checks the limits on connections and on their descriptors.
 func TestNetlinkConnections(t *testing.T) {
+	t.Run("connections", func(t *testing.T) { limitsConnections(t, quota.NetlinkSockets) })
+	t.Run("descriptors", func(t *testing.T) { limitsConnections(t, quota.Descriptors) })
+}
+
+func limitsConnections(t *testing.T, kind quota.Kind) {
 	const limit = 3
 	var all quota.Amounts
-	all[quota.NetlinkSockets] = limit
+	all[kind] = limit
 	d := &Daemon{cfg: &config.Config{}, log: slog.New(slog.DiscardHandler), ending: make(chan struct{}), quota: quota.New(quota.Amounts{}, all, nil)}
 	path := startNetlinkOf(t, d, time.Second)
 	var open []*net.UnixConn
@@ -236,14 +241,23 @@ func TestNetlinkLists(t *testing.T) {
 			t.Errorf("list %d begins %v after the previous one, which took %v", i, pause, took)
 		}
 	}
-	s.turn <- struct{}{}
-	if err := s.list(work); !errors.Is(err, unix.EBUSY) {
-		t.Errorf("while another list is made: %v", err)
+	refused := func(when string, want error) {
+		t.Helper()
+		got := make(chan error, 1)
+		go func() { got <- s.list(work) }()
+		select {
+		case err := <-got:
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", when, err, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: a request waits for more than 10 s", when)
+		}
 	}
+	s.turn <- struct{}{}
+	refused("while another list is made", unix.EBUSY)
 	<-s.turn
 	s.next = time.Now().Add(time.Hour)
 	close(d.ending)
-	if err := s.list(work); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("at the end of the daemon: %v", err)
-	}
+	refused("at the end of the daemon", net.ErrClosed)
 }
