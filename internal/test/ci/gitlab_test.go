@@ -12,6 +12,8 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
+const writeBW = "ib_write_bw -d rxe_a -n 100 & until ss -Hltn | grep -q ':18515 '; do sleep 0.1; done; ib_write_bw -d rxe_b -n 100 127.0.0.1"
+
 // TestGitLab runs a job of the template as GitLab's runners do: before_script and script in one shell, after_script in
 // another one, for any result of the first.
 func TestGitLab(t *testing.T) {
@@ -30,11 +32,13 @@ func TestGitLab(t *testing.T) {
 	source := snapshot(t)
 	project := t.TempDir()
 	for _, c := range []struct {
-		name, script string
-		good         bool
+		name, require, script string
+		good                  bool
 	}{
-		{"good", "ib_write_bw -d rxe_a -n 100 & until ss -Hltn | grep -q ':18515 '; do sleep 0.1; done; ib_write_bw -d rxe_b -n 100 127.0.0.1", true},
-		{"bad", "false", false},
+		{"good", "", writeBW, true},
+		{"bad", "", "false", false},
+		{"traffic", "1m", `.roced/source/tools/scripts/ci run "` + writeBW + `"`, true},
+		{"no traffic", "1m", ".roced/source/tools/scripts/ci run ibv_devinfo", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			shell := func(lines ...string) error {
@@ -44,7 +48,7 @@ func TestGitLab(t *testing.T) {
 				for k, v := range base.Variables {
 					cmd.Env = append(cmd.Env, k+"="+v)
 				}
-				cmd.Env = append(cmd.Env, "ROCED_REPOSITORY=file://"+source, "ROCED_PACKAGES=perftest iproute2")
+				cmd.Env = append(cmd.Env, "ROCED_REPOSITORY=file://"+source, "ROCED_PACKAGES=perftest iproute2", "ROCED_REQUIRE_TRAFFIC="+c.require)
 				p := lab.LaunchCmd(t, start, cmd)
 				err := p.Wait(10 * lab.Limit)
 				t.Logf("%v\n%s", err, p.Said())
