@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev qperf fio tgt libiscsi-bin iperf netcat-openbsd netcat-traditional
-	python3-mpi4py libgloo-dev)
+	python3-mpi4py libgloo-dev ceph-mon ceph-mgr ceph-osd)
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	echo "not root, or no apt-get: run what is installed of ${packages[*]}" >&2
 	exit 0

@@ -82,7 +82,9 @@ func others() []program {
 			server: "iperf -s", client: "iperf -c $SERVER -t 1"},
 	}
 	list = append(append(list, libfabric()...), mpi()...)
-	return append(append(list, qperf()...), ucx()...)
+	list = append(append(list, qperf()...), ucx()...)
+	return append(list, program{group: "Ceph", name: "async+rdma: mon, mgr, 2 OSDs; rados put, get", need: "ceph-osd", says: "all is well", moves: "4m",
+		server: "sh testdata/ceph.sh cluster", client: "sh testdata/ceph.sh client", ready: saysReady, endless: true})
 }
 
 // libfabric returns fi_pingpong with all kinds of endpoints. Its server of connections listens on 127.0.0.1 and sends that

@@ -222,7 +222,7 @@ func cell(text string) string {
 
 // packages are the packages whose versions the table lists, if they are installed.
 var packages = []string{"ibverbs-utils", "ibverbs-providers", "librdmacm1", "rdmacm-utils", "perftest", "python3-pyverbs",
-	"ucx-utils", "libfabric1", "openmpi-bin", "mpich", "python3-mpi4py", "libgloo-dev", "qperf", "fio", "tgt", "libiscsi-bin", "iperf", "iperf3", "netcat-openbsd", "netcat-traditional"}
+	"ucx-utils", "libfabric1", "openmpi-bin", "mpich", "python3-mpi4py", "libgloo-dev", "ceph-osd", "qperf", "fio", "tgt", "libiscsi-bin", "iperf", "iperf3", "netcat-openbsd", "netcat-traditional"}
 
 // versions returns the versions of the tested packages.
 func versions() string {
