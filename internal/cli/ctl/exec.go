@@ -45,8 +45,9 @@ the library, cannot be run so; it says so.
 Programs may choose TCP or shared memory without a word. --require-traffic fails with
 exit code 3 if the program and its children have succeeded, but moved less payload than
 SIZE over the NICs. The payload of SENDs, WRITEs, READs and atomics counts when they
-complete. A message between two of these processes counts once. --summary prints what
-each process has done to standard error.`,
+complete, also of those that a peer requests, such as a SEND received. A message between
+two of these processes counts once. --summary prints what each process has done to
+standard error.`,
 		Example: `  rocectl exec -- ibv_devinfo -v
   rocectl exec --nic rxe_a -- ib_write_bw
   rocectl exec --require-traffic 1m -- mpirun -n 2 ./a.out

@@ -48,6 +48,24 @@ func TestRequiredTraffic(t *testing.T) {
 	}
 }
 
+// TestReceivedTraffic checks that exec counts the payload of SENDs that a program only receives.
+func TestReceivedTraffic(t *testing.T) {
+	lab.Need(t, "ib_send_bw")
+	l := lab.New(t, netlab.LabOptions{Shared: [2]string{"packet", "packet"}})
+	perftest := "ib_send_bw -s 4096 -n 100 -d "
+	receiver := l.Ctl(serverHost, "exec", "--require-traffic", "400k", "--", "sh", "-c", perftest+l.Host[serverHost].Device)
+	if err := receiver.Listens(18515); err != nil {
+		t.Fatal(err)
+	}
+	sender := l.Ctl(clientHost, "exec", "--", "sh", "-c", perftest+l.Host[clientHost].Device+" "+l.Host[serverHost].Addr)
+	if code := sender.Exit(lab.Limit); code != 0 {
+		t.Errorf("sender: exit code %d\n%s", code, sender.Said())
+	}
+	if code := receiver.Exit(lab.Limit); code != 0 {
+		t.Errorf("receiver: exit code %d\n%s", code, receiver.Said())
+	}
+}
+
 // TestTrafficSummary checks what exec says about each process.
 func TestTrafficSummary(t *testing.T) {
 	lab.Need(t, "ib_write_bw")
