@@ -18,8 +18,8 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// program is a third-party program that shell commands run on both hosts. In the commands $SERVER is the address of the
-// server's NIC and of its host, $DEV the device and $DIR a folder of the host.
+// program is a third-party program that shell commands run on both hosts. In the commands $SERVER and
+// $CLIENT are the addresses of the NICs and of their hosts, $DEV is the device and $DIR a folder of the host.
 type program struct {
 	group, name string
 	need        string // a required program or package of Debian; the test is skipped without it
@@ -83,6 +83,7 @@ func others() []program {
 	}
 	list = append(append(list, libfabric()...), mpi()...)
 	list = append(append(list, qperf()...), ucx()...)
+	list = append(list, built()...)
 	return append(list, program{group: "Ceph", name: "async+rdma: mon, mgr, 2 OSDs; rados put, get", need: "ceph-osd", says: "all is well", moves: "4m",
 		server: "sh testdata/ceph.sh cluster", client: "sh testdata/ceph.sh client", ready: saysReady, endless: true})
 }
@@ -232,7 +233,7 @@ func (p *program) run(l *lab.Lab, dirs [2]string) error {
 // start runs rocectl on host i in its own process group, so that its children end with it.
 func (p *program) start(l *lab.Lab, i int, dir string, args ...string) *lab.Proc {
 	c := exec.Command(lab.Program("rocectl"), append([]string{"--run-dir", l.Host[i].RunDir}, args...)...)
-	c.Env = append(os.Environ(), "SERVER="+l.Host[serverHost].Addr, "DEV="+l.Host[i].Device, "DIR="+dir)
+	c.Env = append(os.Environ(), "SERVER="+l.Host[serverHost].Addr, "CLIENT="+l.Host[clientHost].Addr, "DEV="+l.Host[i].Device, "DIR="+dir)
 	if strings.Contains(p.group, "rsockets") {
 		c.Env = append(c.Env, rsockets)
 	}
