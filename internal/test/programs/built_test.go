@@ -7,5 +7,12 @@ func built() []program {
 		{group: "built from source", name: "valkey-benchmark --rdma", need: "valkey-server", says: "GET", moves: "1m", ready: listensCM, endless: true,
 			server: "valkey-server --port 0 --rdma-bind $SERVER --rdma-port 6379 --protected-mode no --save '' --dir $DIR",
 			client: "valkey-benchmark --rdma -h $SERVER -p 6379 -t set,get -n 2000 -c 4 -d 1024"},
+		{group: "built from source", name: "eRPC latency", need: "erpc-latency", says: "total samples", moves: "64k", ready: saysReady, endless: true,
+			server: erpc + "touch $DIR/ready; exec erpc-latency $flags --process_id 0",
+			client: erpc + "exec erpc-latency $flags --process_id 1"},
 	}
 }
+
+// erpc prepares a process of eRPC, which reads the addresses of all processes from a file of a fixed name.
+const erpc = "mkdir -p $DIR/eRPC/scripts; cd $DIR/eRPC; printf '%s 31850 0\\n' $SERVER $CLIENT >scripts/autorun_process_file; " +
+	"flags='--test_ms 3000 --num_server_processes 1 --num_processes 2 --numa_node 0 --numa_0_ports 0'; "

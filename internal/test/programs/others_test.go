@@ -210,6 +210,9 @@ func installed(need string) bool {
 func (p *program) run(l *lab.Lab, dirs [2]string) error {
 	said := func() string { return "" }
 	if p.server != "" {
+		if err := os.RemoveAll(filepath.Join(dirs[serverHost], readyFile)); err != nil { // of an earlier program
+			return err
+		}
 		server := p.start(l, serverHost, dirs[serverHost], "exec", "--", "sh", "-c", p.server)
 		said = server.Said
 		defer server.Kill()
@@ -255,10 +258,13 @@ func listensCM(l *lab.Lab, server *lab.Proc, _ string) error {
 	})
 }
 
-// saysReady waits until the server makes the file ready.
+// readyFile is in the folder of a server that works.
+const readyFile = "ready"
+
+// saysReady waits until the server makes the file.
 func saysReady(_ *lab.Lab, server *lab.Proc, dir string) error {
 	return server.Ready("it is ready", func() (bool, error) {
-		_, err := os.Stat(filepath.Join(dir, "ready"))
+		_, err := os.Stat(filepath.Join(dir, readyFile))
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil
 		}
