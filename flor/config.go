@@ -2,6 +2,7 @@ package flor
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"roced.io/roced/flor/engine"
@@ -75,6 +76,9 @@ func (c *Config) setDefaults() {
 // longer than the others, or it would not fit into their super-frame. 256 KB are seven frames.
 const chunk = 61*4096 - 1<<10
 
+// maxMemory is the limit of Landing and Memory in bytes, also where an int has 32 bits.
+const maxMemory = min(1<<40, math.MaxInt)
+
 // check validates the fields that the engine does not check.
 func (c *Config) check() error {
 	for _, f := range []struct {
@@ -82,7 +86,7 @@ func (c *Config) check() error {
 		v, low, high int
 	}{{"Backups", c.Backups, 0, maxPairs - 1}, {"Depth", c.Depth, 1, 1 << 12}, {"Pool", c.Pool, 4, 1 << 20}, {"Queue", c.Queue, 1, 1 << 20},
 		{"Inbox", c.Inbox, 2, 1<<16 - 1}, {"Timeout", int(c.Timeout), 1, 31}, {"Engine.Partials", c.Engine.Partials, 1, 255},
-		{"Landing", c.Landing, 2 * c.Engine.MaxMessage(), 1 << 40}, {"Memory", c.Memory, 2 * c.Engine.MaxMessage(), 1 << 40}} {
+		{"Landing", c.Landing, 2 * c.Engine.MaxMessage(), maxMemory}, {"Memory", c.Memory, 2 * c.Engine.MaxMessage(), maxMemory}} {
 		if f.v < f.low || f.v > f.high {
 			return fmt.Errorf("%w: %s is %d, not between %d and %d", engine.ErrConfig, f.name, f.v, f.low, f.high)
 		}
