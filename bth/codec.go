@@ -35,14 +35,14 @@ func be24(b []byte) uint32 { return binary.BigEndian.Uint32(b) & psnMask }
 // opcode does not have keep their old values. Decode does not check the ICRC; see CheckICRC.
 func (p *Packet) Decode(b []byte) error {
 	n, err := p.DecodeHeaders(b)
+	if err == ErrShort && len(b) >= BTHLen || err == nil && len(b)-ICRCLen < n {
+		return p.decodeTrimmed(b)
+	}
 	if err != nil {
 		return err
 	}
 	end := len(b) - ICRCLen - int(b[1]>>padShift&padMask)
 	if end < n {
-		if len(b)-ICRCLen < n {
-			return ErrShort
-		}
 		return ErrPad
 	}
 	// IBTA vol.1 9.2: the pad rounds the payload up to a multiple of 4. The length of each header is such a multiple, so
@@ -90,11 +90,13 @@ func (p *Packet) DecodeHeaders(b []byte) (int, error) {
 		}
 		at, n = at+x, n+x
 	}
+	h := p.Headers()
+	n += (h &^ info.Headers).Len()
 	if len(b) < n {
 		return 0, ErrShort
 	}
 	if n > at {
-		p.decodeExt(info.Headers, b[at:n])
+		p.decodeExt(h, b[at:n])
 	}
 	return n, nil
 }
@@ -109,10 +111,24 @@ func (p *Packet) decodeBTH(b []byte) {
 	p.BECN = b[4]&bitBECN != 0
 	p.DestQP = QPN(be24(b[4:]))
 	p.AckReq = b[8]&bitAckReq != 0
+	mrc := p.Opcode.IsMRC()
+	p.ReTx, p.Stamped = mrc && b[8]&bitReTx != 0, mrc && b[8]&bitStamped != 0
 	p.PSN = PSN{be24(b[8:])}
 }
 
 func (p *Packet) decodeExt(h Headers, b []byte) {
+	if h&HdrMETH != 0 {
+		p.METH.Decode(b)
+		b = b[METHLen:]
+	}
+	if h&HdrTSETH != 0 {
+		p.TSETH.Decode(b)
+		b = b[TSETHLen:]
+	}
+	if h >= HdrSETH {
+		p.decodeMRC(h, b)
+		return
+	}
 	if h&HdrDETH != 0 {
 		p.DETH.Decode(b)
 		b = b[DETHLen:]
@@ -150,8 +166,11 @@ func (p *Packet) decodeExt(h Headers, b []byte) {
 // unknown opcode.
 func (p *Packet) HeaderLen() int {
 	n := int(infos[p.Opcode].HeaderLen)
-	if p.Opcode.IsExt() && n != 0 {
+	switch {
+	case p.Opcode.IsExt():
 		n += p.Ext.Len()
+	case p.Headers()&HdrTSETH != 0:
+		n += TSETHLen
 	}
 	return n
 }
@@ -175,10 +194,12 @@ func (p *Packet) PutHeaders(b []byte) int {
 		x := p.Ext.Put(b[BTHLen:])
 		at, n = at+x, n+x
 	}
+	h := p.Headers()
+	n += (h &^ info.Headers).Len()
 	b = b[:n]
 	p.putBTH(b)
 	if n > at {
-		p.putExt(info.Headers, b[at:])
+		p.putExt(h, b[at:])
 	}
 	return n
 }
@@ -192,6 +213,9 @@ func (p *Packet) putBTH(b []byte) {
 	b[4] = bit(p.FECN, bitFECN) | bit(p.BECN, bitBECN)
 	binary.BigEndian.PutUint32(b[8:], p.PSN.v)
 	b[8] = bit(p.AckReq, bitAckReq)
+	if p.Opcode.IsMRC() {
+		b[8] |= bit(p.ReTx, bitReTx) | bit(p.Stamped, bitStamped)
+	}
 }
 
 func bit(set bool, mask byte) byte {
@@ -202,6 +226,18 @@ func bit(set bool, mask byte) byte {
 }
 
 func (p *Packet) putExt(h Headers, b []byte) {
+	if h&HdrMETH != 0 {
+		p.METH.Put(b)
+		b = b[METHLen:]
+	}
+	if h&HdrTSETH != 0 {
+		p.TSETH.Put(b)
+		b = b[TSETHLen:]
+	}
+	if h >= HdrSETH {
+		p.putMRC(h, b)
+		return
+	}
 	if h&HdrDETH != 0 {
 		p.DETH.Put(b)
 		b = b[DETHLen:]

@@ -51,6 +51,8 @@ func drawPacket(t *rapid.T) bth.Packet {
 			p.Imm = u32.Draw(t, "imm")
 		case 'v':
 			p.IETH = u32.Draw(t, "ieth")
+		case 'C':
+			drawMRC(t, &p)
 		case 'p':
 			p.Payload = rapid.SliceOfN(rapid.Byte(), 0, 70).Draw(t, "payload")
 		}
@@ -140,18 +142,18 @@ func TestHeaderBytes(t *testing.T) {
 			p.Opcode, p.DETH, p.Imm = 0x65, bth.DETH{QKey: 0x80010000, SrcQP: 0x000001}, 0xcafebabe
 		}, "6580ffff0012345680abcdef" + "8001000000000001" + "cafebabe"},
 		{"irn", func(p *bth.Packet) {
-			p.Opcode, p.RETH = 0xc7, bth.RETH{VA: 0x1122334455667788, RKey: 0x99aabbcc, Length: 0xddeeff00}
+			p.Opcode, p.RETH = 0xe7, bth.RETH{VA: 0x1122334455667788, RKey: 0x99aabbcc, Length: 0xddeeff00}
 			p.Ext = bth.XETH{Profile: bth.ProfileIRN, Flags: bth.XHasMsg | bth.XHasRecvSN | bth.XReTx, MSN: 0xfedcba, Offset: 7, RecvSN: 0x123456}
-		}, "c780ffff0012345680abcdef" + "14010181" + "00fedcba" + "00000007" + "00123456" + "112233445566778899aabbccddeeff00"},
+		}, "e780ffff0012345680abcdef" + "24010181" + "00fedcba" + "00000007" + "00123456" + "112233445566778899aabbccddeeff00"},
 		{"read request", func(p *bth.Packet) {
-			p.Opcode, p.RETH = 0xcc, bth.RETH{Length: 1}
+			p.Opcode, p.RETH = 0xec, bth.RETH{Length: 1}
 			p.Ext = bth.XETH{Profile: bth.ProfileEunomia, Flags: bth.XHasReadSN | bth.XHasHead | bth.XTail, ReadSN: 5, Head: bth.MakePSN(9)}
-		}, "cc80ffff0012345680abcdef" + "13040604" + "00000005" + "00000009" + "000000000000000000000000" + "00000001"},
+		}, "ec80ffff0012345680abcdef" + "23040604" + "00000005" + "00000009" + "000000000000000000000000" + "00000001"},
 		{"ack", func(p *bth.Packet) {
-			p.Opcode, p.AETH = 0xe0, bth.AETH{Syndrome: 0x60, MSN: 1}
+			p.Opcode, p.AETH = 0xf1, bth.AETH{Syndrome: 0x60, MSN: 1}
 			p.Ext = bth.XETH{Profile: bth.ProfileMPRDMA, Flags: bth.XECE | bth.XRefused | bth.XHasSACK | bth.XHasPath, SACK: bth.MakePSN(3), Path: 0xc001}
 			p.Ext.SetHoles([]bth.Hole{{Start: bth.MakePSN(2), Len: 1}, {Start: bth.MakePSN(8), Len: 4}})
-		}, "e080ffff0012345680abcdef" + "17037818" + "00000003" + "0000c001" + "0000000200000001" + "0000000800000004" + "60000001"},
+		}, "f180ffff0012345680abcdef" + "27037818" + "00000003" + "0000c001" + "0000000200000001" + "0000000800000004" + "60000001"},
 		{"flush", func(p *bth.Packet) {
 			p.Opcode, p.FETH = 0x1c, bth.FETH{Type: bth.FlushGlobal | bth.FlushPersistent, Level: bth.FlushMR}
 			p.RETH = bth.RETH{VA: 0x1122334455667788, RKey: 0x99aabbcc, Length: 0xddeeff00}

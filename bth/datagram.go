@@ -52,7 +52,7 @@ func EtherType(b []byte) uint16 {
 }
 
 // ReadDatagram reads the IP and UDP headers at the start of b, a packet of this EtherType. It returns false for fragments and
-// for packets that are not to the UDP port of RoCEv2.
+// for packets that are not to a UDP port of RoCEv2 or MRC.
 func ReadDatagram(etherType uint16, b []byte) (d Datagram, ok bool) {
 	switch {
 	case etherType == EtherTypeIPv4 && len(b) >= ipv4Len && b[0]>>4 == 4:
@@ -75,7 +75,10 @@ func ReadDatagram(etherType uint16, b []byte) (d Datagram, ok bool) {
 	default:
 		return d, false
 	}
-	if len(b) < d.UDP+UDPLen || binary.BigEndian.Uint16(b[d.UDP+2:]) != UDPPort {
+	if len(b) < d.UDP+UDPLen {
+		return d, false
+	}
+	if port := binary.BigEndian.Uint16(b[d.UDP+2:]); port != UDPPort && port != MRCUDPPort {
 		return d, false
 	}
 	d.SPort = binary.BigEndian.Uint16(b[d.UDP:])

@@ -5,7 +5,7 @@ import "strconv"
 // Info returns the table entry of o. It is shared and must not be written to.
 func (o Opcode) Info() *Info { return &infos[o] }
 
-// Valid reports whether o is an opcode of RC, UC, UD or the extended transports, or
+// Valid reports whether o is an opcode of RC, UC, UD, MRC or the extended transports, or
 // the CNP.
 func (o Opcode) Valid() bool { return infos[o].HeaderLen != 0 }
 
@@ -74,12 +74,27 @@ func (o Opcode) IsAtomicAck() bool { return o.has(fAtomicAck) }
 // IsRequest reports whether a requester sends o.
 func (o Opcode) IsRequest() bool { return o.has(fRequest) }
 
-// IsResponse reports whether a responder sends o: READ RESPONSE, ACKNOWLEDGE or
-// ATOMIC ACKNOWLEDGE.
+// IsResponse reports whether a responder sends o: READ RESPONSE, ACKNOWLEDGE,
+// ATOMIC ACKNOWLEDGE, or MRC's SACK or NACK.
 func (o Opcode) IsResponse() bool { return o.has(fResponse) }
 
 // IsExt reports whether packets of o have an extension header.
 func (o Opcode) IsExt() bool { return infos[o].Headers&HdrXETH != 0 }
+
+// IsMRC reports whether o is of MRC.
+func (o Opcode) IsMRC() bool { return o.has(fMRC) }
+
+// IsSACK reports whether o is MRC's SACK.
+func (o Opcode) IsSACK() bool { return o.has(fSACK) }
+
+// IsNACK reports whether o is MRC's NACK.
+func (o Opcode) IsNACK() bool { return o.has(fNACK) }
+
+// IsProbe reports whether o is MRC's reliability probe. It has no PSN.
+func (o Opcode) IsProbe() bool { return o.has(fProbe) }
+
+// IsEndpoint reports whether o is an endpoint request or response of MRC. They belong to no connection.
+func (o Opcode) IsEndpoint() bool { return o.has(fEndpoint) }
 
 // IsReadAck reports whether o acknowledges READ responses.
 func (o Opcode) IsReadAck() bool { return o.has(fReadAck) }

@@ -9,7 +9,7 @@ import (
 // want describes an opcode independently of the table. traits holds one letter for each of (S)end (W)rite (Q) read
 // request (R)ead response (A)tomic ac(K) atomic ac(T). Positions first/middle/last/only are f m l o. Headers are
 // d=DETH r=RETH a=AtomicETH k=AETH t=AtomicAck i=Imm v=IETH x=XETH; p=payload. Y acknowledges READ responses. The
-// length excludes the extension header.
+// length excludes the extension header. h=METH, (C) of MRC, (s)ACK, (N)ACK, (P)robe, (E)ndpoint operation.
 type want struct {
 	code   uint8
 	name   string
@@ -58,32 +58,44 @@ var wantOpcodes = []want{
 	{0x64, "UD_SEND_ONLY", 20, "Sopd"},
 	{0x65, "UD_SEND_ONLY_WITH_IMMEDIATE", 24, "Sopdi"},
 	{0x81, "CNP", 12, "p"},
-	{0xc0, "EXT_SEND_FIRST", 12, "Sfpx"},
-	{0xc1, "EXT_SEND_MIDDLE", 12, "Smpx"},
-	{0xc2, "EXT_SEND_LAST", 12, "Slpx"},
-	{0xc3, "EXT_SEND_LAST_WITH_IMMEDIATE", 16, "Slpix"},
-	{0xc4, "EXT_SEND_ONLY", 12, "Sopx"},
-	{0xc5, "EXT_SEND_ONLY_WITH_IMMEDIATE", 16, "Sopix"},
-	{0xc6, "EXT_RDMA_WRITE_FIRST", 28, "Wfprx"},
-	{0xc7, "EXT_RDMA_WRITE_MIDDLE", 28, "Wmprx"},
-	{0xc8, "EXT_RDMA_WRITE_LAST", 28, "Wlprx"},
-	{0xc9, "EXT_RDMA_WRITE_LAST_WITH_IMMEDIATE", 32, "Wlprix"},
-	{0xca, "EXT_RDMA_WRITE_ONLY", 28, "Woprx"},
-	{0xcb, "EXT_RDMA_WRITE_ONLY_WITH_IMMEDIATE", 32, "Woprix"},
-	{0xcc, "EXT_RDMA_READ_REQUEST", 28, "Qrx"},
-	{0xcd, "EXT_RDMA_READ_RESPONSE_FIRST", 16, "Rfpkx"},
-	{0xce, "EXT_RDMA_READ_RESPONSE_MIDDLE", 12, "Rmpx"},
-	{0xcf, "EXT_RDMA_READ_RESPONSE_LAST", 16, "Rlpkx"},
-	{0xd0, "EXT_RDMA_READ_RESPONSE_ONLY", 16, "Ropkx"},
-	{0xd2, "EXT_ATOMIC_ACKNOWLEDGE", 24, "Tktx"},
-	{0xd3, "EXT_CMP_SWAP", 40, "Aax"},
-	{0xd4, "EXT_FETCH_ADD", 40, "Aax"},
-	{0xd6, "EXT_SEND_LAST_INV", 16, "Slpvx"},
-	{0xd7, "EXT_SEND_ONLY_INV", 16, "Sopvx"},
-	{0xdc, "EXT_FLUSH", 32, "FeMrx"},
-	{0xdd, "EXT_ATOMIC_WRITE", 28, "wrpxM"},
-	{0xe0, "EXT_ACKNOWLEDGE", 16, "Kkx"},
-	{0xe1, "EXT_READ_ACKNOWLEDGE", 16, "Ykx"},
+	{0xe0, "EXT_SEND_FIRST", 12, "Sfpx"},
+	{0xe1, "EXT_SEND_MIDDLE", 12, "Smpx"},
+	{0xe2, "EXT_SEND_LAST", 12, "Slpx"},
+	{0xe3, "EXT_SEND_LAST_WITH_IMMEDIATE", 16, "Slpix"},
+	{0xe4, "EXT_SEND_ONLY", 12, "Sopx"},
+	{0xe5, "EXT_SEND_ONLY_WITH_IMMEDIATE", 16, "Sopix"},
+	{0xe6, "EXT_RDMA_WRITE_FIRST", 28, "Wfprx"},
+	{0xe7, "EXT_RDMA_WRITE_MIDDLE", 28, "Wmprx"},
+	{0xe8, "EXT_RDMA_WRITE_LAST", 28, "Wlprx"},
+	{0xe9, "EXT_RDMA_WRITE_LAST_WITH_IMMEDIATE", 32, "Wlprix"},
+	{0xea, "EXT_RDMA_WRITE_ONLY", 28, "Woprx"},
+	{0xeb, "EXT_RDMA_WRITE_ONLY_WITH_IMMEDIATE", 32, "Woprix"},
+	{0xec, "EXT_RDMA_READ_REQUEST", 28, "Qrx"},
+	{0xed, "EXT_RDMA_READ_RESPONSE_FIRST", 16, "Rfpkx"},
+	{0xee, "EXT_RDMA_READ_RESPONSE_MIDDLE", 12, "Rmpx"},
+	{0xef, "EXT_RDMA_READ_RESPONSE_LAST", 16, "Rlpkx"},
+	{0xf0, "EXT_RDMA_READ_RESPONSE_ONLY", 16, "Ropkx"},
+	{0xf2, "EXT_ATOMIC_ACKNOWLEDGE", 24, "Tktx"},
+	{0xf3, "EXT_CMP_SWAP", 40, "Aax"},
+	{0xf4, "EXT_FETCH_ADD", 40, "Aax"},
+	{0xf6, "EXT_SEND_LAST_INV", 16, "Slpvx"},
+	{0xf7, "EXT_SEND_ONLY_INV", 16, "Sopvx"},
+	{0xfc, "EXT_FLUSH", 32, "FeMrx"},
+	{0xfd, "EXT_ATOMIC_WRITE", 28, "wrpxM"},
+	{0xc6, "MRC_RDMA_WRITE_FIRST", 32, "WfphrC"},
+	{0xc7, "MRC_RDMA_WRITE_MIDDLE", 32, "WmphrC"},
+	{0xc8, "MRC_RDMA_WRITE_LAST", 32, "WlphrC"},
+	{0xc9, "MRC_RDMA_WRITE_LAST_WITH_IMMEDIATE", 36, "WlphriC"},
+	{0xca, "MRC_RDMA_WRITE_ONLY", 32, "WophrC"},
+	{0xcb, "MRC_RDMA_WRITE_ONLY_WITH_IMMEDIATE", 36, "WophriC"},
+	{0xd1, "MRC_ACKNOWLEDGE", 16, "KkC"},
+	{0xd8, "MRC_ENDPOINT_REQUEST", 28, "EC"},
+	{0xd9, "MRC_ENDPOINT_RESPONSE", 48, "EC"},
+	{0xdc, "MRC_SACK", 48, "sC"},
+	{0xdd, "MRC_NACK", 32, "NC"},
+	{0xde, "MRC_PROBE", 28, "PC"},
+	{0xf1, "EXT_ACKNOWLEDGE", 16, "Kkx"},
+	{0xff, "EXT_READ_ACKNOWLEDGE", 16, "Ykx"},
 }
 
 // traitsOf calls every accessor of o.
@@ -95,7 +107,8 @@ func traitsOf(o bth.Opcode) map[rune]bool {
 		'f': o.IsFirst(), 'm': o.IsMiddle(), 'l': o.IsLast(), 'o': o.IsOnly(),
 		'd': o.HasDETH(), 'r': o.HasRETH(), 'a': o.HasAtomicETH(), 'k': o.HasAETH(),
 		't': o.Info().Headers&bth.HdrAtomicAck != 0, 'i': o.HasImm(), 'v': o.HasInv(), 'p': o.HasPayload(),
-		'x': o.IsExt(), 'Y': o.IsReadAck(),
+		'x': o.IsExt(), 'Y': o.IsReadAck(), 'h': o.Info().Headers&bth.HdrMETH != 0,
+		'C': o.IsMRC(), 's': o.IsSACK(), 'N': o.IsNACK(), 'P': o.IsProbe(), 'E': o.IsEndpoint(),
 	}
 }
 
@@ -127,14 +140,15 @@ func TestOpcodeTable(t *testing.T) {
 		}
 		checkDerived(t, o, has)
 	}
-	if s := bth.Opcode(0xff).String(); s != "0xff" {
+	if s := bth.Opcode(0xfe).String(); s != "0xfe" {
 		t.Errorf("unknown opcode prints as %q", s)
 	}
 }
 
 func checkDerived(t *testing.T, o bth.Opcode, has map[rune]bool) {
 	t.Helper()
-	single := has['o'] || has['w'] || has['F'] || has['Q'] || has['A'] || has['K'] || has['T'] || has['Y']
+	single := has['o'] || has['w'] || has['F'] || has['Q'] || has['A'] || has['K'] || has['T'] || has['Y'] ||
+		has['s'] || has['N'] || has['P'] || has['E']
 	for _, c := range []struct {
 		name      string
 		got, want bool
@@ -142,7 +156,7 @@ func checkDerived(t *testing.T, o bth.Opcode, has map[rune]bool) {
 		{"Starts", o.Starts(), has['f'] || single},
 		{"Ends", o.Ends(), has['l'] || single},
 		{"IsRequest", o.IsRequest(), has['S'] || has['W'] || has['w'] || has['F'] || has['Q'] || has['A']},
-		{"IsResponse", o.IsResponse(), has['R'] || has['K'] || has['T']},
+		{"IsResponse", o.IsResponse(), has['R'] || has['K'] || has['T'] || has['s'] || has['N']},
 		{"IsCNP", o.IsCNP(), o == bth.OpcodeCNP},
 	} {
 		if c.got != c.want {

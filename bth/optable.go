@@ -2,11 +2,13 @@ package bth
 
 // Headers is the set of extension headers of an opcode. The bits have the
 // order of the headers on the wire (IBTA vol.1 table 38; HdrXETH: docs/reference/wire.md).
-type Headers uint16
+type Headers uint32
 
 // Extension headers.
 const (
 	HdrXETH Headers = 1 << iota
+	HdrMETH
+	HdrTSETH // of packets, not of opcodes: see Packet.Headers
 	HdrDETH
 	HdrFETH
 	HdrRETH
@@ -15,9 +17,16 @@ const (
 	HdrAtomicAck
 	HdrImm
 	HdrIETH
+	HdrSETH
+	HdrCCState
+	HdrNETH
+	HdrPETH
+	HdrERTH
+	HdrEETH
 )
 
-var headerLens = [...]uint8{0, DETHLen, FETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckLen, ImmDtLen, IETHLen}
+var headerLens = [...]uint8{0, METHLen, TSETHLen, DETHLen, FETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckLen, ImmDtLen, IETHLen,
+	SETHLen, CCStateLen, NETHLen, PETHLen, ERTHLen, EETHLen}
 
 // Len returns the total length of the headers of h in bytes, without the extension header of the extended transports,
 // which has no fixed length.
@@ -31,7 +40,7 @@ func (h Headers) Len() int {
 	return n
 }
 
-type opFlags uint16
+type opFlags uint32
 
 const (
 	fFirst opFlags = 1 << iota
@@ -49,10 +58,15 @@ const (
 	fAtomicWrite
 	fReadAck
 	fFlush
+	fMRC
+	fSACK
+	fNACK
+	fProbe
+	fEndpoint
 
 	fRequest  = fSend | fWrite | fReadReq | fAtomic | fAtomicWrite | fFlush
-	fResponse = fReadResp | fAck | fAtomicAck
-	fSingle   = fOnly | fReadReq | fAtomic | fAtomicWrite | fFlush | fAck | fAtomicAck | fReadAck
+	fResponse = fReadResp | fAck | fAtomicAck | fSACK | fNACK
+	fSingle   = fOnly | fReadReq | fAtomic | fAtomicWrite | fFlush | fAck | fAtomicAck | fReadAck | fSACK | fNACK | fProbe | fEndpoint
 )
 
 // Info is the entry of the opcode table for one opcode.
@@ -67,7 +81,7 @@ func op(name string, headers Headers, flags opFlags) Info {
 	return Info{Name: name, Headers: headers, HeaderLen: uint8(BTHLen + headers.Len()), flags: flags}
 }
 
-// infos is IBTA vol.1 table 38 for RC, UC and UD, the CNP of annex A17.9.3, and the
+// infos is IBTA vol.1 table 38 for RC, UC and UD, the CNP of annex A17.9.3, MRC, and the
 // extended transports.
 var infos = withExtended([256]Info{
 	TransportRC | OpSendFirst:      op("RC_SEND_FIRST", 0, fSend|fFirst|fPayload),
@@ -113,16 +127,28 @@ var infos = withExtended([256]Info{
 	TransportUD | OpSendOnlyImm: op("UD_SEND_ONLY_WITH_IMMEDIATE", HdrDETH|HdrImm, fSend|fOnly|fPayload),
 
 	OpcodeCNP:        op("CNP", 0, fPayload),
-	OpcodeExtAck:     op("EXT_ACKNOWLEDGE", HdrXETH|HdrAETH, fAck),
 	OpcodeExtReadAck: op("EXT_READ_ACKNOWLEDGE", HdrXETH|HdrAETH, fReadAck),
+
+	TransportMRC | OpWriteFirst:   op("MRC_RDMA_WRITE_FIRST", HdrMETH|HdrRETH, fMRC|fWrite|fFirst|fPayload),
+	TransportMRC | OpWriteMiddle:  op("MRC_RDMA_WRITE_MIDDLE", HdrMETH|HdrRETH, fMRC|fWrite|fMiddle|fPayload),
+	TransportMRC | OpWriteLast:    op("MRC_RDMA_WRITE_LAST", HdrMETH|HdrRETH, fMRC|fWrite|fLast|fPayload),
+	TransportMRC | OpWriteLastImm: op("MRC_RDMA_WRITE_LAST_WITH_IMMEDIATE", HdrMETH|HdrRETH|HdrImm, fMRC|fWrite|fLast|fPayload),
+	TransportMRC | OpWriteOnly:    op("MRC_RDMA_WRITE_ONLY", HdrMETH|HdrRETH, fMRC|fWrite|fOnly|fPayload),
+	TransportMRC | OpWriteOnlyImm: op("MRC_RDMA_WRITE_ONLY_WITH_IMMEDIATE", HdrMETH|HdrRETH|HdrImm, fMRC|fWrite|fOnly|fPayload),
+	TransportMRC | OpAcknowledge:  op("MRC_ACKNOWLEDGE", HdrAETH, fMRC|fAck),
+	OpcodeMRCEndpointRequest:      op("MRC_ENDPOINT_REQUEST", HdrERTH, fMRC|fEndpoint),
+	OpcodeMRCEndpointResponse:     op("MRC_ENDPOINT_RESPONSE", HdrEETH, fMRC|fEndpoint),
+	OpcodeMRCSACK:                 op("MRC_SACK", HdrSETH|HdrCCState, fMRC|fSACK),
+	OpcodeMRCNACK:                 op("MRC_NACK", HdrNETH, fMRC|fNACK),
+	OpcodeMRCProbe:                op("MRC_PROBE", HdrPETH, fMRC|fProbe),
 })
 
 // withExtended adds the operations of RC behind an extension header. Unlike in RC, all packets of a WRITE have an RETH, so
-// that they can be placed in any order (IRN 5.3.1), and ACKNOWLEDGE has opcodes of its own.
+// that they can be placed in any order (IRN 5.3.1).
 func withExtended(t [256]Info) [256]Info {
 	for o := range TransportUC {
 		i := t[TransportRC|o]
-		if i.Name == "" || o == OpAcknowledge {
+		if i.Name == "" {
 			continue
 		}
 		h := i.Headers | HdrXETH

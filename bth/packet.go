@@ -10,19 +10,29 @@ type Packet struct {
 	FECN      bool
 	BECN      bool
 	AckReq    bool
+	ReTx      bool // MRC: a retransmission
+	Stamped   bool // MRC: a WRITE with TSETH
 	PKey      uint16
 	DestQP    QPN
 	PSN       PSN
 
 	Ext       XETH      // extended transports
 	FETH      FETH      // FLUSH
-	RETH      RETH      // WRITE FIRST/ONLY, READ REQUEST, ATOMIC WRITE and FLUSH; every WRITE of extended transports
+	RETH      RETH      // WRITE FIRST/ONLY, READ REQUEST, ATOMIC WRITE and FLUSH; every WRITE of extended transports and MRC
 	AETH      AETH      // ACKNOWLEDGE, READ RESPONSE FIRST/LAST/ONLY, ATOMIC ACKNOWLEDGE
 	AtomicETH AtomicETH // CMP_SWAP and FETCH_ADD
 	AtomicAck uint64    // original value, ATOMIC ACKNOWLEDGE
 	Imm       uint32    // immediate data, in network order on the wire
 	IETH      uint32    // rkey to invalidate, SEND_WITH_INV
 	DETH      DETH      // UD
+	METH      METH      // WRITE of MRC
+	TSETH     TSETH     // WRITE of MRC that is Stamped
+	SETH      SETH      // SACK of MRC
+	CCState   CCState   // SACK of MRC
+	NETH      NETH      // NACK of MRC
+	PETH      PETH      // probe of MRC
+	ERTH      ERTH      // endpoint request of MRC
+	EETH      EETH      // endpoint response of MRC
 
 	// Payload is the data without pad bytes: a view of the frame on receive, of the sender's memory on transmit.
 	Payload []byte

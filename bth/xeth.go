@@ -7,14 +7,14 @@ import (
 
 // Packets of the extended transports (docs/reference/wire.md) have opcodes of the range that IBTA vol.1 table 38 reserves for
 // manufacturers. TransportExt with an operation of RC is that operation behind an extension header, which the standard
-// headers follow.
+// headers follow. MRC has 0xc0 to 0xdf of the range.
 const (
-	TransportExt Opcode = 0xc0
+	TransportExt Opcode = 0xe0
 	// OpcodeExtAck acknowledges requests: BTH, extension header, AETH.
-	OpcodeExtAck Opcode = 0xe0
+	OpcodeExtAck = TransportExt | OpAcknowledge
 	// OpcodeExtReadAck acknowledges READ responses and ATOMIC ACKNOWLEDGEs likewise:
 	// IRN 5.2.
-	OpcodeExtReadAck Opcode = 0xe1
+	OpcodeExtReadAck Opcode = 0xff
 )
 
 // Profile is the transport that an extension header belongs to.
@@ -73,7 +73,7 @@ type XETH struct {
 
 // Lengths of the extension header in bytes.
 const (
-	xethVersion = 1
+	xethVersion = 2
 	xethFixed   = 4
 	XETHMaxLen  = xethFixed + 8 + 4 + 4 + 4 + 4 + 4 + 8*MaxHoles
 )

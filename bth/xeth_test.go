@@ -15,22 +15,22 @@ func TestXETHDecode(t *testing.T) {
 		length    int
 		err       error
 	}{
-		{"no fields", "11010000", 4, nil},
-		{"longer than its fields", "14010000 ffffffff ffffffff ffffffff", 16, nil},
-		{"unknown profile", "11ff0000", 4, nil},
-		{"reserved bits", "12010800 ff000005", 8, nil},
-		{"cut", "110100", 0, bth.ErrShort},
+		{"no fields", "21010000", 4, nil},
+		{"longer than its fields", "24010000 ffffffff ffffffff ffffffff", 16, nil},
+		{"unknown profile", "21ff0000", 4, nil},
+		{"reserved bits", "22010800 ff000005", 8, nil},
+		{"cut", "210100", 0, bth.ErrShort},
 		{"empty", "", 0, bth.ErrShort},
-		{"version 0", "01010000", 0, bth.ErrExtVersion},
-		{"version 2", "21010000", 0, bth.ErrExtVersion},
-		{"length 0", "10010000", 0, bth.ErrShort},
-		{"shorter than its fields", "11010100 00000000 00000000", 0, bth.ErrShort},
-		{"longer than the packet", "13010000 00000000", 0, bth.ErrShort},
-		{"unknown flag", "11010020", 0, bth.ErrExtFlags},
-		{"second hole without the first", "13014000 00000001 00000001", 0, bth.ErrExtFlags},
-		{"third hole without the second", "1501a000 00000001 00000001 00000001 00000001", 0, bth.ErrExtFlags},
-		{"empty hole", "13012000 00000001 00000000", 0, bth.ErrExtField},
-		{"hole", "13012000 00000001 00000002", 12, nil},
+		{"version 1", "11010000", 0, bth.ErrExtVersion},
+		{"version 3", "31010000", 0, bth.ErrExtVersion},
+		{"length 0", "20010000", 0, bth.ErrShort},
+		{"shorter than its fields", "21010100 00000000 00000000", 0, bth.ErrShort},
+		{"longer than the packet", "23010000 00000000", 0, bth.ErrShort},
+		{"unknown flag", "21010020", 0, bth.ErrExtFlags},
+		{"second hole without the first", "23014000 00000001 00000001", 0, bth.ErrExtFlags},
+		{"third hole without the second", "2501a000 00000001 00000001 00000001 00000001", 0, bth.ErrExtFlags},
+		{"empty hole", "23012000 00000001 00000000", 0, bth.ErrExtField},
+		{"hole", "23012000 00000001 00000002", 12, nil},
 	} {
 		b, err := hex.DecodeString(strip(c.hex))
 		if err != nil {

@@ -246,6 +246,8 @@ func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		return DropState
 	}
 	switch {
+	case p.Opcode.IsMRC():
+		return DropProfile
 	case p.Opcode.IsExt() != (q.x != nil):
 		return q.unexpected(now, p)
 	case q.x == nil && p.Opcode.Transport() != q.transport:

@@ -184,7 +184,7 @@ func (q *QP) tracedReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 // own, such as acknowledgements.
 func (q *QP) expects(p *bth.Packet) (bth.PSN, bool) {
 	switch {
-	case p.Opcode.IsExt() != (q.x != nil):
+	case p.Opcode.IsMRC(), p.Opcode.IsExt() != (q.x != nil):
 		return bth.PSN{}, false
 	case q.cfg.Type == UD:
 		return p.PSN, p.Opcode.IsSend()

@@ -23,11 +23,12 @@ type qpnTable struct {
 	gone    QueuePair // represents them
 }
 
-// init reserves the numbers of management and multicast (IBTA vol.1 3.5.3). Index reserves 0.
+// init reserves the numbers of management and multicast (IBTA vol.1 3.5.3), and that of MRC's endpoint operations. Index
+// reserves 0.
 func (t *qpnTable) init(rng *rand.ChaCha8) {
 	t.Init(rng)
 	t.gone.dead = true
-	for _, num := range []bth.QPN{1, bth.MaxQPN} {
+	for _, num := range []bth.QPN{1, bth.MRCEndpointQPN, bth.MaxQPN} {
 		t.Put(uint32(num), &t.gone)
 	}
 }

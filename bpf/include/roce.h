@@ -54,15 +54,25 @@ struct roce {
 	__u8 opcode;
 	__u8 ack_req;
 	__u8 becn;
-	__u8 has_aeth;	 /* the opcode is an RC opcode with an AETH */
-	__u8 syndrome;	 /* of the AETH if there is one */
-	__u8 pad;
+	__u8 syndrome;	 /* of the AETH, if the opcode is an acknowledgement */
+	__u8 pad[2];
 };
 
-/* Returns whether an opcode has an AETH: RC responses except READ RESPONSE MIDDLE. */
-static __always_inline int roce_has_aeth(__u8 opcode)
+/* Opcode of acknowledgements with an extension header (docs/reference/wire.md). */
+#define ROCE_EXT_ACK 0xf1
+
+/*
+ * Returns the syndrome of an acknowledgement. aeth is the byte after the BTH, body the
+ * length of the datagram's content. It is that of an ACK if the packet ends before the AETH.
+ */
+static __always_inline __u8 roce_syndrome(__u8 opcode, const __u8 *aeth, const void *end, __u32 body)
 {
-	return opcode == 0x0d || (opcode >= 0x0f && opcode <= 0x12);
+	__u32 skip = opcode == ROCE_EXT_ACK ? (*aeth & 15) * 4 : 0;
+
+	aeth += skip;
+	if ((const void *)(aeth + 1) > end || sizeof(struct roce_bth) + skip >= body)
+		return 0;
+	return *aeth;
 }
 
 /* Fills r from the BTH at b. */
@@ -78,8 +88,7 @@ static __always_inline int roce_parse_bth(const void *b, const void *end, struct
 	r->becn = bpf_ntohl(bth->qpn) >> 30 & 1;
 	r->psn = bpf_ntohl(bth->psn) & ROCE_24BITS;
 	r->ack_req = bpf_ntohl(bth->psn) >> 31;
-	r->has_aeth = roce_has_aeth(r->opcode);
-	r->syndrome = *aeth; /* or the first byte of payload or ICRC */
+	r->syndrome = roce_syndrome(r->opcode, aeth, end, r->end - r->bth);
 	return 1;
 }
 

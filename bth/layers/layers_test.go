@@ -169,10 +169,10 @@ func TestLayerOrder(t *testing.T) {
 		0x17: "BTH IETH Payload",
 		0x65: "BTH DETH ImmDt Payload",
 		0x81: "BTH Payload",
-		0xc7: "BTH XETH RETH Payload",
-		0xd7: "BTH XETH IETH Payload",
-		0xe1: "BTH XETH AETH",
-		0xee: "BTH Payload", // unknown
+		0xe7: "BTH XETH RETH Payload",
+		0xf7: "BTH XETH IETH Payload",
+		0xff: "BTH XETH AETH",
+		0xfe: "BTH Payload", // unknown
 	} {
 		datagram := datagramOf(o)
 		var got []string
@@ -283,7 +283,7 @@ func TestErrors(t *testing.T) {
 		"short BTH":  {read[:15], bth.ErrShort},
 		"short RETH": {read[:26], bth.ErrShort},
 		"pad":        {badPad, bth.ErrPad},
-		"version":    {append([]byte{0xc0}, make([]byte, 19)...), bth.ErrExtVersion},
+		"version":    {append([]byte{0xe0}, make([]byte, 19)...), bth.ErrExtVersion},
 	} {
 		p := gopacket.NewPacket(c.data, rocelayers.LayerTypeBTH, gopacket.Default)
 		if e := p.ErrorLayer(); e == nil || !errors.Is(e.Error(), c.want) {

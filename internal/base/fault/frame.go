@@ -134,7 +134,19 @@ func (v *view) parseBTH(b []byte) {
 	v.key.kind = kindOf(v.op)
 	v.key.qpn = bth.QPN(binary.BigEndian.Uint32(b[4:]) & maxPSN)
 	v.psn = bth.MakePSN(binary.BigEndian.Uint32(b[8:]))
-	v.nak = v.op.IsAck() && len(b) > bth.BTHLen && !bth.Syndrome(b[bth.BTHLen]).IsACK()
+	v.nak = v.op.IsAck() && !syndromeOf(v.op, b).IsACK()
+}
+
+// syndromeOf returns the syndrome of the acknowledgement b. It is that of an ACK if b ends before the AETH.
+func syndromeOf(op bth.Opcode, b []byte) bth.Syndrome {
+	at := bth.BTHLen
+	if op.IsExt() {
+		at += 4 * int(b[at]&0xf)
+	}
+	if at >= len(b) {
+		return bth.SyndromeACK
+	}
+	return bth.Syndrome(b[at])
 }
 
 func kindOf(op bth.Opcode) kind {

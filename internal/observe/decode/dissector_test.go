@@ -182,14 +182,14 @@ func orEmpty[T any](format string, v *T) string {
 
 // TestDissectorMalformed checks that our dissector marks every packet as malformed that this package rejects.
 func TestDissectorMalformed(t *testing.T) {
-	good := bth.Packet{Opcode: 0xc4, Ext: bth.XETH{Flags: bth.XHasMsg}}
+	good := bth.Packet{Opcode: 0xe4, Ext: bth.XETH{Flags: bth.XHasMsg}}
 	change := func(at int, v byte) []byte {
 		b := good.AppendTo(nil)
 		b[at] = v
 		return ipv4(17, b)
 	}
 	short := func(n int) []byte { return ipv4(17, good.AppendTo(nil)[:n]) }
-	packets := [][]byte{change(12, 0x23), change(12, 0x10), change(12, 0x12), change(12, 0x1f), change(15, 0xa0), change(14, 0x20), short(16), short(20)}
+	packets := [][]byte{change(12, 0x13), change(12, 0x20), change(12, 0x22), change(12, 0x2f), change(15, 0xa0), change(14, 0x20), short(16), short(20)}
 	file := captureAll(t, packets)
 	if got := tshark(t, file, "roced.malformed", "frame.number"); len(got) != len(packets) {
 		t.Errorf("malformed are the frames %v, want all %d", got, len(packets))

@@ -65,7 +65,7 @@ func florAcks() (out [][]byte) {
 // florPackets returns packets of each form in Flor, and some invalid ones.
 func florPackets() (out []bth.Packet) {
 	imm := uint32(engine.MakeImm(true, 1<<21-1, 3))
-	for _, transport := range []bth.Opcode{bth.TransportUC, bth.TransportRC, 0xc0} {
+	for _, transport := range []bth.Opcode{bth.TransportUC, bth.TransportRC, bth.TransportExt} {
 		out = append(out, florPacket(transport|bth.OpWriteOnlyImm, imm, make([]byte, 5)), florPacket(transport|bth.OpWriteLastImm, imm>>1, make([]byte, 8)),
 			florPacket(transport|bth.OpWriteOnly, 0, make([]byte, 8)), florPacket(transport|bth.OpSendMiddle, 0, make([]byte, 64)))
 		for _, h := range florHeaders() {

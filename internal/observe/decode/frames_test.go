@@ -100,14 +100,14 @@ func TestLines(t *testing.T) {
 		{string(encode(bth.Packet{Opcode: 0x17, IETH: 99})),
 			"RC_SEND_ONLY_INV qp 17 (0x11) psn 5 invrkey 0x00000063 payload 0 icrc ok",
 			`"opcode":"RC_SEND_ONLY_INV","qpn":17,"psn":5,` + flags + `"invrkey":99,"payload":0,"pad":0,"icrc":"ok"}`},
-		{string(encode(bth.Packet{Opcode: 0xc7, RETH: bth.RETH{VA: 8, RKey: 1, Length: 4}, Payload: []byte("abcd"), Ext: bth.XETH{
+		{string(encode(bth.Packet{Opcode: 0xe7, RETH: bth.RETH{VA: 8, RKey: 1, Length: 4}, Payload: []byte("abcd"), Ext: bth.XETH{
 			Profile: bth.ProfileIRN, Flags: bth.XReTx | bth.XSync | bth.XTail | bth.XHasMsg | bth.XHasRecvSN | bth.XHasReadSN | bth.XHasHead,
 			MSN: 3, Offset: 2, RecvSN: 1, ReadSN: 0, Head: bth.MakePSN(9)}})),
 			"EXT_RDMA_WRITE_MIDDLE qp 17 (0x11) psn 5 ext irn retx sync tail message 3 offset 2 recv_wqe_sn 1 read_wqe_sn 0 head 9" +
 				" va 0x8 rkey 0x00000001 dmalen 4 payload 4 icrc ok",
 			`"opcode":"EXT_RDMA_WRITE_MIDDLE","qpn":17,"psn":5,` + flags + `"va":8,"rkey":1,"dmalen":4,"ext":{"profile":"irn","retx":true,` +
 				`"sync":true,"tail":true,"msn":3,"offset":2,"recv_wqe_sn":1,"read_wqe_sn":0,"head":9},"payload":4,"pad":0,"icrc":"ok"}`},
-		{string(encode(bth.Packet{Opcode: 0xe0, AETH: bth.AETH{Syndrome: 0x60, MSN: 7}, Ext: bth.XETH{Profile: bth.ProfileMELO,
+		{string(encode(bth.Packet{Opcode: 0xf1, AETH: bth.AETH{Syndrome: 0x60, MSN: 7}, Ext: bth.XETH{Profile: bth.ProfileMELO,
 			Flags: bth.XECE | bth.XRefused | bth.XHasSACK | bth.XHasPath | bth.XHasHole1, SACK: bth.MakePSN(9), Path: 49153,
 			Holes: [bth.MaxHoles]bth.Hole{{Start: bth.MakePSN(6), Len: 2}}}})),
 			"EXT_ACKNOWLEDGE qp 17 (0x11) psn 5 ext melo ece refused sack 9 path 49153 hole 6+2 NAK PSN sequence error msn 7 payload 0 icrc ok",
