@@ -24,7 +24,7 @@ const MRCEndpointQPN QPN = 2
 
 // MRCUDPPort is a second UDP destination port of MRC.
 //
-// Choice: two sources print 4971 and one 4791, the port of RoCEv2. MRC is sent to UDPPort; observers accept both.
+// Choice: two sources print 4971 and one 4791, the port of RoCEv2. MRC is sent to UDPPort; decoders of captures accept both.
 const MRCUDPPort = 4971
 
 // MRCTimestampUnit is the unit of MRC's timestamps in nanoseconds.

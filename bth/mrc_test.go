@@ -48,8 +48,8 @@ func drawMRC(t *rapid.T, p *bth.Packet) {
 	}
 }
 
-// mrcVectors are packets of MRC without ICRC. The bytes follow the tables of public descriptions; two independent
-// decoders agree with them, except about the operation in an EETH (see docs/results/mrc-choices.md).
+// mrcVectors are packets of MRC without ICRC. The bytes follow the tables of public descriptions. An independent
+// decoder agrees with them, except about the operation in an EETH (see docs/results/mrc-choices.md).
 var mrcVectors = []struct {
 	name, hex string
 	packet    bth.Packet
