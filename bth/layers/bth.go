@@ -26,7 +26,7 @@ type BTH struct {
 	Reserved6 uint8 // low 6 bits of byte 4
 	DestQP    bth.QPN
 	AckReq    bool
-	Reserved7 uint8 // low 7 bits of byte 8
+	Reserved7 uint8 // low 7 bits of byte 8; of MRC, bit 5 marks retransmissions, bit 4 a TSETH
 	PSN       bth.PSN
 
 	Pad  []byte // the pad bytes; nil serialises as zeros
@@ -37,6 +37,8 @@ type BTH struct {
 	udp      *layers.UDP
 }
 
+const stampedBit = 0x10 // of Reserved7
+
 // LayerType returns LayerTypeBTH.
 func (b *BTH) LayerType() gopacket.LayerType { return LayerTypeBTH }
 
@@ -44,7 +46,7 @@ func (b *BTH) LayerType() gopacket.LayerType { return LayerTypeBTH }
 func (b *BTH) CanDecode() gopacket.LayerClass { return LayerTypeBTH }
 
 // NextLayerType returns the first extension header of the opcode, or the payload.
-func (b *BTH) NextLayerType() gopacket.LayerType { return layerTypeOf(b.Opcode.Info().Headers) }
+func (b *BTH) NextLayerType() gopacket.LayerType { return layerTypeOf(b.headers()) }
 
 // DecodeFromBytes decodes a UDP payload. Pad and ICRC become fields and are not part of LayerPayload. An unknown opcode is
 // not an error: the bytes after the BTH are payload then.
@@ -81,13 +83,19 @@ func (b *BTH) decodeHeader(data []byte) {
 	b.PSN = bth.MakePSN(binary.BigEndian.Uint32(data[8:]))
 }
 
+// headers returns the extension headers of the packet.
+func (b *BTH) headers() bth.Headers {
+	p := bth.Packet{Opcode: b.Opcode, Stamped: b.Reserved7&stampedBit != 0}
+	return p.Headers()
+}
+
 func decodeBTH(data []byte, p gopacket.PacketBuilder) error {
 	b := &BTH{}
 	if err := b.DecodeFromBytes(data, p); err != nil {
 		return err
 	}
 	p.AddLayer(b)
-	return p.NextDecoder(chain(b.Opcode.Info().Headers))
+	return p.NextDecoder(chain(b.headers()))
 }
 
 // SetLayersForICRC sets the IP and UDP headers that the ICRC covers when SerializeTo computes checksums. FixLengths also

@@ -22,7 +22,7 @@ func (e *ext) next(h bth.Headers) gopacket.LayerType {
 	if e.within == nil {
 		return gopacket.LayerTypePayload
 	}
-	return layerTypeOf(e.within.Opcode.Info().Headers &^ (h<<1 - 1))
+	return layerTypeOf(e.within.headers() &^ (h<<1 - 1))
 }
 
 func (e *ext) split(data []byte, n int) {

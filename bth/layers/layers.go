@@ -1,11 +1,11 @@
 // Package layers decodes and serialises RoCEv2 with gopacket. A program that imports it, if only for its side effect,
-// decodes UDP port 4791: gopacket.NewPacket yields a BTH layer, one layer for each extension header of the opcode, and the
+// decodes UDP port 4791, and 4971 of MRC: gopacket.NewPacket yields a BTH layer, one layer for each extension header of the opcode, and the
 // payload as gopacket.Payload. The pad and the ICRC, which follow the payload, are fields of the BTH layer; CheckICRC
 // verifies the ICRC.
 //
 // Layers can also be serialised, and used with a gopacket.DecodingLayerParser (see Stack).
 //
-// gopacket demands that the numbers of layer types are unique in a program. This package uses 1791 to 1800: the port number
+// gopacket demands that the numbers of layer types are unique in a program. This package uses 1791 to 1808: the port number
 // less 3000, and the numbers after it.
 //
 // The API of this package is stable: releases of one major version only add to it.
@@ -32,6 +32,14 @@ var (
 	LayerTypeIETH         = register(1798, "IETH", decodeAlone(bth.HdrIETH))
 	LayerTypeXETH         = register(1799, "XETH", decodeAlone(bth.HdrXETH))
 	LayerTypeFETH         = register(1800, "FETH", decodeAlone(bth.HdrFETH))
+	LayerTypeMETH         = register(1801, "METH", decodeAlone(bth.HdrMETH))
+	LayerTypeTSETH        = register(1802, "TSETH", decodeAlone(bth.HdrTSETH))
+	LayerTypeSETH         = register(1803, "SETH", decodeAlone(bth.HdrSETH))
+	LayerTypeCCState      = register(1804, "CCState", decodeAlone(bth.HdrCCState))
+	LayerTypeNETH         = register(1805, "NETH", decodeAlone(bth.HdrNETH))
+	LayerTypePETH         = register(1806, "PETH", decodeAlone(bth.HdrPETH))
+	LayerTypeERTH         = register(1807, "ERTH", decodeAlone(bth.HdrERTH))
+	LayerTypeEETH         = register(1808, "EETH", decodeAlone(bth.HdrEETH))
 )
 
 func register(num int, name string, decode gopacket.DecodeFunc) gopacket.LayerType {
@@ -57,8 +65,11 @@ var extensions []header
 
 func init() {
 	layers.RegisterUDPPortLayerType(bth.UDPPort, LayerTypeBTH)
+	layers.RegisterUDPPortLayerType(bth.MRCUDPPort, LayerTypeBTH)
 	extensions = []header{
 		{LayerTypeXETH, func() extension { return &XETH{} }},
+		{LayerTypeMETH, func() extension { return &METH{} }},
+		{LayerTypeTSETH, func() extension { return &TSETH{} }},
 		{LayerTypeDETH, func() extension { return &DETH{} }},
 		{LayerTypeFETH, func() extension { return &FETH{} }},
 		{LayerTypeRETH, func() extension { return &RETH{} }},
@@ -67,6 +78,12 @@ func init() {
 		{LayerTypeAtomicAckETH, func() extension { return &AtomicAckETH{} }},
 		{LayerTypeImmDt, func() extension { return &ImmDt{} }},
 		{LayerTypeIETH, func() extension { return &IETH{} }},
+		{LayerTypeSETH, func() extension { return &SETH{} }},
+		{LayerTypeCCState, func() extension { return &CCState{} }},
+		{LayerTypeNETH, func() extension { return &NETH{} }},
+		{LayerTypePETH, func() extension { return &PETH{} }},
+		{LayerTypeERTH, func() extension { return &ERTH{} }},
+		{LayerTypeEETH, func() extension { return &EETH{} }},
 	}
 }
 
@@ -75,7 +92,7 @@ func layerTypeOf(h bth.Headers) gopacket.LayerType {
 	if h == 0 {
 		return gopacket.LayerTypePayload
 	}
-	return extensions[bits.TrailingZeros16(uint16(h))].LayerType
+	return extensions[bits.TrailingZeros32(uint32(h))].LayerType
 }
 
 // chain decodes the extension headers in its set, then the payload. Only the BTH tells which headers follow, so chain
@@ -87,7 +104,7 @@ func (c chain) Decode(data []byte, p gopacket.PacketBuilder) error {
 	if c == 0 {
 		return gopacket.LayerTypePayload.Decode(data, p)
 	}
-	l := extensions[bits.TrailingZeros16(uint16(c))].make()
+	l := extensions[bits.TrailingZeros32(uint32(c))].make()
 	if err := l.DecodeFromBytes(data, p); err != nil {
 		return err
 	}

@@ -173,6 +173,14 @@ func TestLayerOrder(t *testing.T) {
 		0xf7: "BTH XETH IETH Payload",
 		0xff: "BTH XETH AETH",
 		0xfe: "BTH Payload", // unknown
+		0xc7: "BTH METH RETH Payload",
+		0xcb: "BTH METH RETH ImmDt Payload",
+		0xd1: "BTH AETH",
+		0xdc: "BTH SETH CCState",
+		0xdd: "BTH NETH",
+		0xde: "BTH PETH",
+		0xd8: "BTH ERTH",
+		0xd9: "BTH EETH",
 	} {
 		datagram := datagramOf(o)
 		var got []string
@@ -328,4 +336,35 @@ func FuzzLayers(f *testing.F) {
 			t.Fatalf("serialised %x, was %x", buf.Bytes(), frame)
 		}
 	})
+}
+
+// TestMRC decodes and serialises packets of MRC with reserved bits, also at MRC's other port.
+func TestMRC(t *testing.T) {
+	for _, o := range []bth.Opcode{0xc6, 0xcb, 0xd1, 0xd8, 0xd9, 0xdc, 0xdd, 0xde} {
+		p := bth.Packet{Opcode: o, Stamped: true, ReTx: true}
+		b := p.AppendTo(nil)
+		for i := bth.BTHLen; i < len(b); i++ {
+			b[i] = 0xff
+		}
+		packet := gopacket.NewPacket(b, rocelayers.LayerTypeBTH, gopacket.Default)
+		if e := packet.ErrorLayer(); e != nil || (packet.Layer(rocelayers.LayerTypeTSETH) != nil) != o.IsWrite() {
+			t.Fatal(packet)
+		}
+		var all []gopacket.SerializableLayer
+		for _, l := range packet.Layers() {
+			all = append(all, l.(gopacket.SerializableLayer))
+		}
+		buf := gopacket.NewSerializeBuffer()
+		if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{}, all...); err != nil || !bytes.Equal(buf.Bytes(), b) {
+			t.Errorf("%v: %x, %v, want %x", o, buf.Bytes(), err, b)
+		}
+	}
+	udp := &layers.UDP{SrcPort: 49152, DstPort: bth.MRCUDPPort}
+	buf := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true}, udp, gopacket.Payload(datagramOf(0xdc))); err != nil {
+		t.Fatal(err)
+	}
+	if p := gopacket.NewPacket(buf.Bytes(), layers.LayerTypeUDP, gopacket.Default); p.Layer(rocelayers.LayerTypeSETH) == nil {
+		t.Error(p)
+	}
 }
