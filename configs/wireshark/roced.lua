@@ -1,4 +1,4 @@
--- Wireshark dissector of roced: the extended transports (docs/reference/wire.md), congestion
+-- Wireshark dissector of roced: the extended transports and MRC (docs/reference/wire.md), congestion
 -- notification packets by name, and a verdict on the invariant CRC of every RoCEv2
 -- packet. What Flor (docs/design/flor.md) says in packets, if it is told which queue pairs carry it.
 --
@@ -8,7 +8,7 @@
 -- or copy it to the folder of personal Lua plugins that Wireshark names under
 -- Help > About > Folders. Standard packets stay with Wireshark's own dissector.
 
-local PORT = 4791
+local PORTS = {[4791] = true, [4971] = true} -- RoCEv2; another one of MRC
 local bits = bit32 or bit
 
 local roced = Proto("roced", "RoCEv2 of roced")
@@ -31,18 +31,26 @@ local operations = {
 	[0x0b] = {"RDMA_WRITE_ONLY_WITH_IMMEDIATE", "RI"}, [0x0c] = {"RDMA_READ_REQUEST", "R"},
 	[0x0d] = {"RDMA_READ_RESPONSE_FIRST", "K"}, [0x0e] = {"RDMA_READ_RESPONSE_MIDDLE", ""},
 	[0x0f] = {"RDMA_READ_RESPONSE_LAST", "K"}, [0x10] = {"RDMA_READ_RESPONSE_ONLY", "K"},
-	[0x12] = {"ATOMIC_ACKNOWLEDGE", "KO"}, [0x13] = {"CMP_SWAP", "A"}, [0x14] = {"FETCH_ADD", "A"},
+	[0x11] = {"ACKNOWLEDGE", "K"}, [0x12] = {"ATOMIC_ACKNOWLEDGE", "KO"}, [0x13] = {"CMP_SWAP", "A"}, [0x14] = {"FETCH_ADD", "A"},
 	[0x16] = {"SEND_LAST_INV", "V"}, [0x17] = {"SEND_ONLY_INV", "V"}, [0x1c] = {"FLUSH", "FR"},
-	[0x1d] = {"ATOMIC_WRITE", "R"},
+	[0x1d] = {"ATOMIC_WRITE", "R"}, [0x1f] = {"READ_ACKNOWLEDGE", "K"},
 }
-local extended = {[0xe0] = {"ACKNOWLEDGE", "K"}, [0xe1] = {"READ_ACKNOWLEDGE", "K"}}
-for op, what in pairs(operations) do
-	extended[0xc0 + op] = what
-end
 
-local opcodeNames = {}
-for op, what in pairs(extended) do
-	opcodeNames[op] = "EXT_" .. what[1]
+-- MRC: M = METH, T = TSETH if the BTH says so, S = SETH, C = CC_STATE, N = NETH, P = PETH, Q = ERTH, E = EETH.
+local mrc = {
+	[0xc6] = {"RDMA_WRITE_FIRST", "MTR"}, [0xc7] = {"RDMA_WRITE_MIDDLE", "MTR"}, [0xc8] = {"RDMA_WRITE_LAST", "MTR"},
+	[0xc9] = {"RDMA_WRITE_LAST_WITH_IMMEDIATE", "MTRI"}, [0xca] = {"RDMA_WRITE_ONLY", "MTR"},
+	[0xcb] = {"RDMA_WRITE_ONLY_WITH_IMMEDIATE", "MTRI"}, [0xd1] = {"ACKNOWLEDGE", "K"}, [0xd8] = {"ENDPOINT_REQUEST", "Q"},
+	[0xd9] = {"ENDPOINT_RESPONSE", "E"}, [0xdc] = {"SACK", "SC"}, [0xdd] = {"NACK", "N"}, [0xde] = {"PROBE", "P"},
+}
+
+local extended, opcodeNames = {}, {}
+for op, what in pairs(operations) do
+	extended[0xe0 + op] = what
+	opcodeNames[0xe0 + op] = "EXT_" .. what[1]
+end
+for op, what in pairs(mrc) do
+	opcodeNames[op] = "MRC_" .. what[1]
 end
 
 local f = {}
@@ -93,7 +101,7 @@ field("flush.type", ProtoField.uint32, "Type of FLUSH", base.HEX, nil, 0x0f)
 field("flush.level", ProtoField.uint32, "Level of FLUSH", base.DEC, {[0] = "range", [1] = "region"}, 0x30)
 field("va", ProtoField.uint64, "Virtual address", base.HEX)
 field("rkey", ProtoField.uint32, "Remote key", base.HEX)
-field("dmalen", ProtoField.uint32, "DMA length from here on", base.DEC)
+field("dmalen", ProtoField.uint32, "DMA length from here on, of MRC of the message", base.DEC)
 field("swapadd", ProtoField.uint64, "Swap or add", base.DEC)
 field("compare", ProtoField.uint64, "Compare", base.DEC)
 field("syndrome", ProtoField.uint8, "Syndrome", base.HEX)
@@ -103,6 +111,41 @@ field("imm", ProtoField.uint32, "Immediate data", base.HEX)
 field("invrkey", ProtoField.uint32, "Remote key to invalidate", base.HEX)
 field("payload", ProtoField.bytes, "Payload")
 field("wirecrc", ProtoField.uint32, "Invariant CRC on the wire", base.HEX)
+
+local reasons = {[1] = "TRIMMED", [2] = "TRIMMED_LASTHOP", [6] = "NO_BITMAP", [7] = "NO_PKT_BUFFER", [10] = "NO_RESOURCE",
+	[11] = "PSN_OOR_WINDOW", [25] = "UNEXP_EVENT"}
+local endpointOps = {[0] = "port status", [1] = "EV probe"}
+field("mrc.retx", ProtoField.bool, "Retransmission", 8, nil, 0x20)
+field("mrc.stamped", ProtoField.bool, "Timestamp present", 8, nil, 0x10)
+field("mrc.trimmed", ProtoField.bool, "Trimmed")
+field("mrc.rqmsn", ProtoField.uint16, "Receive queue message sequence number", base.DEC)
+field("mrc.msn", ProtoField.uint16, "Message sequence number", base.DEC)
+field("mrc.timestamp", ProtoField.uint16, "Timestamp", base.DEC)
+field("mrc.coarse", ProtoField.bool, "Coarse timestamp", 8, nil, 0x80)
+field("mrc.format", ProtoField.uint8, "Format of the timestamp", base.DEC, nil, 0x0f)
+field("mrc.mark", ProtoField.uint8, "Path feedback", base.DEC, {[0] = "none", [1] = "skip once", [2] = "always skip"}, 0x60)
+field("mrc.probe_reply", ProtoField.bool, "Answers a probe", 8, nil, 0x02)
+field("mrc.probe_id", ProtoField.uint16, "Probe", base.DEC)
+field("mrc.ack_psn", ProtoField.uint24, "PSN of the packet that triggered the SACK", base.DEC)
+field("mrc.entropy", ProtoField.uint32, "Entropy value", base.HEX)
+field("mrc.src_context", ProtoField.uint16, "Source context (spdcid)", base.HEX)
+field("mrc.dest_context", ProtoField.uint16, "Destination context (dpdcid)", base.HEX)
+field("mrc.cack", ProtoField.uint24, "Cumulatively acknowledged PSN", base.DEC)
+field("mrc.nack", ProtoField.uint24, "Refused PSN", base.DEC)
+field("mrc.cc_type", ProtoField.uint8, "Format of the congestion control state", base.DEC, nil, 0xf0)
+field("mrc.cc_flags", ProtoField.uint8, "Flags of the congestion control state", base.HEX, nil, 0x0f)
+field("mrc.mpr", ProtoField.uint8, "Maximum PSN range in 128 PSNs", base.DEC)
+field("mrc.base", ProtoField.uint24, "PSN of the bitmap's lowest bit", base.DEC)
+field("mrc.bitmap", ProtoField.uint64, "Bitmap", base.HEX)
+field("mrc.ooo_count", ProtoField.uint16, "Out-of-order count", base.DEC, nil, 0x7fff)
+field("mrc.restore", ProtoField.bool, "Restore the window", 8, nil, 0x80)
+field("mrc.penalty", ProtoField.uint8, "Window penalty", base.DEC, nil, 0x7f)
+field("mrc.received", ProtoField.uint24, "Received bytes in 256 bytes", base.DEC)
+field("mrc.reason", ProtoField.uint8, "Reason", base.HEX, reasons)
+field("mrc.vendor", ProtoField.uint8, "Vendor information", base.HEX)
+field("mrc.op", ProtoField.uint8, "Endpoint operation", base.DEC, endpointOps, 0x03)
+field("mrc.response_op", ProtoField.uint8, "Endpoint operation", base.DEC, endpointOps, 0x0c)
+field("mrc.ports", ProtoField.uint32, "Reachable ports", base.HEX)
 
 -- Flor (go doc roced/flor/engine: Header, Imm, Ack)
 local kinds = {[1] = "message", [2] = "request", [3] = "grant", [4] = "rewrite"}
@@ -141,7 +184,7 @@ local function reader(tvb, tree, at)
 	}
 end
 
-local function addBTH(tvb, tree)
+local function addBTH(tvb, tree, more)
 	local t = tree:add(tvb(0, 12), "Base transport header")
 	t:add(f.opcode, tvb(0, 1))
 	t:add(f.solicited, tvb(1, 1))
@@ -151,6 +194,9 @@ local function addBTH(tvb, tree)
 	t:add(f.becn, tvb(4, 1))
 	t:add(f.destqp, tvb(5, 3))
 	t:add(f.ackreq, tvb(8, 1))
+	for _, name in ipairs(more or {}) do
+		t:add(f[name], tvb(8, 1))
+	end
 	t:add(f.psn, tvb(9, 3))
 end
 
@@ -173,7 +219,7 @@ local function addXETH(tvb, tree)
 			text = text .. " " .. m[1]
 		end
 	end
-	if bits.rshift(tvb(12, 1):uint(), 4) ~= 1 then
+	if bits.rshift(tvb(12, 1):uint(), 4) ~= 2 then
 		return nil, "unknown version"
 	end
 	if bits.band(flags, KNOWN) ~= flags then
@@ -216,7 +262,9 @@ local function addXETH(tvb, tree)
 	return ends, text
 end
 
--- headers says how long and what the standard headers are.
+local stamp = {{"mrc.timestamp", 0, 2}, {"mrc.coarse", 0, 1}, {"mrc.format", 0, 1}}
+
+-- headers says how long and what the headers are. Fields may skip backwards.
 local headers = {
 	F = {"FLUSH extended transport header", 4, {{"flush.type", 0, 4}, {"flush.level", -4, 4}}},
 	R = {"RDMA extended transport header", 16, {{"va", 0, 8}, {"rkey", 0, 4}, {"dmalen", 0, 4}}},
@@ -225,6 +273,21 @@ local headers = {
 	O = {"Atomic ACK extended transport header", 8, {{"original", 0, 8}}},
 	I = {"Immediate data", 4, {{"imm", 0, 4}}},
 	V = {"Invalidate extended transport header", 4, {{"invrkey", 0, 4}}},
+	M = {"Message extended transport header", 4, {{"mrc.rqmsn", 0, 2}, {"mrc.msn", 0, 2}}},
+	T = {"Timestamp extended transport header", 4, stamp},
+	S = {"SACK extended transport header", 28, {{"mrc.mark", 1, 1}, {"mrc.probe_reply", -1, 1}, {"mrc.entropy", 2, 4},
+		{"mrc.src_context", 0, 2}, {"mrc.dest_context", 0, 2}, {"mrc.cack", 1, 3}, {"mrc.cc_type", 0, 1}, {"mrc.cc_flags", -1, 1},
+		{"mrc.mpr", 0, 1}, {"mrc.bitmap", 2, 8}}},
+	C = {"Congestion control state", 8, {{"mrc.timestamp", 0, 2}, {"mrc.ooo_count", 0, 2}, {"mrc.restore", 0, 1}, {"mrc.penalty", -1, 1},
+		{"mrc.received", 0, 3}}},
+	N = {"NACK extended transport header", 20, {{"mrc.reason", 2, 1}, {"mrc.vendor", 0, 1}, {"mrc.entropy", 0, 4},
+		{"mrc.src_context", 0, 2}, {"mrc.dest_context", 0, 2}, {"mrc.nack", 1, 3}, {"mrc.cc_type", 0, 1}, {"mrc.cc_flags", -1, 1},
+		{"mrc.timestamp", 1, 2}}},
+	P = {"Probe extended transport header", 16, {{"mrc.vendor", 3, 1}, {"mrc.probe_id", 0, 2}, {"mrc.src_context", 2, 2},
+		{"mrc.dest_context", 0, 2}, {"mrc.timestamp", 0, 2}, {"mrc.coarse", 0, 1}, {"mrc.format", 0, 1}}},
+	Q = {"Endpoint request extended transport header", 16, {{"mrc.op", 1, 1}, {"mrc.vendor", 1, 1}, {"mrc.ports", 0, 4},
+		{"mrc.timestamp", 4, 2}, {"mrc.coarse", 0, 1}, {"mrc.format", 0, 1}}},
+	E = {"Endpoint response extended transport header", 36, {{"mrc.response_op", 1, 1}, {"mrc.timestamp", 26, 2}}},
 }
 
 local function syndromeText(s)
@@ -355,7 +418,7 @@ local function addFlor(tvb, tree, at)
 	local rest = tvb:len() - 4 - bits.rshift(bits.band(tvb(1, 1):uint(), 0x30), 4)
 	local skip, add = nil, nil
 	if op == 0x09 then
-		skip = transport == 6 and 16 or 0
+		skip = transport == 7 and 16 or 0
 	elseif op == 0x0b then
 		skip = 16
 	elseif op == 0x00 or op == 0x04 then
@@ -363,7 +426,7 @@ local function addFlor(tvb, tree, at)
 	elseif op == 0x05 or op == 0x17 then
 		skip, add = transport == 3 and 12 or 4, addHeader
 	end
-	if not skip or at + skip > rest or transport ~= 0 and transport ~= 1 and transport ~= 3 and transport ~= 6 then
+	if not skip or at + skip > rest or transport ~= 0 and transport ~= 1 and transport ~= 3 and transport ~= 7 then
 		return ""
 	end
 	at = at + skip
@@ -378,6 +441,39 @@ local function addFlor(tvb, tree, at)
 	end
 	t:add_proto_expert_info(e_flor)
 	return ""
+end
+
+-- addHeaders adds the headers that letters name, from at on. It returns a reader behind them and a summary, nil after an error.
+local function addHeaders(tvb, t, at, letters)
+	local r, text = reader(tvb, t, at), ""
+	for h in letters:gmatch(".") do
+		local kind = headers[h]
+		if r:left() < kind[2] then
+			t:add_proto_expert_info(e_malformed, "Too short for the " .. kind[1])
+			return nil
+		end
+		local start = r.at
+		r.tree = t:add(tvb(start, kind[2]), kind[1])
+		if h == "K" then
+			text = text .. " " .. syndromeText(tvb(start, 1):uint())
+		end
+		for _, part in ipairs(kind[3]) do
+			r:add(part[1], part[2], part[3])
+		end
+		r.at = start + kind[2]
+	end
+	return r, text
+end
+
+-- addRest adds payload and ICRC behind the headers, and returns a summary.
+local function addRest(tvb, t, r)
+	local text, payload = "", r:left() - bits.rshift(bits.band(tvb(1, 1):uint(), 0x30), 4)
+	if payload > 0 then
+		t:add(f.payload, tvb(r.at, payload))
+		text = " Len=" .. payload
+	end
+	t:add(f.wirecrc, tvb(tvb:len() - 4, 4), tvb(tvb:len() - 4, 4):le_uint())
+	return text
 end
 
 local function addExtended(tvb, pinfo, tree)
@@ -397,38 +493,92 @@ local function addExtended(tvb, pinfo, tree)
 		t:add_proto_expert_info(e_malformed, "Malformed extension header: " .. text)
 		return
 	end
-	local r = reader(tvb, t, at)
-	for h in what[2]:gmatch(".") do
-		local kind = headers[h]
-		if r:left() < kind[2] then
-			t:add_proto_expert_info(e_malformed, "Too short for the " .. kind[1])
-			return
-		end
-		r.tree = t:add(tvb(r.at, kind[2]), kind[1])
-		if h == "K" then
-			info = info .. " " .. syndromeText(tvb(r.at, 1):uint())
-		end
-		for _, part in ipairs(kind[3]) do
-			r:add(part[1], part[2], part[3])
-		end
+	local r, headersText = addHeaders(tvb, t, at, what[2])
+	if not r then
+		return
 	end
-	local payload = r:left() - bits.rshift(bits.band(tvb(1, 1):uint(), 0x30), 4)
-	if payload > 0 then
-		t:add(f.payload, tvb(r.at, payload))
-		info = info .. " Len=" .. payload
-	end
-	t:add(f.wirecrc, tvb(tvb:len() - 4, 4), tvb(tvb:len() - 4, 4):le_uint())
+	info = info .. headersText .. addRest(tvb, t, r)
 	if carries(tvb(5, 3):uint()) then
 		text = text .. addFlor(tvb, tree, at)
 	end
 	pinfo.cols.info = info .. " " .. text
 end
 
-local standard = DissectorTable.get("udp.port"):get_dissector(PORT)
+-- trimmed is the number of the last frame with a trimmed packet, which has no invariant CRC.
+local trimmed = nil
+
+-- addSACK adds the PSNs that a SACK at at names relative to another one, and returns a summary.
+local function addSACK(tvb, t, at)
+	local cack = tvb(at + 13, 3):uint()
+	local base = (cack + tvb(at + 18, 2):int()) % 0x1000000
+	t:add(f["mrc.base"], tvb(at + 18, 2), base)
+	local text = " cack=" .. cack .. " base=" .. base
+	if bits.band(tvb(at + 1, 1):uint(), 2) ~= 0 then
+		t:add(f["mrc.probe_id"], tvb(at + 2, 2))
+		return text .. " probe=" .. tvb(at + 2, 2):uint()
+	end
+	local ack = (cack + tvb(at + 2, 2):int()) % 0x1000000
+	t:add(f["mrc.ack_psn"], tvb(at + 2, 2), ack)
+	return text .. " ack=" .. ack
+end
+
+local function addMRC(tvb, pinfo, tree)
+	pinfo.cols.protocol = "MRC"
+	local opcode = tvb(0, 1):uint()
+	local letters = mrc[opcode][2]
+	local t = tree:add(roced, tvb())
+	if tvb:len() < 16 then
+		t:add_proto_expert_info(e_malformed, "Too short for a BTH")
+		return
+	end
+	addBTH(tvb, t, {"mrc.retx", "mrc.stamped"})
+	local flags = tvb(8, 1):uint()
+	if bits.band(flags, 0x10) == 0 then
+		letters = letters:gsub("T", "")
+	end
+	local info = opcodeNames[opcode] .. string.format(" QP=0x%06x PSN=%d", tvb(5, 3):uint(), tvb(9, 3):uint())
+	if bits.band(flags, 0x20) ~= 0 then
+		info = info .. " retx"
+	end
+	local whole, least = 16, 12
+	for h in letters:gmatch(".") do
+		whole = whole + headers[h][2]
+		if h == "M" or h == "T" then
+			least = least + 4
+		end
+	end
+	if letters:sub(1, 1) == "M" and tvb:len() < whole and tvb:len() >= least and tvb:len() == tvb:reported_len() then
+		trimmed = pinfo.number
+		t:add(f["mrc.trimmed"], tvb(12, least - 12), true)
+		t:add(f["mrc.rqmsn"], tvb(12, 2))
+		t:add(f["mrc.msn"], tvb(14, 2))
+		if least > 16 then
+			for i, at in ipairs({16, 18, 19}) do
+				t:add(f[stamp[i][1]], tvb(at, stamp[i][3]))
+			end
+		end
+		pinfo.cols.info = info .. " [trimmed]"
+		return
+	end
+	local r, text = addHeaders(tvb, t, 12, letters)
+	if not r then
+		pinfo.cols.info = info .. " [malformed]"
+		return
+	end
+	if letters == "SC" then
+		text = addSACK(tvb, t, 12)
+	elseif letters == "N" then
+		text = " " .. (reasons[tvb(14, 1):uint()] or "unknown reason")
+	end
+	pinfo.cols.info = info .. text .. addRest(tvb, t, r)
+end
+
+local standard = DissectorTable.get("udp.port"):get_dissector(4791)
 
 function roced.dissector(tvb, pinfo, tree)
-	if tvb:len() > 0 and extended[tvb(0, 1):uint()] then
-		addExtended(tvb, pinfo, tree)
+	local opcode = tvb:len() > 0 and tvb(0, 1):uint()
+	if extended[opcode] or mrc[opcode] then
+		(extended[opcode] and addExtended or addMRC)(tvb, pinfo, tree)
 		return
 	end
 	-- Before the other dissector, which may take the payload for another protocol's, and give up.
@@ -447,7 +597,9 @@ function roced.dissector(tvb, pinfo, tree)
 	end
 end
 
-DissectorTable.get("udp.port"):add(PORT, roced)
+for port in pairs(PORTS) do
+	DissectorTable.get("udp.port"):add(port, roced)
+end
 
 -- The invariant CRC (IBTA vol.1 7.8.1, annex A17.3.3): CRC-32 over eight bytes of ones
 -- and the packet from the IP header on, with what may change on the way as ones.
@@ -506,11 +658,11 @@ local function last(...)
 end
 
 function verdict.dissector(tvb, pinfo, tree)
-	if not roced.prefs.icrc then
+	if not roced.prefs.icrc or trimmed == pinfo.number then
 		return
 	end
 	local port, header, len = last(dstport()), last(udp()), last(udplen())
-	if not port or port.value ~= PORT or not header or not len then
+	if not port or not PORTS[port.value] or not header or not len then
 		return
 	end
 	local v4, v6 = last(ip4()), last(ip6())

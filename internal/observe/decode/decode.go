@@ -27,7 +27,7 @@ type Stats struct {
 	BadICRC   int // RoCEv2 with a wrong ICRC
 }
 
-// Stream reads a pcap or pcapng file from r and writes one line to w for every RoCEv2 frame (UDP port 4791). Each
+// Stream reads a pcap or pcapng file from r and writes one line to w for every RoCEv2 frame (UDP port 4791, and 4971 of MRC). Each
 // line is one Write. Stream counts other frames and skips them. A malformed RoCEv2 frame produces a line with an
 // error. A damaged file ends the stream with an error that names the packet and the byte offset; earlier frames are
 // already printed.

@@ -80,11 +80,17 @@ func (p *parser) transport(l3 []byte, d bth.Datagram) error {
 
 // whole parses b, a complete UDP payload.
 func (p *parser) whole(b []byte) error {
-	_, err := p.headers(b)
-	if err != nil {
+	if _, err := p.headers(b); err != nil && !errors.Is(err, bth.ErrShort) {
 		return err
 	}
-	if err := p.pkt.Decode(b); err != nil {
+	switch err := p.pkt.Decode(b); {
+	case errors.Is(err, bth.ErrTrimmed):
+		p.rec.ICRC = "" // the ICRC is not that of the whole packet
+		p.rec.MRC = mrc(&p.pkt, p.pkt.Headers())
+		p.rec.MRC.Trimmed = true
+		p.rec.Target, p.rec.DMALen, p.rec.Imm = nil, nil, nil
+		return nil
+	case err != nil:
 		return err
 	}
 	p.setPayload(len(p.pkt.Payload), p.pkt.PadLen())
@@ -138,7 +144,7 @@ func (p *parser) headers(b []byte) (int, error) {
 	}
 	p.rec.Base = &p.base
 	if err == nil {
-		p.extensions(pkt.Opcode.Info().Headers)
+		p.extensions(pkt.Headers())
 	}
 	return n, err
 }
@@ -148,6 +154,9 @@ func (p *parser) extensions(h bth.Headers) {
 	pkt, rec := &p.pkt, &p.rec
 	if h&bth.HdrXETH != 0 {
 		rec.Extended = extended(&pkt.Ext)
+	}
+	if pkt.Opcode.IsMRC() {
+		rec.MRC = mrc(pkt, h)
 	}
 	if h&bth.HdrDETH != 0 {
 		p.dgram = Datagram{QKey: pkt.DETH.QKey, SrcQP: uint32(pkt.DETH.SrcQP)}

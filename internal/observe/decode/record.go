@@ -39,6 +39,7 @@ type Record struct {
 	Imm      *uint32    `json:"imm,omitempty"`
 	InvRKey  *uint32    `json:"invrkey,omitempty"`
 	Extended *Extended  `json:"ext,omitempty"`
+	MRC      *MRC       `json:"mrc,omitempty"`
 	Flor     *flor.Info `json:"flor,omitempty"`
 
 	Payload   *int   `json:"payload,omitempty"` // bytes, without the pad
@@ -163,6 +164,9 @@ func (r *Record) appendTransport(b []byte) []byte {
 func (r *Record) appendExtensions(b []byte) []byte {
 	if r.Extended != nil {
 		b = r.Extended.appendTo(b)
+	}
+	if r.MRC != nil {
+		b = r.MRC.appendTo(b)
 	}
 	if r.Datagram != nil {
 		b = fmt.Appendf(b, " qkey 0x%08x srcqp %s", r.QKey, bth.QPN(r.SrcQP).Text())

@@ -79,6 +79,8 @@ const HeadLen = engine.HeaderLen
 // returns nil if Flor does not use this kind of packet, or if a truncated payload is too short.
 func Of(o bth.Opcode, imm uint32, payload []byte, whole bool) *Info {
 	switch {
+	case o.IsMRC():
+		return nil
 	case o.IsWrite() && o.HasImm():
 		return ofImm(imm)
 	case o.IsSend() && o.HasDETH():
