@@ -43,6 +43,8 @@ type Totals struct {
 	Malformed uint64 `json:"malformed"` // RoCEv2, but malformed
 	BadICRC   uint64 `json:"bad_icrc"`  // complete packets with a wrong ICRC
 	Cut       uint64 `json:"cut"`       // truncated packets; the ICRC is not checked
+	Trimmed   uint64 `json:"trimmed"`   // WRITEs of MRC that a switch trimmed
+	Endpoint  uint64 `json:"endpoint"`  // endpoint requests and responses of MRC
 	Evicted   uint64 `json:"evicted"`   // streams evicted for lack of space
 	CM        CM     `json:"cm"`
 }
@@ -102,6 +104,9 @@ func (a *Analyzer) Packet(now mono.Time, ip []byte) {
 		return
 	}
 	whole := len(ip) >= d.End
+	if whole && a.trimmed(ip[d.UDP+bth.UDPLen:d.End]) {
+		return
+	}
 	if !whole {
 		a.totals.Cut++
 	} else if bth.CheckICRC(ip[:d.End]) != nil {
@@ -122,6 +127,16 @@ func (a *Analyzer) Packet(now mono.Time, ip []byte) {
 	a.accept(&a.in)
 }
 
+// trimmed counts b, a UDP payload, if it is a trimmed packet of MRC. These have no ICRC, so that the Analyzer ignores
+// their content.
+func (a *Analyzer) trimmed(b []byte) bool {
+	if !bth.Opcode(b[0]).IsMRC() || a.in.pkt.Decode(b) != bth.ErrTrimmed {
+		return false
+	}
+	a.totals.Trimmed++
+	return true
+}
+
 // badICRC counts a packet that its receiver will drop. The Analyzer ignores its contents, except to count it for the
 // stream that it names, if that exists.
 func (a *Analyzer) badICRC(d *bth.Datagram, ip []byte) {
@@ -134,6 +149,10 @@ func (a *Analyzer) badICRC(d *bth.Datagram, ip []byte) {
 
 // accept passes a packet to its stream.
 func (a *Analyzer) accept(p *arrival) {
+	if p.pkt.Opcode.IsEndpoint() { // of no connection
+		a.totals.Endpoint++
+		return
+	}
 	k := key{src: p.ip.Src, dst: p.ip.Dst, qpn: p.pkt.DestQP}
 	if p.pkt.Opcode.HasDETH() {
 		if k.from, k.datagram = p.pkt.DETH.SrcQP, true; k.qpn == gsiQPN {

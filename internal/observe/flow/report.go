@@ -20,7 +20,7 @@ type Endpoint struct {
 type Flow struct {
 	// Serial identifies a flow in all reports. New flows get higher numbers.
 	Serial    uint64   `json:"serial"`
-	Transport string   `json:"transport"` // RC, UC, UD, irn, melo, mp-rdma, eunomia; empty: CNPs only
+	Transport string   `json:"transport"` // RC, UC, UD, mrc, irn, melo, mp-rdma, eunomia; empty: CNPs only
 	Requester Endpoint `json:"requester"`
 	Responder Endpoint `json:"responder"`
 	Joined    Join     `json:"joined,omitempty"`

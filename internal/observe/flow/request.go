@@ -81,6 +81,8 @@ func (o *opcodes) add(op bth.Opcode, n int) {
 // transportOf names the transport of a packet. An extended transport has the name of its profile.
 func transportOf(p *bth.Packet) string {
 	switch {
+	case p.Opcode.IsMRC():
+		return "mrc"
 	case p.Opcode.IsExt():
 		return profile.NameOf(p.Ext.Profile)
 	case p.Opcode.Transport() == bth.TransportUC:
@@ -127,12 +129,15 @@ func (s *stream) request(p *arrival, peer *stream) {
 		r.datagram(p)
 		return
 	}
+	if op.IsProbe() {
+		return // it has no PSN
+	}
 	if op.IsFirst() || op.IsMiddle() {
 		s.learnMTU(p.payload, peer)
 	}
 	s.takeRest()
 	kind := r.seq.observe(pkt.PSN, p.ip.ID, r.contiguous(pkt.PSN))
-	if kind == late && op.IsExt() && pkt.Ext.Flags&bth.XReTx != 0 {
+	if kind == late && (pkt.ReTx || op.IsExt() && pkt.Ext.Flags&bth.XReTx != 0) {
 		r.seq.declared()
 	}
 	switch kind {

@@ -47,6 +47,10 @@ func (a *Analyzer) response(s *stream, p *arrival) {
 	switch y := p.pkt.AETH.Syndrome; {
 	case op.IsAtomicAck():
 		r.atomics++
+	case op.IsSACK():
+		r.acks++
+	case op.IsNACK():
+		r.naks[nakKinds-1]++
 	case !op.IsAck():
 	case y.IsACK():
 		r.acks++
@@ -71,15 +75,23 @@ func (a *Analyzer) asker(s *stream, p *arrival) *stream {
 		return peer // only the PSN of the first READ response is always that of a request
 	}
 	match := (*sequence).has
-	if op.IsAck() && p.pkt.AETH.Syndrome == bth.SyndromePSNSeqErr {
+	if op.IsNACK() || op.IsAck() && p.pkt.AETH.Syndrome == bth.SyndromePSNSeqErr {
 		match = (*sequence).reaches // a NAK names a missing PSN, which may not have passed this point
 	}
 	if peer == nil {
-		a.seek(s, p.pkt.PSN, match)
+		a.seek(s, answered(&p.pkt), match)
 	} else {
-		a.doubt(s, p.pkt.PSN, match)
+		a.doubt(s, answered(&p.pkt), match)
 	}
 	return s.peer
+}
+
+// answered returns the PSN of the request that a response answers. A SACK answers the packet that triggered it.
+func answered(p *bth.Packet) bth.PSN {
+	if p.Opcode.IsSACK() && !p.SETH.ProbeReply {
+		return p.SETH.AckPSN()
+	}
+	return p.PSN
 }
 
 // readResponse tracks the PSNs of READ responses.
@@ -97,11 +109,14 @@ func (s *stream) readResponse(p *arrival) {
 
 // answer updates s, a stream of requests, from a response.
 func (s *stream) answer(p *arrival) {
-	r, op, psn := &s.requests, p.pkt.Opcode, p.pkt.PSN
+	r, op, psn := &s.requests, p.pkt.Opcode, answered(&p.pkt)
 	y := p.pkt.AETH.Syndrome
 	switch {
-	case op.IsAtomicAck(), op.IsReadResponse() && op.Starts():
+	case op.IsAtomicAck(), op.IsReadResponse() && op.Starts(), op.IsSACK():
 		r.rtt.answered(psn, p.now, true)
+	case op.IsNACK():
+		r.seq.naked(psn)
+		r.rtt.void(psn)
 	case !op.IsAck():
 	case y.IsACK():
 		r.rtt.answered(psn, p.now, false)
