@@ -93,7 +93,7 @@ func run(t testing.TB, p *Program, d fault.Dir, frame []byte) (answer uint32, ou
 }
 
 var opcodes = []byte{0x11, 0x11, 0x11, 0x11, 0x00, 0x01, 0x02, 0x04, 0x06, 0x07, 0x0a, 0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14,
-	0x24, 0x2a, 0x64, 0x81, 0xc4, 0xe0, 0xff}
+	0x24, 0x2a, 0x64, 0x81, 0xc6, 0xd1, 0xdc, 0xe4, 0xf1, 0xf1, 0xff}
 
 var addrs = []string{"198.18.0.1", "198.18.0.2", "fd00::1", "fd00::2"}
 
@@ -106,8 +106,9 @@ func genFrame(t *rapid.T) []byte {
 	}
 	pick := rapid.IntRange(0, 1)
 	src, dst := pick.Draw(t, "src"), pick.Draw(t, "dst")
-	payload := rapid.SliceOfN(rapid.Byte(), 4, 80).Draw(t, "payload")
-	payload[0] = rapid.SampledFrom([]byte{0, 0x1f, 0x20, 0x60, 0x80}).Draw(t, "syndrome")
+	payload := rapid.SliceOfN(rapid.Byte(), 5, 80).Draw(t, "payload")
+	payload[4] = rapid.SampledFrom([]byte{0x1f, 0x60}).Draw(t, "extended syndrome")
+	payload[0] = rapid.SampledFrom([]byte{0, 0x1f, 0x20, 0x21, 0x60, 0x80}).Draw(t, "syndrome")
 	udp := make([]byte, 20, 20+len(payload))
 	binary.BigEndian.PutUint16(udp, rapid.SampledFrom([]uint16{49152, 50001, 65535, 7}).Draw(t, "source port"))
 	binary.BigEndian.PutUint16(udp[2:], rapid.SampledFrom([]uint16{4791, 4791, 4791, 4791, 4791, 4791, 4792}).Draw(t, "port"))

@@ -55,7 +55,7 @@ struct roce {
 	__u8 ack_req;
 	__u8 becn;
 	__u8 syndrome;	 /* of the AETH, if the opcode is an acknowledgement */
-	__u8 pad[2];
+	__be16 pad;
 };
 
 /* Opcode of acknowledgements with an extension header (docs/reference/wire.md). */

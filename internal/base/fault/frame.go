@@ -28,7 +28,7 @@ type kind uint8
 const (
 	kindRequest  kind = iota
 	kindReadResp      // with PSNs of the range of the READ request
-	kindAck           // ACKNOWLEDGE and ATOMIC ACKNOWLEDGE
+	kindAck           // ACKNOWLEDGE, ATOMIC ACKNOWLEDGE, and packets of MRC that use no PSN
 	kindCNP
 )
 
@@ -155,7 +155,7 @@ func kindOf(op bth.Opcode) kind {
 		return kindCNP
 	case op.IsReadResponse():
 		return kindReadResp
-	case op.IsResponse():
+	case op.IsResponse(), op.IsProbe(), op.IsEndpoint():
 		return kindAck
 	}
 	return kindRequest
