@@ -96,7 +96,7 @@ func (s *Spec) layout(f *Frame) int {
 	}
 	place(hdrUDP, bth.UDPLen)
 	place(hdrBTH, bth.BTHLen)
-	set := s.Opcode.Info().Headers
+	set := s.extensions()
 	if set&bth.HdrXETH != 0 {
 		place(hdrExtension, f.Ext.Len())
 	}
@@ -135,7 +135,7 @@ func (s *Spec) defaults(f *Frame, pad int) {
 	for _, v := range []Set{{Name: "ip.version", Value: uint64(4)}, {Name: "ip.ihl", Value: uint64(ipv4Len+len(s.Options)) / 4},
 		{Name: "ip.flags", Value: 2}, {Name: "ip.ttl", Value: 64}, {Name: "ip.proto", Value: 17},
 		{Name: "udp.sport", Value: DefaultSourcePort}, {Name: "udp.dport", Value: bth.UDPPort},
-		{Name: "opcode", Value: uint64(s.Opcode)}, {Name: "mig", Value: 1}, {Name: "pad", Value: uint64(pad)},
+		{Name: "opcode", Value: uint64(s.Opcode)}, {Name: "mig", Value: migration(s.Opcode)}, {Name: "pad", Value: uint64(pad)},
 		{Name: "pkey", Value: bth.DefaultPKey}} {
 		f.set(v.Name, v.Value)
 	}

@@ -1,6 +1,10 @@
 package frame
 
-import "roced.io/roced/bth"
+import (
+	"slices"
+
+	"roced.io/roced/bth"
+)
 
 // header is a header of a frame, in the order on the wire.
 type header uint8
@@ -21,6 +25,14 @@ const (
 	hdrAtomicAck
 	hdrImm
 	hdrIETH
+	hdrMETH // from here on, of MRC; its fields are in mrc.go
+	hdrTSETH
+	hdrSETH
+	hdrCCState
+	hdrNETH
+	hdrPETH
+	hdrERTH
+	hdrEETH
 	hdrPayload
 	hdrICRC
 	hdrMAD // the payload of a datagram to queue pair 1
@@ -41,6 +53,8 @@ var transportHeaders = []struct {
 	hdr header
 	len int
 }{
+	{bth.HdrMETH, hdrMETH, bth.METHLen},
+	{bth.HdrTSETH, hdrTSETH, bth.TSETHLen},
 	{bth.HdrDETH, hdrDETH, bth.DETHLen},
 	{bth.HdrFETH, hdrFETH, bth.FETHLen},
 	{bth.HdrRETH, hdrRETH, bth.RETHLen},
@@ -49,6 +63,12 @@ var transportHeaders = []struct {
 	{bth.HdrAtomicAck, hdrAtomicAck, bth.AtomicAckLen},
 	{bth.HdrImm, hdrImm, bth.ImmDtLen},
 	{bth.HdrIETH, hdrIETH, bth.IETHLen},
+	{bth.HdrSETH, hdrSETH, bth.SETHLen},
+	{bth.HdrCCState, hdrCCState, bth.CCStateLen},
+	{bth.HdrNETH, hdrNETH, bth.NETHLen},
+	{bth.HdrPETH, hdrPETH, bth.PETHLen},
+	{bth.HdrERTH, hdrERTH, bth.ERTHLen},
+	{bth.HdrEETH, hdrEETH, bth.EETHLen},
 }
 
 // Field is a field of a header.
@@ -64,8 +84,8 @@ type Field struct {
 // Bits returns the width of the field in bits.
 func (f *Field) Bits() int { return f.bits }
 
-// fields lists all fields of fixed place, those of the headers and those of management datagrams.
-var fields = append(headerFields, madFields...)
+// fields lists all fields of fixed place: those of the headers, of MRC, and of management datagrams.
+var fields = slices.Concat(headerFields, mrcFields, madFields)
 
 // headerFields lists the fields of headers. A name may occur in several headers: a frame has one of them at most.
 // References are to IBTA vol.1 chapter 9.

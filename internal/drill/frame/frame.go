@@ -66,9 +66,9 @@ func (f *Frame) parseTransport(at int) error {
 	f.off[hdrBTH], f.off[hdrICRC] = at, f.end-bth.ICRCLen
 	f.Opcode = bth.Opcode(f.Bytes[at])
 	pad := int(f.Bytes[at+1] >> 4 & 3)
+	set := extensions(f.Opcode, f.Bytes[at+8])
 	at += bth.BTHLen
-	info := f.Opcode.Info()
-	if info.Headers&bth.HdrXETH != 0 {
+	if set&bth.HdrXETH != 0 {
 		n, err := f.Ext.Decode(f.Bytes[at : f.end-bth.ICRCLen])
 		if err != nil {
 			return fmt.Errorf("extension header: %w", err)
@@ -77,7 +77,7 @@ func (f *Frame) parseTransport(at int) error {
 		at += n
 	}
 	for _, t := range transportHeaders {
-		if info.Headers&t.bit == 0 {
+		if set&t.bit == 0 {
 			continue
 		}
 		if at+t.len > f.off[hdrICRC] {
