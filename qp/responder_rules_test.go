@@ -54,7 +54,7 @@ func TestForeignPackets(t *testing.T) {
 				continue
 			}
 			d := l.q.Receive(l.now, &p, qp.RxMeta{})
-			if p.Opcode.IsExt() != (d == qp.DropProfile) || d != qp.DropProfile && d != qp.DropOpcode && d != qp.DropStaleAck {
+			if (p.Opcode.IsExt() || p.Opcode.IsMRC()) != (d == qp.DropProfile) || d != qp.DropProfile && d != qp.DropOpcode && d != qp.DropStaleAck {
 				t.Errorf("%v: %v: %v", typ, p.Opcode, d)
 			}
 		}

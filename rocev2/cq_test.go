@@ -260,7 +260,7 @@ func TestQPNs(t *testing.T) {
 	for i := range n {
 		q := &QueuePair{}
 		numbers.add(q)
-		if before, again := last[q.num]; q.num <= 1 || q.num >= bth.MaxQPN || again && i-before <= restingQPNs {
+		if before, again := last[q.num]; q.num <= 2 || q.num >= bth.MaxQPN || again && i-before <= restingQPNs {
 			t.Fatalf("QPN %#x of queue pair %d, once of %d", q.num, i, before)
 		}
 		last[q.num] = i
@@ -274,8 +274,17 @@ func TestQPNs(t *testing.T) {
 			t.Errorf("bit %d is set %d times of %d", b, ones, n)
 		}
 	}
-	if numbers.Used > restingQPNs+2 {
+	if numbers.Used > restingQPNs+3 {
 		t.Errorf("%d numbers are in use", numbers.Used)
+	}
+}
+
+func TestReservedQPNs(t *testing.T) {
+	o := newObjs(t, Limits{QPs: 3})
+	for _, n := range []bth.QPN{1, bth.MRCEndpointQPN, bth.MaxQPN} {
+		if o.obj.numbers.Get(uint32(n)) == nil || o.lookupQP(n) != nil {
+			t.Errorf("QPN %#x is not reserved", n)
+		}
 	}
 }
 
