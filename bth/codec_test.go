@@ -226,6 +226,9 @@ func FuzzDecode(f *testing.F) {
 		p := bth.Packet{Opcode: bth.Opcode(w.code), Payload: []byte("seed")}
 		f.Add(p.AppendTo(nil))
 	}
+	for _, v := range mrcVectors {
+		f.Add(v.packet.AppendTo(nil))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p, q bth.Packet
 		if p.Decode(b) != nil {

@@ -316,6 +316,9 @@ func FuzzLayers(f *testing.F) {
 			f.Add(frame)
 		}
 	}
+	for _, o := range []bth.Opcode{0xc6, 0xcb, 0xd8, 0xd9, 0xdc, 0xdd, 0xde} {
+		f.Add(datagramOf(o))
+	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		opts := gopacket.DecodeOptions{SkipDecodeRecovery: true}
 		p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
