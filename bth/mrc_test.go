@@ -177,6 +177,9 @@ func TestMRCTrimmed(t *testing.T) {
 		bth.OpcodeMRCEndpointRequest, bth.OpcodeMRCEndpointResponse} {
 		p := bth.Packet{Opcode: o, Stamped: true}
 		b := p.AppendTo(nil)
+		if want := int(o.Info().HeaderLen) + bth.ICRCLen; len(b) != want {
+			t.Errorf("%v has %d bytes, want %d", o, len(b), want)
+		}
 		for n := range b {
 			if err := p.Decode(b[:n]); err != bth.ErrShort {
 				t.Errorf("%v: %d bytes: %v", o, n, err)
