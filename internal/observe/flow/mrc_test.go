@@ -18,7 +18,9 @@ func TestMRC(t *testing.T) {
 	}
 	f.send(hostA, hostB, write(bth.OpWriteFirst, 5, false))
 	f.send(hostA, hostB, write(bth.OpWriteLast, 7, false))
+	sent := f.now
 	sack(5, 2)
+	rtt := f.now.Sub(sent) // not that of packet 5
 	f.send(hostA, hostB, write(bth.OpWriteMiddle, 6, true))
 	f.send(hostB, hostA, bth.Packet{Opcode: bth.OpcodeMRCNACK, DestQP: 3, PSN: bth.MakePSN(7), NETH: bth.NETH{Reason: bth.MRCTrimmed, PSN: bth.MakePSN(7)}})
 	f.send(hostA, hostB, write(bth.OpWriteLast, 7, true))
@@ -33,7 +35,7 @@ func TestMRC(t *testing.T) {
 	if q := g.Requests; q.Packets != 5 || q.Recovered != 1 || q.Retransmitted != 2 || q.Restarts != 0 {
 		t.Errorf("%+v", q)
 	}
-	if s := g.Responses; s.Acks != 3 || s.NAKs.Total != 1 || s.NAKs.Other != 1 || g.RTT.Samples == 0 {
+	if s := g.Responses; s.Acks != 3 || s.NAKs.Total != 1 || s.NAKs.Other != 1 || g.RTT.Samples != 1 || g.RTT.Min != rtt {
 		t.Errorf("%+v, %+v", s, g.RTT)
 	}
 	whole := f.packet(hostA, hostB, write(bth.OpWriteOnly, 8, false))
