@@ -35,14 +35,14 @@ func be24(b []byte) uint32 { return binary.BigEndian.Uint32(b) & psnMask }
 // opcode does not have keep their old values. Decode does not check the ICRC; see CheckICRC.
 func (p *Packet) Decode(b []byte) error {
 	n, err := p.DecodeHeaders(b)
-	if err == ErrShort && len(b) >= BTHLen || err == nil && len(b)-ICRCLen < n {
-		return p.decodeTrimmed(b)
-	}
 	if err != nil {
-		return err
+		return p.orTrimmed(b, err)
 	}
 	end := len(b) - ICRCLen - int(b[1]>>padShift&padMask)
 	if end < n {
+		if len(b)-ICRCLen < n {
+			return p.orTrimmed(b, ErrShort)
+		}
 		return ErrPad
 	}
 	// IBTA vol.1 9.2: the pad rounds the payload up to a multiple of 4. The length of each header is such a multiple, so
@@ -83,20 +83,21 @@ func (p *Packet) DecodeHeaders(b []byte) (int, error) {
 		return 0, ErrOpcode
 	}
 	at := BTHLen
-	if info.Headers&HdrXETH != 0 {
+	if info.flags&fVariable != 0 {
+		if info.flags&fMRC != 0 {
+			return p.decodeMRC(info, b)
+		}
 		x, err := p.Ext.Decode(b[BTHLen:])
 		if err != nil {
 			return 0, err
 		}
 		at, n = at+x, n+x
 	}
-	h := p.Headers()
-	n += (h &^ info.Headers).Len()
 	if len(b) < n {
 		return 0, ErrShort
 	}
 	if n > at {
-		p.decodeExt(h, b[at:n])
+		p.decodeExt(ibtaHeaders(info.Headers), b[at:n])
 	}
 	return n, nil
 }
@@ -111,53 +112,39 @@ func (p *Packet) decodeBTH(b []byte) {
 	p.BECN = b[4]&bitBECN != 0
 	p.DestQP = QPN(be24(b[4:]))
 	p.AckReq = b[8]&bitAckReq != 0
-	mrc := p.Opcode.IsMRC()
-	p.ReTx, p.Stamped = mrc && b[8]&bitReTx != 0, mrc && b[8]&bitStamped != 0
 	p.PSN = PSN{be24(b[8:])}
 }
 
-func (p *Packet) decodeExt(h Headers, b []byte) {
-	if h&HdrMETH != 0 {
-		p.METH.Decode(b)
-		b = b[METHLen:]
-	}
-	if h&HdrTSETH != 0 {
-		p.TSETH.Decode(b)
-		b = b[TSETHLen:]
-	}
-	if h >= HdrSETH {
-		p.decodeMRC(h, b)
-		return
-	}
-	if h&HdrDETH != 0 {
+func (p *Packet) decodeExt(h ibtaHeaders, b []byte) {
+	if h.has(HdrDETH) {
 		p.DETH.Decode(b)
 		b = b[DETHLen:]
 	}
-	if h&HdrFETH != 0 {
+	if h.has(HdrFETH) {
 		p.FETH.Decode(b)
 		b = b[FETHLen:]
 	}
-	if h&HdrRETH != 0 {
+	if h.has(HdrRETH) {
 		p.RETH.Decode(b)
 		b = b[RETHLen:]
 	}
-	if h&HdrAtomicETH != 0 {
+	if h.has(HdrAtomicETH) {
 		p.AtomicETH.Decode(b)
 		b = b[AtomicETHLen:]
 	}
-	if h&HdrAETH != 0 {
+	if h.has(HdrAETH) {
 		p.AETH.Decode(b)
 		b = b[AETHLen:]
 	}
-	if h&HdrAtomicAck != 0 {
+	if h.has(HdrAtomicAck) {
 		p.AtomicAck = binary.BigEndian.Uint64(b)
 		b = b[AtomicAckLen:]
 	}
-	if h&HdrImm != 0 {
+	if h.has(HdrImm) {
 		p.Imm = binary.BigEndian.Uint32(b)
 		b = b[ImmDtLen:]
 	}
-	if h&HdrIETH != 0 {
+	if h.has(HdrIETH) {
 		p.IETH = binary.BigEndian.Uint32(b)
 	}
 }
@@ -165,12 +152,14 @@ func (p *Packet) decodeExt(h Headers, b []byte) {
 // HeaderLen returns the bytes of the BTH and the extension headers, 0 for an
 // unknown opcode.
 func (p *Packet) HeaderLen() int {
-	n := int(infos[p.Opcode].HeaderLen)
+	info := &infos[p.Opcode]
+	n := int(info.HeaderLen)
 	switch {
-	case p.Opcode.IsExt():
+	case info.flags&fVariable == 0:
+	case info.flags&fMRC != 0:
+		n += p.stampLen(info)
+	default:
 		n += p.Ext.Len()
-	case p.Headers()&HdrTSETH != 0:
-		n += TSETHLen
 	}
 	return n
 }
@@ -190,16 +179,17 @@ func (p *Packet) PutHeaders(b []byte) int {
 	info := &infos[p.Opcode]
 	n := int(info.HeaderLen)
 	at := BTHLen
-	if info.Headers&HdrXETH != 0 {
+	if info.flags&fVariable != 0 {
+		if info.flags&fMRC != 0 {
+			return p.putMRC(info, b)
+		}
 		x := p.Ext.Put(b[BTHLen:])
 		at, n = at+x, n+x
 	}
-	h := p.Headers()
-	n += (h &^ info.Headers).Len()
 	b = b[:n]
 	p.putBTH(b)
 	if n > at {
-		p.putExt(h, b[at:])
+		p.putExt(ibtaHeaders(info.Headers), b[at:])
 	}
 	return n
 }
@@ -213,9 +203,6 @@ func (p *Packet) putBTH(b []byte) {
 	b[4] = bit(p.FECN, bitFECN) | bit(p.BECN, bitBECN)
 	binary.BigEndian.PutUint32(b[8:], p.PSN.v)
 	b[8] = bit(p.AckReq, bitAckReq)
-	if p.Opcode.IsMRC() {
-		b[8] |= bit(p.ReTx, bitReTx) | bit(p.Stamped, bitStamped)
-	}
 }
 
 func bit(set bool, mask byte) byte {
@@ -225,48 +212,36 @@ func bit(set bool, mask byte) byte {
 	return 0
 }
 
-func (p *Packet) putExt(h Headers, b []byte) {
-	if h&HdrMETH != 0 {
-		p.METH.Put(b)
-		b = b[METHLen:]
-	}
-	if h&HdrTSETH != 0 {
-		p.TSETH.Put(b)
-		b = b[TSETHLen:]
-	}
-	if h >= HdrSETH {
-		p.putMRC(h, b)
-		return
-	}
-	if h&HdrDETH != 0 {
+func (p *Packet) putExt(h ibtaHeaders, b []byte) {
+	if h.has(HdrDETH) {
 		p.DETH.Put(b)
 		b = b[DETHLen:]
 	}
-	if h&HdrFETH != 0 {
+	if h.has(HdrFETH) {
 		p.FETH.Put(b)
 		b = b[FETHLen:]
 	}
-	if h&HdrRETH != 0 {
+	if h.has(HdrRETH) {
 		p.RETH.Put(b)
 		b = b[RETHLen:]
 	}
-	if h&HdrAtomicETH != 0 {
+	if h.has(HdrAtomicETH) {
 		p.AtomicETH.Put(b)
 		b = b[AtomicETHLen:]
 	}
-	if h&HdrAETH != 0 {
+	if h.has(HdrAETH) {
 		p.AETH.Put(b)
 		b = b[AETHLen:]
 	}
-	if h&HdrAtomicAck != 0 {
+	if h.has(HdrAtomicAck) {
 		binary.BigEndian.PutUint64(b, p.AtomicAck)
 		b = b[AtomicAckLen:]
 	}
-	if h&HdrImm != 0 {
+	if h.has(HdrImm) {
 		binary.BigEndian.PutUint32(b, p.Imm)
 		b = b[ImmDtLen:]
 	}
-	if h&HdrIETH != 0 {
+	if h.has(HdrIETH) {
 		binary.BigEndian.PutUint32(b, p.IETH)
 	}
 }

@@ -18,19 +18,14 @@ const (
 // follows the remaining headers, and it could not be that of the packet: callers must not check it.
 var ErrTrimmed = errors.New("bth: trimmed packet of MRC")
 
-// decodeTrimmed reads what trimming left of the packet b, which is shorter than its headers.
-func (p *Packet) decodeTrimmed(b []byte) error {
-	if !p.Opcode.IsMRC() || !p.Opcode.IsWrite() {
-		return ErrShort
+// orTrimmed returns ErrTrimmed if err is ErrShort and the packet b still has what trimming leaves, else err.
+func (p *Packet) orTrimmed(b []byte, err error) error {
+	if err != ErrShort || len(b) < BTHLen || !p.Opcode.IsMRC() || !p.Opcode.IsWrite() {
+		return err
 	}
-	h := HdrMETH
-	if p.Stamped {
-		h |= HdrTSETH
+	if len(b) < BTHLen+(p.Headers()&(HdrMETH|HdrTSETH)).Len() {
+		return err
 	}
-	if len(b) < BTHLen+h.Len() {
-		return ErrShort
-	}
-	p.decodeExt(h, b[BTHLen:])
 	return ErrTrimmed
 }
 
@@ -38,15 +33,47 @@ func (p *Packet) decodeTrimmed(b []byte) error {
 //
 // Choice: the bit has a meaning in WRITEs only. In other packets it is ignored.
 func (p *Packet) Headers() Headers {
-	h := infos[p.Opcode].Headers
-	if p.Stamped && h&HdrMETH != 0 {
+	info := &infos[p.Opcode]
+	h := info.Headers
+	if p.stampLen(info) != 0 {
 		h |= HdrTSETH
 	}
 	return h
 }
 
-func (p *Packet) decodeMRC(h Headers, b []byte) {
+// stampLen returns the length of the TSETH, if p has one.
+func (p *Packet) stampLen(info *Info) int {
+	if p.Stamped && info.Headers&HdrMETH != 0 {
+		return TSETHLen
+	}
+	return 0
+}
+
+// decodeMRC reads the headers behind the BTH of b and returns the length of all, as DecodeHeaders. It reads MRC's own
+// headers even if the others are missing.
+func (p *Packet) decodeMRC(info *Info, b []byte) (int, error) {
+	p.ReTx, p.Stamped = b[8]&bitReTx != 0, b[8]&bitStamped != 0
+	at, n := p.lenMRC(info)
+	if len(b) < at {
+		return 0, ErrShort
+	}
+	p.decodeOwn(info.Headers, b[BTHLen:at])
+	if len(b) < n {
+		return 0, ErrShort
+	}
+	if n > at {
+		p.decodeExt(ibtaHeaders(info.Headers), b[at:n])
+	}
+	return n, nil
+}
+
+func (p *Packet) decodeOwn(h Headers, b []byte) {
 	switch {
+	case h&HdrMETH != 0:
+		p.METH.Decode(b)
+		if p.Stamped {
+			p.TSETH.Decode(b[METHLen:])
+		}
 	case h&HdrSETH != 0:
 		p.SETH.Decode(b)
 		p.CCState.Decode(b[SETHLen:])
@@ -61,8 +88,26 @@ func (p *Packet) decodeMRC(h Headers, b []byte) {
 	}
 }
 
-func (p *Packet) putMRC(h Headers, b []byte) {
+// putMRC is PutHeaders for packets of MRC.
+func (p *Packet) putMRC(info *Info, b []byte) int {
+	at, n := p.lenMRC(info)
+	b = b[:n]
+	p.putBTH(b)
+	b[8] |= bit(p.ReTx, bitReTx) | bit(p.Stamped, bitStamped)
+	p.putOwn(info.Headers, b[BTHLen:])
+	if n > at {
+		p.putExt(ibtaHeaders(info.Headers), b[at:])
+	}
+	return n
+}
+
+func (p *Packet) putOwn(h Headers, b []byte) {
 	switch {
+	case h&HdrMETH != 0:
+		p.METH.Put(b)
+		if p.Stamped {
+			p.TSETH.Put(b[METHLen:])
+		}
 	case h&HdrSETH != 0:
 		p.SETH.Put(b)
 		p.CCState.Put(b[SETHLen:])
@@ -75,6 +120,12 @@ func (p *Packet) putMRC(h Headers, b []byte) {
 	case h&HdrEETH != 0:
 		p.EETH.Put(b)
 	}
+}
+
+// lenMRC returns the lengths of the BTH with MRC's own headers, and with all headers.
+func (p *Packet) lenMRC(info *Info) (own, all int) {
+	all = int(info.HeaderLen) + p.stampLen(info)
+	return all - (info.Headers & (HdrRETH | HdrAETH | HdrImm)).Len(), all
 }
 
 // Decode reads the 4 bytes of a METH at the start of b.

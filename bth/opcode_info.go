@@ -79,7 +79,7 @@ func (o Opcode) IsRequest() bool { return o.has(fRequest) }
 func (o Opcode) IsResponse() bool { return o.has(fResponse) }
 
 // IsExt reports whether packets of o have an extension header.
-func (o Opcode) IsExt() bool { return infos[o].Headers&HdrXETH != 0 }
+func (o Opcode) IsExt() bool { return o.has(fExt) }
 
 // IsMRC reports whether o is of MRC.
 func (o Opcode) IsMRC() bool { return o.has(fMRC) }

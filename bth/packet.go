@@ -10,8 +10,6 @@ type Packet struct {
 	FECN      bool
 	BECN      bool
 	AckReq    bool
-	ReTx      bool // MRC: a retransmission
-	Stamped   bool // MRC: a WRITE with TSETH
 	PKey      uint16
 	DestQP    QPN
 	PSN       PSN
@@ -25,17 +23,21 @@ type Packet struct {
 	Imm       uint32    // immediate data, in network order on the wire
 	IETH      uint32    // rkey to invalidate, SEND_WITH_INV
 	DETH      DETH      // UD
-	METH      METH      // WRITE of MRC
-	TSETH     TSETH     // WRITE of MRC that is Stamped
-	SETH      SETH      // SACK of MRC
-	CCState   CCState   // SACK of MRC
-	NETH      NETH      // NACK of MRC
-	PETH      PETH      // probe of MRC
-	ERTH      ERTH      // endpoint request of MRC
-	EETH      EETH      // endpoint response of MRC
 
 	// Payload is the data without pad bytes: a view of the frame on receive, of the sender's memory on transmit.
 	Payload []byte
+
+	// Headers of MRC. They follow the payload so that packets of other transports touch no more memory.
+	ReTx    bool    // a retransmission
+	Stamped bool    // a WRITE with TSETH
+	METH    METH    // WRITE
+	TSETH   TSETH   // WRITE that is Stamped
+	SETH    SETH    // SACK
+	CCState CCState // SACK
+	NETH    NETH    // NACK
+	PETH    PETH    // probe
+	ERTH    ERTH    // endpoint request
+	EETH    EETH    // endpoint response
 }
 
 // RETH is the RDMA extended transport header (IBTA vol.1 9.3.3), 16 bytes.
