@@ -4,7 +4,7 @@ fail() { echo "$*"; exit 1; }
 has() { want=$1; shift; "$@" >"$SCRATCH/out" 2>&1 || fail "$*: exit code $?: $(cat "$SCRATCH/out")"; grep -qE -- "$want" "$SCRATCH/out" || fail "$*: does not say '$want': $(cat "$SCRATCH/out")"; }
 refused() { "$@" >"$SCRATCH/out" 2>&1 && fail "$*: succeeds"; grep -q "Operation not supported" "$SCRATCH/out" || fail "$*: $(cat "$SCRATCH/out")"; }
 
-has "^0: $DEVICE: node_type ca fw 1.0.0 node_guid [0-9a-f:]{19} " rdma dev
+has "^0: $DEVICE: node_type ca (protocol roce )?fw 1.0.0 node_guid [0-9a-f:]{19} " rdma dev
 has "^0: $DEVICE: " rdma dev show "$DEVICE"
 has "link $DEVICE/1 state ACTIVE physical_state LINK_UP" rdma link
 has "link $DEVICE/1 state ACTIVE" rdma link show "$DEVICE/1"
