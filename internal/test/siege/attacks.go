@@ -367,7 +367,7 @@ func admin(runDir string, _ *rand.Rand) {
 	}
 }
 
-// lists requests lists of many objects over many connections of RDMA netlink, and reads no answer.
+// lists floods RDMA netlink: over many connections it requests long lists of objects, and reads no answer.
 func lists(runDir string, rng *rand.Rand) {
 	list := some(runDir, 1)
 	defer end(list)
