@@ -67,7 +67,7 @@ func drawPacket(t *rapid.T) bth.Packet {
 func drawXETH(t *rapid.T) bth.XETH {
 	u24 := rapid.Uint32Range(0, 1<<24-1)
 	h := bth.XETH{Profile: bth.Profile(rapid.Byte().Draw(t, "profile"))}
-	h.Flags = bth.XFlags(rapid.Uint16().Draw(t, "flags")) &^ (0x60 | bth.XHasHole1 | bth.XHasHole2 | bth.XHasHole3)
+	h.Flags = bth.XFlags(rapid.Uint16().Draw(t, "flags")) &^ (0x20 | bth.XHasOwn | bth.XHasHole1 | bth.XHasHole2 | bth.XHasHole3)
 	field := func(f bth.XFlags, v *uint32) {
 		if h.Flags&f != 0 {
 			*v = u24.Draw(t, "field")
@@ -92,6 +92,10 @@ func drawXETH(t *rapid.T) bth.XETH {
 		holes[i] = bth.Hole{Start: bth.MakePSN(u24.Draw(t, "start")), Len: rapid.Uint32Range(1, 1<<24-1).Draw(t, "len")}
 	}
 	h.SetHoles(holes[:n])
+	if h.Profile >= bth.FirstOwnProfile && rapid.Bool().Draw(t, "own") {
+		h.Holes = [bth.MaxHoles]bth.Hole{}
+		h.SetOwn(rapid.SliceOfN(rapid.Byte(), bth.MaxOwn, bth.MaxOwn).Draw(t, "bytes")[:4*rapid.IntRange(1, bth.MaxOwn/4).Draw(t, "words")])
+	}
 	return h
 }
 

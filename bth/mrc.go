@@ -27,6 +27,15 @@ const MRCEndpointQPN QPN = 2
 // Choice: two sources print 4971 and one 4791, the port of RoCEv2. MRC is sent to UDPPort; decoders of captures accept both.
 const MRCUDPPort = 4971
 
+// DSCPs of packets that a switch has trimmed. A packet that was trimmed before its last link has MRCDSCPTrimmedLastHop,
+// where switches tell that apart.
+//
+// Choice: DSCPs are configuration. One implementation has these values.
+const (
+	MRCDSCPTrimmed        = 12
+	MRCDSCPTrimmedLastHop = 16
+)
+
 // MRCTimestampUnit is the unit of MRC's timestamps in nanoseconds.
 //
 // Choice: sources agree on 128 ns for TSETH.Coarse == false, and differ about the other unit.
@@ -202,3 +211,6 @@ type EETH struct {
 //
 // Choice: two sources put the source port into the low half, one the flow label. Only the sender interprets an entropy value.
 func SplitEntropy(ev uint32) (sport uint16, label uint32) { return uint16(ev), ev >> 16 }
+
+// JoinEntropy is the inverse of SplitEntropy. It ignores the upper 4 bits of a flow label.
+func JoinEntropy(sport uint16, label uint32) uint32 { return uint32(sport) | label<<16 }

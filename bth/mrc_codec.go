@@ -29,6 +29,17 @@ func (p *Packet) orTrimmed(b []byte, err error) error {
 	return ErrTrimmed
 }
 
+// TrimmedLen returns the length to which switches trim the packet at the start of b, 0 if it is no WRITE of MRC.
+func TrimmedLen(b []byte) int {
+	switch {
+	case len(b) < BTHLen || !Opcode(b[0]).IsMRC() || !Opcode(b[0]).IsWrite():
+		return 0
+	case b[8]&bitStamped != 0:
+		return BTHLen + METHLen + TSETHLen
+	}
+	return BTHLen + METHLen
+}
+
 // Headers returns the extension headers of p: those of its opcode, and a TSETH if a packet of MRC is Stamped.
 //
 // Choice: the bit has a meaning in WRITEs only. In other packets it is ignored.

@@ -198,6 +198,9 @@ func TestMRCFields(t *testing.T) {
 	if port, label := bth.SplitEntropy(0x12345678); port != 0x5678 || label != 0x1234 {
 		t.Errorf("port %#x, label %#x", port, label)
 	}
+	if ev := bth.JoinEntropy(0x5678, 0xf1234); ev != 0x12345678 {
+		t.Errorf("entropy value %#x", ev)
+	}
 	for r, want := range map[bth.MRCReason]string{0x01: "TRIMMED", 0x02: "TRIMMED_LASTHOP", 0x06: "NO_BITMAP", 0x07: "NO_PKT_BUFFER",
 		0x0a: "NO_RESOURCE", 0x0b: "PSN_OOR_WINDOW", 0x19: "UNEXP_EVENT", 0x05: "0x05"} {
 		if r.String() != want {

@@ -27,10 +27,14 @@ const (
 	ProfileMELO
 	ProfileMPRDMA
 	ProfileEunomia
+	ProfileMRC // MRC has packets of its own, without extension header
+
+	// FirstOwnProfile is the first of the kinds for transports of other programs (profile.Register).
+	FirstOwnProfile Profile = 128
 )
 
 // Extended reports whether packets have the extension header.
-func (p Profile) Extended() bool { return p != ProfileRC }
+func (p Profile) Extended() bool { return p != ProfileRC && p != ProfileMRC }
 
 // XFlags are the flags of an extension header and the set of its fields.
 type XFlags uint16
@@ -43,7 +47,7 @@ const (
 	XECE                        // acknowledges a packet that was marked CE (MP-RDMA 3.1)
 	XRefused                    // acknowledges a packet that was dropped because it could not be tracked
 	_
-	_
+	XHasOwn    // the last field: bytes of the profile's own, instead of holes
 	XHasMsg    // MSN and the packet's offset in its message, iPSN
 	XHasRecvSN // recv_WQE_SN (IRN 5.3)
 	XHasReadSN // read_WQE_SN (IRN 5.3)
@@ -54,12 +58,16 @@ const (
 	XHasHole2
 	XHasHole3
 
-	xUnknown = XFlags(1<<5 | 1<<6)
+	xUnknown = XFlags(1 << 5)
 )
+
+// MaxOwn is the maximum number of bytes that a profile adds to the extension header.
+const MaxOwn = 8 * MaxHoles
 
 // XETH is the extension header. Fields without their flag are meaningless.
 type XETH struct {
 	Profile Profile
+	OwnLen  uint8 // bytes of its own, a multiple of 4; see SetOwn
 	Flags   XFlags
 	MSN     uint32 // 24 bits
 	Offset  uint32 // iPSN: packets of the message before this one, 24 bits
@@ -68,7 +76,8 @@ type XETH struct {
 	Head    PSN
 	SACK    PSN
 	Path    uint16 // UDP source port
-	Holes   [MaxHoles]Hole
+	// Holes are the holes. With XHasOwn, they store the words of the profile's own bytes, so that the header stays small.
+	Holes [MaxHoles]Hole
 }
 
 // Lengths of the extension header in bytes.
@@ -106,10 +115,44 @@ func (h *XETH) SetHoles(holes []Hole) {
 	}
 }
 
-// Len returns the length of h on the wire in bytes.
-func (h *XETH) Len() int { return h.Flags.len() }
+// ownWord returns word i of the profile's own bytes.
+func (h *XETH) ownWord(i int) *uint32 {
+	if i%2 == 0 {
+		return &h.Holes[i/2].Start.v
+	}
+	return &h.Holes[i/2].Len
+}
 
-// len returns the length in bytes of a header with these flags.
+// SetOwn sets the profile's own bytes, which replace the holes, and the flag. Their number must be a multiple of 4 from 4 to
+// MaxOwn.
+func (h *XETH) SetOwn(b []byte) {
+	h.Flags = h.Flags&^(XHasHole1|XHasHole2|XHasHole3) | XHasOwn
+	h.OwnLen = uint8(len(b))
+	for i := range len(b) / 4 {
+		*h.ownWord(i) = binary.BigEndian.Uint32(b[4*i:])
+	}
+}
+
+// Own stores the profile's own bytes in b and returns them, none without XHasOwn.
+func (h *XETH) Own(b *[MaxOwn]byte) []byte {
+	if h.Flags&XHasOwn == 0 {
+		return nil
+	}
+	for i := range int(h.OwnLen / 4) {
+		binary.BigEndian.PutUint32(b[4*i:], *h.ownWord(i))
+	}
+	return b[:h.OwnLen]
+}
+
+// Len returns the length of h on the wire in bytes.
+func (h *XETH) Len() int {
+	if h.Flags&XHasOwn != 0 {
+		return h.Flags.len() + int(h.OwnLen)
+	}
+	return h.Flags.len()
+}
+
+// len returns the length in bytes of a header with these flags, without the profile's own bytes.
 func (f XFlags) len() int {
 	n := xethFixed
 	if f&XHasMsg != 0 {
@@ -128,14 +171,15 @@ func (f XFlags) len() int {
 	return n
 }
 
-// sensible reports whether all flags are known and no hole flag is set without the ones before it.
-func (f XFlags) sensible() bool {
+// sensible reports whether all flags are known, no hole flag is set without the ones before it, and only profiles of other
+// programs have bytes of their own, instead of holes.
+func (f XFlags) sensible(p Profile) bool {
 	holes := f / XHasHole1
-	return f&xUnknown == 0 && holes&(holes+1) == 0
+	return f&xUnknown == 0 && holes&(holes+1) == 0 && (f&XHasOwn == 0 || holes == 0 && p >= FirstOwnProfile)
 }
 
 // Decode reads an extension header at the start of b and returns its length. It skips bytes that a later revision adds after
-// the known fields.
+// the known fields, unless XHasOwn says that they are the profile's own.
 func (h *XETH) Decode(b []byte) (int, error) {
 	if len(b) < xethFixed {
 		return 0, ErrShort
@@ -145,12 +189,18 @@ func (h *XETH) Decode(b []byte) (int, error) {
 	}
 	h.Profile = Profile(b[1])
 	h.Flags = XFlags(binary.BigEndian.Uint16(b[2:]))
-	if !h.Flags.sensible() {
+	if !h.Flags.sensible(h.Profile) {
 		return 0, ErrExtFlags
 	}
-	n := 4 * int(b[0]&0xf)
-	if n < h.Len() || n > len(b) {
+	n, known := 4*int(b[0]&0xf), h.Flags.len()
+	if n < known || n > len(b) {
 		return 0, ErrShort
+	}
+	if h.Flags&XHasOwn != 0 {
+		if n == known || n > known+MaxOwn {
+			return 0, ErrExtField
+		}
+		h.SetOwn(b[known:n])
 	}
 	return n, h.decodeFields(b[xethFixed:])
 }
@@ -209,6 +259,11 @@ func (h *XETH) Put(b []byte) int {
 		binary.BigEndian.PutUint32(b, h.Holes[i].Start.v)
 		binary.BigEndian.PutUint32(b[4:], h.Holes[i].Len&psnMask)
 		b = b[8:]
+	}
+	if h.Flags&XHasOwn != 0 {
+		for i := range int(h.OwnLen / 4) {
+			binary.BigEndian.PutUint32(b[4*i:], *h.ownWord(i))
+		}
 	}
 	return n
 }

@@ -3,6 +3,7 @@ package bth_test
 import (
 	"encoding/hex"
 	"errors"
+	"strings"
 	"testing"
 
 	"roced.io/roced/bth"
@@ -65,5 +66,44 @@ func TestXETHMaxLen(t *testing.T) {
 	}
 	if h.SetHoles(h.Holes[:1]); h.HoleCount() != 1 {
 		t.Errorf("%d holes", h.HoleCount())
+	}
+}
+
+// TestXETHOwn covers the bytes of a profile's own: they take the place of holes, up to MaxOwn.
+func TestXETHOwn(t *testing.T) {
+	var all [bth.MaxOwn]byte
+	for i := range all {
+		all[i] = byte(i + 1)
+	}
+	for n := 4; n <= bth.MaxOwn; n += 4 {
+		h := bth.XETH{Profile: bth.FirstOwnProfile, Flags: bth.XHasMsg | bth.XHasRecvSN | bth.XHasReadSN | bth.XHasHead | bth.XHasSACK | bth.XHasPath, MSN: 5}
+		h.SetOwn(all[:n])
+		b := make([]byte, bth.XETHMaxLen)
+		wrote := h.Put(b)
+		var got bth.XETH
+		var own [bth.MaxOwn]byte
+		read, err := got.Decode(b[:wrote])
+		if err != nil || read != wrote || wrote != h.Len() || got.MSN != 5 || string(got.Own(&own)) != string(all[:n]) {
+			t.Errorf("%d bytes: %d written, %d read, %v, %+v", n, wrote, read, err, got)
+		}
+	}
+	for _, c := range []struct {
+		name, hex string
+		err       error
+	}{
+		{"own", "22800040 01020304", nil},
+		{"none", "21800040", bth.ErrExtField},
+		{"too many", "28800040" + strings.Repeat("00", 28), bth.ErrExtField},
+		{"of a built-in profile", "227f0040 01020304", bth.ErrExtFlags},
+		{"beside a hole", "24802040 00000001 00000001 01020304", bth.ErrExtFlags},
+	} {
+		b, err := hex.DecodeString(strip(c.hex))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h bth.XETH
+		if _, err := h.Decode(b); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.err)
+		}
 	}
 }

@@ -13,6 +13,7 @@ func TestRefused(t *testing.T) {
 		"tx delay 2ms":     "delay frames",
 		"rx reorder 3":     "delay frames",
 		"tx truncate 64":   "shorten",
+		"tx trim":          "shorten",
 		"both drop any":    "RoCEv2 frames only",
 		"tx drop psn=+1":   "",
 		"rx duplicate 999": "",

@@ -25,7 +25,7 @@ func Check(r *fault.Rule) error {
 	case err != nil:
 	case r.Action == fault.Delay || r.Action == fault.Reorder:
 		err = errHold
-	case r.Action == fault.Truncate:
+	case r.Action == fault.Truncate || r.Action == fault.Trim:
 		err = errTruncate
 	case r.Any:
 		err = errAny

@@ -1,12 +1,14 @@
 package fault
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"strings"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 )
 
@@ -239,6 +241,8 @@ func (c *compiled) act(v *view, out *verdict) bool {
 			return false
 		}
 		out.Frame = out.Frame[:r.Length]
+	case Trim:
+		return v.trim(&out.Frame, uint8(cmp.Or(r.DSCP, bth.MRCDSCPTrimmed)))
 	case ECN:
 		return v.markCE(out.Frame)
 	}

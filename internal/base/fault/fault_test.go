@@ -33,6 +33,10 @@ type packet struct {
 	payload  int
 	tag      byte
 	port     uint16 // UDP source port, from 0xc001 on
+	stamped  bool   // MRC, with a TSETH
+	vlan     bool
+	options  bool // of IPv4
+	checksum bool // of UDP, not valid
 }
 
 // build returns a frame with a valid IPv4 checksum and ICRC.
@@ -49,6 +53,15 @@ func (p packet) build() []byte {
 	binary.BigEndian.PutUint32(b[4:], p.qpn)
 	binary.BigEndian.PutUint32(b[8:], p.psn)
 	ext := make([]byte, int(p.op.Info().HeaderLen)-bth.BTHLen)
+	if p.stamped {
+		b[8] = 0x10
+		ext = append(ext, make([]byte, bth.TSETHLen)...)
+	}
+	for i := range ext {
+		if p.op.IsMRC() {
+			ext[i] = byte(i + 1)
+		}
+	}
 	if p.op.HasAETH() {
 		ext[0] = p.syndrome
 	}
@@ -57,19 +70,29 @@ func (p packet) build() []byte {
 	b = append(b, 0, 0, 0, 0)
 	n := udpLen + len(b)
 	eth := append(make([]byte, 12), 0x08, 0)
+	if p.vlan {
+		eth = append(eth[:12], 0x81, 0, 0x60, 5, 8, 0)
+	}
 	var ip []byte
 	if p.v6 {
-		eth[12], eth[13] = 0x86, 0xdd
-		ip = append([]byte{0x60, 0, 0, 0, byte(n >> 8), byte(n), 17, 64}, src.AsSlice()...)
+		eth[len(eth)-2], eth[len(eth)-1] = 0x86, 0xdd
+		ip = append([]byte{0x60, 0x2a, 0xbc, 0xde, byte(n >> 8), byte(n), 17, 64}, src.AsSlice()...)
 	} else {
 		ip = append([]byte{0x45, 0x02, byte((n + 20) >> 8), byte(n + 20), 0, 7, 0x40, 0, 64, 17, 0, 0}, src.AsSlice()...)
 	}
 	ip = append(ip, dst.AsSlice()...)
+	if p.options {
+		ip[0], ip[3] = 0x46, byte(n+24)
+		ip = append(ip, 1, 1, 1, 0)
+	}
 	if !p.v6 {
 		binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
 	}
 	port := max(p.port, 0xc001)
 	udp := []byte{byte(port >> 8), byte(port), 0x12, 0xb7, byte(n >> 8), byte(n), 0, 0}
+	if p.checksum {
+		udp[6] = 1
+	}
 	pkt := append(append(ip, udp...), b...)
 	if err := bth.SealICRC(pkt); err != nil {
 		panic(err)
@@ -122,6 +145,8 @@ func TestParseRoundTrip(t *testing.T) {
 		"tx duplicate 3 peer=2001:db8::2 count=5",
 		"both reorder 3 5ms op=request",
 		"both truncate 60 any name=cut",
+		"rx trim op=write",
+		"tx trim 63 p=0.5",
 		"rx drop psn=16777215..3",
 	} {
 		r, err := Parse(s)
@@ -169,6 +194,11 @@ func TestParseErrors(t *testing.T) {
 		"tx reorder 3 1ms 2":          `"2"`,
 		"tx duplicate 0":              `"0"`,
 		"tx truncate 3":               "length",
+		"tx trim 0":                   `"0"`,
+		"tx trim 64":                  "dscp 64: must be 1 to 63",
+		"tx trim -1":                  `"-1"`,
+		"tx trim 1 2":                 `"2"`,
+		"tx trim af11":                `"af11"`,
 		"tx corrupt 4":                "ICRC",
 		"tx corrupt 1 1":              `"1"`,
 		"tx drop peer=fe80::1%eth0":   "zone",
@@ -207,8 +237,9 @@ func FuzzParse(f *testing.F) {
 func FuzzProcess(f *testing.F) {
 	f.Add(packet{dir: Rx, payload: 8}.build())
 	f.Add(packet{dir: Rx, v6: true, op: bth.OpAcknowledge}.build())
+	f.Add(packet{dir: Rx, op: bth.TransportMRC | bth.OpWriteOnly, stamped: true, vlan: true, payload: 8}.build())
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		e := engine(t, "both ecn any", "both corrupt any p=0.5", "both corrupt 3", "both truncate 40", "both duplicate p=0.5 n=1", "both reorder 2 psn=+0")
+		e := engine(t, "both trim p=0.5", "both truncate 50 p=0.1", "both trim 16", "both ecn any", "both corrupt any p=0.5", "both corrupt 3", "both truncate 40", "both duplicate p=0.5 n=1", "both reorder 2 psn=+0")
 		v := e.Process(1, Rx, frame)
 		if len(v.Frame) > len(frame) {
 			t.Fatal("the frame has grown")
@@ -264,6 +295,38 @@ func TestECNKeepsChecksums(t *testing.T) {
 			}
 		} else if ip[1]&3 != 3 || sum(ip[:20]) != 0xffff {
 			t.Fatal("not marked or IP checksum broken")
+		}
+	}
+}
+
+// TestTrimKeepsHeaders: a trimmed packet has valid lengths and checksums, its BTH, METH and TSETH, and its ECN field.
+func TestTrimKeepsHeaders(t *testing.T) {
+	e := engine(t, "both trim 63")
+	for i := range 300 {
+		p := packet{dir: Tx, v6: i%2 == 0, options: i%4 == 1, vlan: i%3 == 0, stamped: i%5 < 2, checksum: i%7 == 0, psn: uint32(i), payload: 4 * i,
+			op: bth.TransportMRC | []bth.Opcode{bth.OpWriteFirst, bth.OpWriteMiddle, bth.OpWriteLastImm, bth.OpWriteOnly}[i%4]}
+		before := p.build()
+		var v, w view
+		v.parse(tx, before)
+		var whole, cut bth.Packet
+		if err := whole.Decode(before[v.bth:v.end]); err != nil {
+			t.Fatal(err)
+		}
+		after := e.Process(0, Tx, p.build()).Frame
+		w.parse(tx, after)
+		if err := cut.Decode(after[w.bth:]); err != bth.ErrTrimmed || w.end != len(after) || w.bth != v.bth || w.key != v.key {
+			t.Fatalf("%+v: %v: %x", p, err, after)
+		}
+		if cut.METH != whole.METH || cut.TSETH != whole.TSETH || cut.PSN != whole.PSN || cut.DestQP != whole.DestQP {
+			t.Errorf("%+v becomes %+v", whole, cut)
+		}
+		ip := after[w.l3:]
+		if p.v6 {
+			if binary.BigEndian.Uint32(ip)&^(63<<22) != binary.BigEndian.Uint32(before[v.l3:]) || int(ip[4])<<8|int(ip[5]) != len(ip)-ipv6Len {
+				t.Errorf("IPv6: %x", ip)
+			}
+		} else if int(ip[2])<<8|int(ip[3]) != len(ip) || ip[1] != 63<<2|2 || sum(ip[:int(ip[0]&0xf)*4]) != 0xffff {
+			t.Errorf("IPv4: %x", ip)
 		}
 	}
 }

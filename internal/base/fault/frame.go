@@ -219,12 +219,16 @@ func (v *view) markCE(frame []byte) bool {
 	if n > len(ip) {
 		return false
 	}
-	// RFC 1624: compute the new checksum from the old one and from the changed word.
-	old := uint32(binary.BigEndian.Uint16(ip))
-	ip[1] |= 0x03
-	sum := uint32(^binary.BigEndian.Uint16(ip[10:])) + (^old & 0xffff) + uint32(binary.BigEndian.Uint16(ip))
+	setIPv4Word(ip, 0, binary.BigEndian.Uint16(ip)|0x03)
+	return true
+}
+
+// setIPv4Word sets the 16-bit word at an offset of an IPv4 header, and updates the checksum by the change (RFC 1624).
+func setIPv4Word(ip []byte, at int, word uint16) {
+	old := uint32(binary.BigEndian.Uint16(ip[at:]))
+	binary.BigEndian.PutUint16(ip[at:], word)
+	sum := uint32(^binary.BigEndian.Uint16(ip[10:])) + (^old & 0xffff) + uint32(word)
 	sum = sum&0xffff + sum>>16
 	sum = sum&0xffff + sum>>16
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
-	return true
 }

@@ -16,12 +16,15 @@ var opNames = map[string]bth.Opcode{
 	"first": bth.OpSendFirst, "middle": bth.OpSendMiddle, "send": bth.OpSendOnly, "write": bth.OpWriteOnly,
 	"read": bth.OpReadRequest, "readresp": bth.OpReadRespMiddle, "ack": bth.OpAcknowledge, "atomic": bth.OpFetchAdd,
 	"atomicack": bth.OpAtomicAck, "cnp": bth.OpcodeCNP,
+	"mrc-first": bth.TransportMRC | bth.OpWriteFirst, "mrc-last": bth.TransportMRC | bth.OpWriteLast, "mrc-imm": bth.TransportMRC | bth.OpWriteOnlyImm,
+	"mrc-ack": bth.TransportMRC | bth.OpAcknowledge, "mrc-sack": bth.OpcodeMRCSACK, "mrc-probe": bth.OpcodeMRCProbe,
 }
 
 // TestGolden runs the scripts in testdata. Commands:
 //
 //	rules            the lines are rules; an error is printed
-//	frames [now=1ms] the lines are "dir op [qpn=] [psn=] [syndrome=] [port=] [v6] [arp]"
+//	frames [now=1ms] [hex] the lines are "dir op [qpn=] [psn=] [syndrome=] [port=] [v6] [arp] [stamped] [vlan] [options] [checksum] [payload=]";
+//	                 hex: frames that a rule acted on are printed
 //	release now=2ms  prints the due frames
 //	stats            counters of the rules
 func TestGolden(t *testing.T) {
@@ -44,6 +47,7 @@ func TestGolden(t *testing.T) {
 
 type script struct {
 	e   Engine
+	hex bool
 	now mono.Time
 	out strings.Builder
 }
@@ -64,6 +68,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			return err.Error() + "\n"
 		}
 	case "frames":
+		s.hex = d.HasArg("hex")
 		for _, l := range lines(d.Input) {
 			s.frame(t, l)
 		}
@@ -111,8 +116,18 @@ func (s *script) frame(t *testing.T, l string) {
 			p.syndrome = byte(n)
 		case "port":
 			p.port = uint16(n)
+		case "payload":
+			p.payload = int(n)
 		case "v6":
 			p.v6 = true
+		case "stamped":
+			p.stamped = true
+		case "vlan":
+			p.vlan = true
+		case "options":
+			p.options = true
+		case "checksum":
+			p.checksum = true
 		default:
 			err = fmt.Errorf("unknown word")
 		}
@@ -130,7 +145,19 @@ func (s *script) frame(t *testing.T, l string) {
 		fmt.Fprintf(&s.out, " %s", v.Comment)
 	}
 	s.out.WriteByte('\n')
+	if s.hex && v.Comment != "" {
+		s.headers(v.Frame)
+	}
 	s.release()
+}
+
+// headers prints a frame: Ethernet, IP, UDP, and the rest.
+func (s *script) headers(f []byte) {
+	var v view
+	v.parse(rx, f)
+	for _, part := range [][]byte{f[:v.l3], f[v.l3 : v.bth-udpLen], f[v.bth-udpLen : v.bth], f[v.bth:]} {
+		fmt.Fprintf(&s.out, "    %x\n", part)
+	}
 }
 
 // release prints the due frames.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-const actionNames = "drop, duplicate, delay, reorder, corrupt, truncate, ecn"
+const actionNames = "drop, duplicate, delay, reorder, corrupt, truncate, trim, ecn"
 
 // Parse reads a rule in the format of the package comment. The error contains the invalid word.
 func Parse(s string) (Rule, error) {
@@ -58,7 +58,7 @@ func isArgument(w string) bool {
 }
 
 func (r *Rule) parseArguments(args []string) error {
-	most := map[Action]int{Duplicate: 1, Delay: 1, Reorder: 2, Corrupt: 1, Truncate: 1}[r.Action]
+	most := map[Action]int{Duplicate: 1, Delay: 1, Reorder: 2, Corrupt: 1, Truncate: 1, Trim: 1}[r.Action]
 	if len(args) > most {
 		return fmt.Errorf("%q: %s takes no such argument", args[most], r.Action)
 	}
@@ -76,6 +76,8 @@ func (r *Rule) parseArguments(args []string) error {
 			r.Frames, err = positive(w)
 		case r.Action == Truncate:
 			r.Length, err = positive(w)
+		case r.Action == Trim:
+			r.DSCP, err = positive(w)
 		case r.Action == Corrupt:
 			r.Offset = new(int)
 			*r.Offset, err = strconv.Atoi(w)

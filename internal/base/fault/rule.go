@@ -1,5 +1,5 @@
-// Package fault injects reproducible network faults. Rules drop, duplicate, delay, reorder, corrupt, truncate and mark
-// frames. A rule selects an exact event ("the first transmission of the third packet to queue pair 0x11") or a random
+// Package fault injects reproducible network faults. Rules drop, duplicate, delay, reorder, corrupt, truncate, trim
+// and mark frames. A rule selects an exact event ("the first transmission of the third packet to queue pair 0x11") or a random
 // share of all frames. Each rule has its own random number generator. The package is sans-I/O: it reads no clock, starts
 // no goroutine, and gives the same results for the same frames, times and seeds.
 package fault
@@ -27,6 +27,11 @@ const Grammar = `  rule      = dir action { condition }
                                           from the end if negative; without offset,
                                           a random byte
             | "truncate" length           cut the frame to length bytes
+            | "trim" [ dscp ]             cut a WRITE of MRC behind its METH and TSETH,
+                                          as switches do, and set its DSCP, 1 to 63,
+                                          default 12; 16 means at the last hop. IP and
+                                          UDP lengths follow; there is no ICRC. Other
+                                          packets, and trimmed ones, pass unchanged
             | "ecn"                       mark Congestion Experienced
   condition = "qpn=" number               destination queue pair: 17 or 0x11
             | "psn=" [ "+" ] n [ ".." n ] PSNs; with +, counted from the first one
@@ -61,7 +66,8 @@ const Examples = `  tx drop psn=+3 n=1,2        the first two transmissions of t
   rx delay 2ms p=0.1          one in ten arrives late
   tx ecn psn=+0..10           the first eleven packets are marked
   rx corrupt op=ack n=1       the first transmission of each acknowledgement is damaged
-  tx delay 100us path=1/4     one of four paths is longer`
+  tx delay 100us path=1/4     one of four paths is longer
+  rx trim p=0.01              a switch with a full queue cuts packets of MRC`
 
 // Dir is the direction of frames as the NIC sees it.
 type Dir string
@@ -84,6 +90,7 @@ const (
 	Reorder   Action = "reorder"
 	Corrupt   Action = "corrupt"
 	Truncate  Action = "truncate"
+	Trim      Action = "trim"
 	ECN       Action = "ecn"
 )
 
@@ -128,6 +135,7 @@ type Rule struct {
 	Frames int           // reorder
 	Offset *int          // corrupt
 	Length int           // truncate
+	DSCP   int           // trim; 0: bth.MRCDSCPTrimmed
 
 	// Conditions.
 	QPN  *uint32
@@ -155,6 +163,7 @@ const (
 	maxDelay   = time.Minute
 	minLength  = ethLen
 	maxLength  = 65535
+	maxDSCP    = 63
 	reorderFor = 10 * time.Millisecond // default duration of reorder
 	maskedByte = 4                     // byte of the BTH that the ICRC does not cover
 )
@@ -199,10 +208,10 @@ func (r *Rule) Validate() error {
 func (r *Rule) validateAction() error {
 	foreign := func(a ...Action) bool { return !slices.Contains(a, r.Action) }
 	switch {
-	case foreign(Drop, Duplicate, Delay, Reorder, Corrupt, Truncate, ECN):
+	case foreign(Drop, Duplicate, Delay, Reorder, Corrupt, Truncate, Trim, ECN):
 		return fmt.Errorf("%q is not an action (%s)", r.Action, actionNames)
 	case r.Copies != 0 && foreign(Duplicate), r.Delay != 0 && foreign(Delay, Reorder), r.Frames != 0 && foreign(Reorder),
-		r.Offset != nil && foreign(Corrupt), r.Length != 0 && foreign(Truncate):
+		r.Offset != nil && foreign(Corrupt), r.Length != 0 && foreign(Truncate), r.DSCP != 0 && foreign(Trim):
 		return fmt.Errorf("%s has an argument of another action", r.Action)
 	case r.Copies < 0 || r.Copies > maxCopies:
 		return fmt.Errorf("%d copies: must be 1 to %d", r.Copies, maxCopies)
@@ -214,6 +223,8 @@ func (r *Rule) validateAction() error {
 		return fmt.Errorf("reorder needs a number of frames, 1 to %d", maxFrames)
 	case r.Offset != nil && *r.Offset == maskedByte:
 		return fmt.Errorf("corrupt %d: the ICRC does not cover that byte", maskedByte)
+	case r.DSCP < 0 || r.DSCP > maxDSCP:
+		return fmt.Errorf("dscp %d: must be 1 to %d", r.DSCP, maxDSCP)
 	case r.Action == Truncate && (r.Length < minLength || r.Length > maxLength):
 		return fmt.Errorf("truncate needs a length, %d to %d", minLength, maxLength)
 	}
@@ -239,6 +250,7 @@ func (r Rule) String() string {
 		add(true, "%d", *r.Offset)
 	}
 	add(r.Length != 0, "%d", r.Length)
+	add(r.DSCP != 0, "%d", r.DSCP)
 	if r.QPN != nil {
 		add(true, "qpn=%#x", *r.QPN)
 	}
