@@ -85,8 +85,11 @@ func (r *Reader) Err() error {
 	return nil
 }
 
-func (r *Reader) fail(format string, args ...any) {
+// Fail records an error about parameters that Value and Int cannot find, such as two that do not go together.
+func (r *Reader) Fail(err error) {
 	if r.err == nil {
-		r.err = fmt.Errorf(format, args...)
+		r.err = err
 	}
 }
+
+func (r *Reader) fail(format string, args ...any) { r.Fail(fmt.Errorf(format, args...)) }

@@ -42,7 +42,13 @@ func New(bits int) (*Pool, error) {
 }
 
 // Read returns a pool of the size that the parameter pool_bits gives, by default 1 Kb (MELO 4).
-func Read(r *param.Reader) (*Pool, error) { return New(r.Int("pool_bits", 1024, blockBits, MaxBits)) }
+func Read(r *param.Reader) *Pool {
+	p, err := New(r.Int("pool_bits", 1024, blockBits, MaxBits))
+	if err != nil {
+		r.Fail(err)
+	}
+	return p
+}
 
 // Blocks returns the number of all blocks.
 func (p *Pool) Blocks() int { return len(p.bits) }

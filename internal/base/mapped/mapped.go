@@ -2,7 +2,10 @@
 // missing page raises SIGBUS (shm.Guard). On a goroutine with debug.SetPanicOnFault this package recovers from it.
 package mapped
 
-import "slices"
+import (
+	"slices"
+	"unsafe"
+)
 
 // Recover ends a fault, after which *done stays false. It re-raises any other panic. Defer it around an access that sets
 // *done at its end: then no access without a fault pays for recover.
@@ -23,14 +26,39 @@ func Copy(dst, src []byte) (ok bool) {
 	return true
 }
 
-// Append appends src to b, or as many zeros if a page of src is missing.
+// Append appends src to b, with zeros in place of missing pages.
 func Append(b, src []byte) []byte {
 	n := len(b)
 	b = slices.Grow(b, len(src))[:n+len(src)]
-	if !Copy(b[n:], src) {
-		clear(b[n:])
+	if Copy(b[n:], src) {
+		return b
+	}
+	for dst := b[n:]; len(src) > 0; {
+		m := pageSize - int(uintptr(unsafe.Pointer(unsafe.SliceData(src)))%pageSize)
+		m = min(m, len(src))
+		if !Copy(dst[:m], src[:m]) {
+			clear(dst[:m])
+		}
+		dst, src = dst[m:], src[m:]
 	}
 	return b
+}
+
+// Within returns the offset of part in whole. ok is false if it lies elsewhere.
+func Within(whole, part []byte) (off int, ok bool) {
+	d := uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(whole)))
+	if d > uintptr(len(whole)) || uintptr(len(part)) > uintptr(len(whole))-d {
+		return 0, false
+	}
+	return int(d), true
+}
+
+// Join returns a and b as one slice. ok is false if b does not begin where a ends. The caller keeps both in use.
+func Join(a, b []byte) (joined []byte, ok bool) {
+	if len(a) == 0 || uintptr(unsafe.Pointer(unsafe.SliceData(a)))+uintptr(len(a)) != uintptr(unsafe.Pointer(unsafe.SliceData(b))) {
+		return nil, false
+	}
+	return unsafe.Slice(unsafe.SliceData(a), len(a)+len(b)), true
 }
 
 // pageSize is the smallest page size of all machines.

@@ -53,7 +53,8 @@ func TestAppend(t *testing.T) {
 	if got := Append(old[:2], mem[:3]); !bytes.Equal(got, []byte{9, 9, 7, 7, 7}) {
 		t.Errorf("%v", got)
 	}
-	want := append([]byte{9}, make([]byte, 2*pageSize)...)
+	want := append([]byte{9}, bytes.Repeat([]byte{7}, pageSize)...)
+	want = append(want, make([]byte, pageSize)...)
 	if got := Append(old[:1], mem); !bytes.Equal(got, want) {
 		t.Error("there are bytes other than zeros")
 	}

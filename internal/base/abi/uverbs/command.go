@@ -58,6 +58,9 @@ const (
 	ExtPassMemory   = 0xc8
 	ExtModifyQPs    = 0xc9
 	ExtReport       = 0xca
+	ExtModifyMRC    = 0xcb
+	ExtQueryMRC     = 0xcc
+	ExtMRCDevice    = 0xcd
 )
 
 // FlagExtended in a command number means that an ExHdr follows the Hdr.

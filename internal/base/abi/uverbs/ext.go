@@ -163,6 +163,53 @@ type Stat struct {
 	Value uint64
 }
 
+// MRCAttr are the attributes of a queue pair of MRC, as mrc_qp_attr of OCP's API.
+type MRCAttr struct {
+	EVProfile   uint64
+	CCProfile   uint64
+	Cap         uint32
+	MaxWIMM     uint16
+	MaxWIMMDest uint16
+	MPR         uint8
+	MPRDest     uint8
+	Timeout     uint8
+	Linear      uint8
+	Exponential uint8
+	_           [3]uint8
+}
+
+// ModifyMRC is the request of EXT_MODIFY_MRC. AttrMask has the bits of mrc_qp_attr_mask.
+type ModifyMRC struct {
+	Response uint64
+	QPHandle uint32
+	AttrMask uint32
+	Attr     MRCAttr
+}
+
+// QueryMRC is the request of EXT_QUERY_MRC, which MRCAttr answers.
+type QueryMRC struct {
+	Response uint64
+	QPHandle uint32
+	_        uint32
+}
+
+// MRCDevice is the request of EXT_MRC_DEVICE.
+type MRCDevice struct {
+	Response uint64
+}
+
+// MRCDeviceResp is the response to EXT_MRC_DEVICE, as mrc_device_attr.
+type MRCDeviceResp struct {
+	Versions    uint32 // bitmap of wire protocols
+	MaxWIMM     uint16
+	MaxWIMMDest uint16
+	MaxMPR      uint8
+	Resolution  uint8 // of MPRs
+	_           [2]uint8
+	MaxHints    uint32
+	Cap         uint32
+}
+
 // Text returns the string in a fixed field: up to the first zero byte.
 func Text(field []byte) string {
 	if i := bytes.IndexByte(field, 0); i >= 0 {

@@ -121,6 +121,7 @@ func TestExtensionSizes(t *testing.T) {
 		{UnmapMemory{}, 8}, {SetProfile{}, 64}, {QueryGID{}, 8}, {QueryGIDResp{}, 24}, {QueryStats{}, 4},
 		{QueryStatsResp{}, 8}, {Stat{}, 64}, {answerHdr{}, AnswerLen}, {Hdr{}, HdrLen}, {ExHdr{}, ExHdrLen},
 		{AsyncEvent{}, AsyncEventLen}, {CompEvent{}, CompEventLen},
+		{MRCAttr{}, 32}, {ModifyMRC{}, 48}, {QueryMRC{}, 16}, {MRCDevice{}, 8}, {MRCDeviceResp{}, 20},
 	} {
 		if got := binary.Size(c.v); got != c.size {
 			t.Errorf("%T has %d bytes, not %d", c.v, got, c.size)
