@@ -25,6 +25,22 @@ type Sample struct {
 	InFlight uint32
 	RTT      time.Duration // zero if not measured
 	ECN      bool          // a packet experienced congestion
+	// Receiver is the receiver's report. Only acknowledgements of MRC have it; otherwise it is zero.
+	Receiver Receiver
+}
+
+// Receiver is the report of a receiver in a SACK or NACK of MRC.
+type Receiver struct {
+	// Reported is set in a SACK with congestion control state. The other fields but Reason are then valid.
+	Reported bool
+	Restore  bool  // restore the window from before the penalty
+	Penalty  uint8 // reduction of the window that the receiver asks for, in 128ths of the bytes received
+	// Reason is the reason of a NACK, which reports that one packet has been dropped; zero in a SACK. Its values are those of
+	// bth.MRCReason.
+	Reason     uint8
+	OutOfOrder uint16 // packets that have arrived ahead of a gap, 15 bits
+	// Received counts the bytes of all packets that have arrived, in units of 256, modulo 2^24.
+	Received uint32
 }
 
 // Controller limits a sender. One queue pair owns it and calls it from one goroutine. It is deterministic: the same calls

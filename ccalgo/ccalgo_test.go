@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/plugin/param"
@@ -30,6 +31,10 @@ func TestFactories(t *testing.T) {
 		{"mp-rdma", nil, 54 * 1024, Unlimited},
 		{"mp-rdma", Params{"line_rate_bps": 10e9}, 20000, Unlimited}, // times 16 us
 		{"mp-rdma", Params{"iw_packets": 3}, 3072, Unlimited},
+		{"nscc", nil, 225000, Unlimited},
+		{"nscc", Params{"line_rate_bps": 400e9, "base_rtt_us": 10}, 750000, Unlimited},
+		{"nscc", Params{"max_cwnd_bytes": 50000}, 50000, Unlimited},
+		{"nscc", Params{"line_rate_bps": 1e6}, 1024, Unlimited}, // one packet
 	} {
 		ctl, err := New(c.name, c.params)
 		if err != nil {
@@ -51,7 +56,7 @@ func TestFaults(t *testing.T) {
 		params Params
 		want   string
 	}{
-		{"cubic", nil, `no congestion control "cubic", there are [dcqcn dctcp mp-rdma none static swift timely]`},
+		{"cubic", nil, `no congestion control "cubic", there are [dcqcn dctcp mp-rdma none nscc static swift timely]`},
 		{"none", Params{"rate_bps": 1}, `none has no parameter "rate_bps"`},
 		{"static", Params{"window": 1}, `static has no parameter "window"`},
 		{"static", Params{"rate_bps": -1}, "static: rate_bps is -1, it must be between 0 and 1e+18"},
@@ -59,6 +64,12 @@ func TestFaults(t *testing.T) {
 		{"static", Params{"window_bytes": 1e30}, "static: window_bytes is 1e+30"},
 		{"dcqcn", Params{"g": 2}, "dcqcn: g is 2, it must be between 0 and 1"},
 		{"dcqcn", Params{"t_us": 0}, "dcqcn: t_us is 0"},
+		{"nscc", Params{"qa_gate": 2.5}, "nscc: qa_gate is 2.5, it must be a whole number"},
+		{"nscc", Params{"base_rtt_us": 0}, "nscc: base_rtt_us is 0, it must be between 1 and 1e+07"},
+		{"nscc", Params{"line_rate_bps": math.Inf(1)}, "nscc: line_rate_bps is +Inf"},
+		{"nscc", Params{"target_delay_us": math.NaN()}, "nscc: target_delay_us is NaN"},
+		{"nscc", Params{"max_cwnd_bytes": -1}, "nscc: max_cwnd_bytes is -1"},
+		{"nscc", Params{"alpha": 1}, `nscc has no parameter "alpha"`},
 		{"swift", Params{"max_mdf": math.Inf(1)}, "swift: max_mdf is +Inf"},
 	} {
 		if _, err := New(c.name, c.params); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -84,7 +95,9 @@ func TestParameters(t *testing.T) {
 				c.Reset(4096)
 				c.OnCNP(1)
 				c.OnAck(2, Sample{Bytes: 4096, RTT: 1000, ECN: true})
-				c.OnLoss(3, 1, true)
+				c.OnAck(2, Sample{Bytes: 1 << 31, RTT: 9 * time.Millisecond, Receiver: Receiver{Reported: true, Penalty: 127, Received: 1<<24 - 1}})
+				c.OnAck(3, Sample{RTT: 1, Receiver: Receiver{Reason: 1}})
+				c.OnLoss(3, 1<<31, true)
 				if w, r := c.Limits(); w == 0 && name != "dcqcn" || r == 0 {
 					t.Errorf("%s with %s=%v: limits %d, %d", name, p.Name, v, w, r)
 				}

@@ -109,8 +109,8 @@ func (d *DCQCN) cut(now mono.Time) {
 	if d.clamp || d.timer > 0 || d.byteEvents > 0 || d.due == mono.Never {
 		d.target = d.current
 	}
-	d.current = math.Max(d.current*(1-d.alpha/2), d.min)
-	d.alpha = (1-d.g)*d.alpha + d.g
+	d.current = math.Max(d.current*(1-float64(d.alpha/2)), d.min)
+	d.alpha = float64((1-d.g)*d.alpha) + d.g
 	d.timer, d.byteEvents, d.bytes = 0, 0, 0
 	d.due = now.Add(d.incTime)
 }
@@ -173,12 +173,12 @@ func (d *DCQCN) increase() {
 	switch {
 	case math.Max(d.timer, d.byteEvents) <= d.threshold: // fast recovery
 	case math.Min(d.timer, d.byteEvents) > d.threshold: // hyper increase
-		d.target += (math.Min(d.timer, d.byteEvents) - d.threshold) * d.rHAI
+		d.target += float64((math.Min(d.timer, d.byteEvents) - d.threshold) * d.rHAI)
 	default: // additive increase
 		d.target += d.rAI
 	}
 	d.target = math.Min(d.target, d.line)
-	d.current = (d.target + d.current) / 2
+	d.current = float64((d.target + d.current) / 2)
 	if d.line-d.current < d.line/1e4 {
 		d.current, d.target, d.due = d.line, d.line, mono.Never
 	}

@@ -72,14 +72,14 @@ func (d *DCTCP) OnAck(_ mono.Time, s Sample) {
 	switch {
 	case answered:
 	case s.ECN:
-		d.reduce(d.cwnd * (1 - d.alpha/2))
+		d.reduce(d.cwnd * (1 - float64(d.alpha/2)))
 	default:
 		d.grow(n)
 	}
 	if d.left -= n; d.left > 0 || d.acked == 0 {
 		return
 	}
-	d.alpha = (1-d.g)*d.alpha + d.g*d.marked/d.acked
+	d.alpha = float64((1-d.g)*d.alpha) + d.g*d.marked/d.acked
 	d.newWindow(float64(s.InFlight))
 }
 

@@ -237,6 +237,14 @@ func TestMPRDMAUnused(t *testing.T) {
 	}
 }
 
+// TestMPRDMAGrowUnfilled: in the paper each acknowledgement without a mark adds 1/cwnd (3.2).
+func TestMPRDMAGrowUnfilled(t *testing.T) {
+	m := made[*MPRDMA](t, "mp-rdma", Params{"iw_packets": 10, "grow_unfilled": 1})
+	m.OnSent(us, 1000, 1000)
+	m.OnAck(us, Sample{Bytes: 1000})
+	near(t, "cwnd with one packet in flight", m.cwnd, 10.1)
+}
+
 // TestMPRDMAShrink: a pruned path, and an acknowledgement that finds no packet to send, each cost one packet of the
 // window, down to the smallest window.
 func TestMPRDMAShrink(t *testing.T) {

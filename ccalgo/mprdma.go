@@ -19,6 +19,7 @@ type MPRDMA struct {
 	line     float64 // bit/s, for the BDP
 	baseRTT  time.Duration
 	idleRTTs float64 // restart from IW after that idle time, 0: never
+	always   bool    // the window grows even if the sender does not fill it
 	min, max float64 // packets
 	mtu      float64
 	cwnd     float64       // packets
@@ -46,6 +47,7 @@ func newMPRDMA(r reader) Controller {
 		idleRTTs: r.Value("idle_rtts", 3, 0, 1e6),
 		min:      r.Value("min_cwnd_packets", 1, 1, 1e6),
 		max:      r.Value("max_cwnd_packets", 4096, 1, 1e6),
+		always:   r.Bool("grow_unfilled", false),
 	}
 	m.min = min(m.min, m.max)
 	m.Reset(1024)
@@ -90,7 +92,8 @@ func (m *MPRDMA) OnSent(now mono.Time, bytes, inflight uint32) {
 // The window grows only if the sender filled it in this round trip or in the one before. The link of the NIC, the
 // application or a synchronise operation may be slower: "use it or lose it" (3.5), as in TCP (RFC 2861). Otherwise it would
 // grow without limit where no packet is marked. Then cwnd/RTT would no longer be the rate, which determines the delay of
-// synchronise operations (3.4). Packets would wait at the NIC, each for a path that an acknowledgement named long ago.
+// synchronise operations (3.4). Packets would wait at the NIC, each for a path that an acknowledgement named long ago. The
+// paper has no such rule; the parameter grow_unfilled removes it.
 func (m *MPRDMA) OnAck(_ mono.Time, s Sample) {
 	if s.RTT > 0 {
 		m.rtt = s.RTT
@@ -98,8 +101,8 @@ func (m *MPRDMA) OnAck(_ mono.Time, s Sample) {
 	packets := math.Ceil(float64(s.Bytes) / m.mtu)
 	switch {
 	case s.ECN:
-		m.cwnd -= m.decrease * packets
-	case max(m.peak, m.peakBefore) > m.cwnd-2: // less 1 for the fraction and 1 for growth since
+		m.cwnd -= float64(m.decrease * packets)
+	case m.always || max(m.peak, m.peakBefore) > m.cwnd-2: // less 1 for the fraction and 1 for growth since
 		m.cwnd += m.increase * packets / m.cwnd
 	}
 	m.clamp()

@@ -24,6 +24,7 @@ var Factories = map[string]Factory{
 	"swift":   factory("swift", newSwift),
 	"dctcp":   factory("dctcp", newDCTCP),
 	"mp-rdma": factory("mp-rdma", newMPRDMA),
+	"nscc":    factory("nscc", newNSCC),
 }
 
 // Register adds an algorithm of the calling program under a name that is free. make reads the parameters from r and returns

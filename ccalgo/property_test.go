@@ -18,6 +18,7 @@ var bounds = map[string]struct{ minWindow, maxWindow, minRate, maxRate uint64 }{
 	"swift":   {1024, 1024 * 1024, 1, Unlimited},
 	"dctcp":   {1024, 4096 * 1024, Unlimited, Unlimited},
 	"mp-rdma": {1024, 4096 * 1024, Unlimited, Unlimited},
+	"nscc":    {1024, 225_000, Unlimited, Unlimited},
 }
 
 // event draws an event and applies it to each of cs.
@@ -28,6 +29,10 @@ func event(t *rapid.T, now mono.Time, cs ...Controller) {
 	kind := rapid.IntRange(0, 4).Draw(t, "kind")
 	s := Sample{Bytes: bytes, InFlight: inflight, ECN: flag,
 		RTT: time.Duration(rapid.Int64Range(0, int64(20*time.Millisecond)).Draw(t, "rtt"))}
+	if rapid.Bool().Draw(t, "report") {
+		s.Receiver = Receiver{Reported: true, Restore: rapid.Bool().Draw(t, "restore"), Penalty: rapid.Uint8Range(0, 127).Draw(t, "penalty"),
+			Reason: rapid.Uint8Range(0, 2).Draw(t, "reason"), Received: rapid.Uint32Range(0, 1<<24-1).Draw(t, "received")}
+	}
 	for _, c := range cs {
 		switch kind {
 		case 0:
@@ -98,6 +103,40 @@ func TestDCQCNTimerEnds(t *testing.T) {
 		}
 		if _, r := c.Limits(); r != 40e9 || c.Deadline() != mono.Never {
 			t.Fatalf("%d bit/s, deadline %d, %v after the last CNP", r, c.Deadline(), now)
+		}
+	})
+}
+
+// TestNSCCWithAnyParameters: whatever the parameters and the events are, the window has room for a packet and keeps to its maximum.
+func TestNSCCWithAnyParameters(t *testing.T) {
+	known := Parameters("nscc")
+	rapid.Check(t, func(t *rapid.T) {
+		p := Params{}
+		for _, k := range known {
+			switch rapid.IntRange(0, 3).Draw(t, k.Name) {
+			case 0:
+				p[k.Name] = k.Min
+			case 1:
+				p[k.Name] = k.Max
+			case 2:
+				p[k.Name] = float64(int64(rapid.Float64Range(k.Min, k.Max).Draw(t, "value")))
+				p[k.Name] = max(p[k.Name], k.Min)
+			}
+		}
+		c, err := New("nscc", p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := c.(*NSCC)
+		c.Reset(1024)
+		most := max(n.givenMax, 1024)
+		now := mono.Time(1)
+		for range rapid.IntRange(1, 100).Draw(t, "events") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, int64(20*time.Millisecond)).Draw(t, "after")))
+			event(t, now, c)
+			if w, _ := c.Limits(); w < 1024 || !(n.cwnd <= most) {
+				t.Fatalf("window %d of %v, at most %v", w, n.cwnd, most)
+			}
 		}
 	})
 }

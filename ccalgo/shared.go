@@ -80,6 +80,7 @@ type share struct {
 	Controller
 	members  int
 	inflight uint64 // bytes of all members
+	received uint32 // sum of the members' counts of received bytes, see Receiver.Received
 
 	// A member counts as sending if it sent in the present interval or in the one before.
 	since         mono.Time // start of the interval
@@ -107,6 +108,7 @@ type member struct {
 	bound    bool
 	mtu      int
 	inflight uint32
+	received uint32
 	interval uint64 // of the share, in which the queue pair sent last
 }
 
@@ -160,9 +162,10 @@ func (g *share) all() uint32 { return uint32(min(g.inflight, 1<<32-1)) }
 
 // Reset implements Controller. It does not reset a control with other members.
 func (m *member) Reset(mtu int) {
-	m.mtu = mtu
+	m.mtu, m.received = mtu, 0
 	m.note(0)
 	if m.members == 1 {
+		m.share.received = 0
 		m.share.Controller.Reset(mtu)
 	}
 }
@@ -190,7 +193,19 @@ func (m *member) OnSent(now mono.Time, bytes, inflight uint32) {
 func (m *member) OnAck(now mono.Time, s Sample) {
 	m.note(s.InFlight)
 	s.InFlight = m.all()
+	if r := &s.Receiver; r.Reported {
+		m.count(r)
+	}
 	m.share.Controller.OnAck(now, s)
+}
+
+// count replaces the received bytes of one queue pair by the sum over all members.
+func (m *member) count(r *Receiver) {
+	if units, ok := newlyReceived(r.Received, m.received); ok {
+		m.received = r.Received
+		m.share.received = (m.share.received + units) & receivedMask
+	}
+	r.Received = m.share.received
 }
 
 // Limits implements Controller.

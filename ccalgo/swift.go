@@ -74,7 +74,7 @@ func (s *Swift) Reset(mtu int) {
 func (s *Swift) targetDelay() time.Duration {
 	flows := s.fsAlpha/math.Sqrt(s.cwnd) + s.fsBeta
 	flows = math.Max(0, math.Min(flows, float64(s.fsRange)))
-	return s.base + time.Duration(s.hops*float64(s.hop)+flows)
+	return s.base + time.Duration(float64(s.hops*float64(s.hop))+flows)
 }
 
 // OnAck implements Controller (algorithm 1, "on receiving ACK").
@@ -92,9 +92,9 @@ func (s *Swift) OnAck(now mono.Time, a Sample) {
 	}
 	acked := float64(a.Bytes) / s.mtu
 	if s.cwnd >= 1 {
-		s.cwnd += s.ai / s.cwnd * acked
+		s.cwnd += float64(s.ai / s.cwnd * acked)
 	} else {
-		s.cwnd += s.ai * acked
+		s.cwnd += float64(s.ai * acked)
 	}
 	s.clamp()
 }

@@ -63,7 +63,7 @@ func (t *TIMELY) OnAck(_ mono.Time, s Sample) {
 		t.prev = s.RTT
 		return
 	}
-	t.diff = (1-t.ewma)*t.diff + t.ewma*float64(s.RTT-t.prev)
+	t.diff = float64((1-t.ewma)*t.diff) + float64(t.ewma*float64(s.RTT-t.prev))
 	t.prev = s.RTT
 	t.update(s.RTT, t.diff/float64(t.minRTT))
 }
@@ -75,16 +75,16 @@ func (t *TIMELY) update(rtt time.Duration, gradient float64) {
 		t.rate += t.delta
 		t.falling = 0
 	case rtt > t.tHigh:
-		t.rate *= 1 - t.beta*(1-float64(t.tHigh)/float64(rtt))
+		t.rate *= 1 - float64(t.beta*(1-float64(t.tHigh)/float64(rtt)))
 		t.falling = 0
 	case gradient <= 0:
 		if t.falling++; t.falling >= t.haiAfter {
-			t.rate += t.haiAfter * t.delta
+			t.rate += float64(t.haiAfter * t.delta)
 		} else {
 			t.rate += t.delta
 		}
 	default:
-		t.rate *= math.Max(1-t.beta*gradient, 0)
+		t.rate *= math.Max(1-float64(t.beta*gradient), 0)
 		t.falling = 0
 	}
 	t.rate = math.Min(math.Max(t.rate, t.min), t.line)

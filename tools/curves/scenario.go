@@ -32,6 +32,7 @@ type event struct {
 	ecn     bool
 	timeout bool
 	full    bool // the rest of the window is in flight
+	report  ccalgo.Receiver
 }
 
 // parse reads a script; errors name the line.
@@ -98,12 +99,12 @@ func durations(a string, to *time.Duration, b string, and *time.Duration) (err e
 func (s *scenario) add(from, to, every time.Duration, w []string) error {
 	e := event{kind: w[0]}
 	rest := w[1:]
-	if e.kind == "send" || e.kind == "ack" {
+	if e.kind == "send" || e.kind == "ack" || e.kind == "nack" {
 		if len(rest) == 0 {
-			return fmt.Errorf("%s wants bytes", e.kind)
+			return fmt.Errorf("%s wants bytes, or a reason", e.kind)
 		}
 		if e.window = rest[0] == "window"; !e.window {
-			n, err := strconv.ParseUint(rest[0], 10, 32)
+			n, err := strconv.ParseUint(rest[0], 0, 32)
 			if err != nil {
 				return err
 			}
@@ -111,16 +112,39 @@ func (s *scenario) add(from, to, every time.Duration, w []string) error {
 		}
 		rest = rest[1:]
 	}
-	for _, o := range rest {
+	if err := e.options(rest); err != nil {
+		return err
+	}
+	if every <= 0 {
+		return errors.New("a repetition takes time")
+	}
+	for e.at = from; e.at <= to; e.at += every {
+		s.events = append(s.events, e)
+	}
+	return nil
+}
+
+// options reads the words after the bytes of an event.
+func (e *event) options(words []string) error {
+	for _, o := range words {
+		name, value, _ := strings.Cut(o, "=")
+		var n uint64
 		var err error
-		switch rtt, isRTT := strings.CutPrefix(o, "rtt="); {
-		case isRTT && e.kind == "ack":
-			e.rtt, err = time.ParseDuration(rtt)
-		case o == "ecn" && e.kind == "ack":
+		switch e.kind + " " + name {
+		case "ack rtt", "nack rtt":
+			e.rtt, err = time.ParseDuration(value)
+		case "ack ecn":
 			e.ecn = true
-		case o == "full" && (e.kind == "ack" || e.kind == "send"):
+		case "ack full", "send full":
 			e.full = true
-		case o == "timeout" && e.kind == "loss":
+		case "ack report":
+			e.report.Reported = true
+		case "ack restore":
+			e.report.Reported, e.report.Restore = true, true
+		case "ack penalty":
+			n, err = strconv.ParseUint(value, 10, 7)
+			e.report.Reported, e.report.Penalty = true, uint8(n)
+		case "loss timeout":
 			e.timeout = true
 		default:
 			err = fmt.Errorf("%s has no option %q", e.kind, o)
@@ -128,12 +152,6 @@ func (s *scenario) add(from, to, every time.Duration, w []string) error {
 		if err != nil {
 			return err
 		}
-	}
-	if every <= 0 {
-		return errors.New("a repetition takes time")
-	}
-	for e.at = from; e.at <= to; e.at += every {
-		s.events = append(s.events, e)
 	}
 	return nil
 }
@@ -158,11 +176,11 @@ func (s *scenario) run() (*curve, error) {
 	}
 	ctl.Reset(s.mtu)
 	c := &curve{scenario: s}
-	events := s.events
+	events, received := s.events, uint32(0)
 	for at := time.Duration(0); at <= s.until; at += s.every {
 		for len(events) > 0 && events[0].at <= at {
 			timers(ctl, events[0].at)
-			if err := events[0].apply(ctl); err != nil {
+			if err := events[0].apply(ctl, &received); err != nil {
 				return nil, err
 			}
 			events = events[1:]
@@ -183,7 +201,8 @@ func timers(ctl ccalgo.Controller, until time.Duration) {
 	}
 }
 
-func (e *event) apply(ctl ccalgo.Controller) error {
+// apply passes e to ctl. received counts the bytes of all acknowledgements with a report.
+func (e *event) apply(ctl ccalgo.Controller, received *uint32) error {
 	now, bytes := start.Add(e.at), e.bytes
 	if e.window {
 		bytes = limit(ctl)
@@ -202,7 +221,14 @@ func (e *event) apply(ctl ccalgo.Controller) error {
 		if e.full {
 			inFlight = limit(ctl) - bytes
 		}
-		ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inFlight, RTT: e.rtt, ECN: e.ecn})
+		if e.report.Reported {
+			*received += bytes
+			e.report.Received = (*received + 255) / 256
+		}
+		ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inFlight, RTT: e.rtt, ECN: e.ecn, Receiver: e.report})
+	case "nack":
+		ctl.OnAck(now, ccalgo.Sample{InFlight: limit(ctl), RTT: e.rtt, Receiver: ccalgo.Receiver{Reason: uint8(bytes)}})
+		ctl.OnLoss(now, 1, false)
 	case "loss":
 		ctl.OnLoss(now, 1, e.timeout)
 	default:

@@ -36,7 +36,7 @@ func (c *curve) svg() []byte {
 
 // marks draws a stroke for each CNP, mark and loss, with a legend.
 func (c *curve) marks(picture *chart.Chart) {
-	for _, kind := range []struct{ name, colour string }{{"cnp", chart.Red}, {"ecn", "#bc4c00"}, {"loss", "#000000"}} {
+	for _, kind := range []struct{ name, colour string }{{"cnp", chart.Red}, {"ecn", "#bc4c00"}, {"nack", "#8250df"}, {"loss", "#000000"}} {
 		some := false
 		picture.Events(kind.colour, func(yield func(x float64) bool) {
 			for _, e := range c.events {
