@@ -27,7 +27,7 @@ func eunomia(tb fataler, l *loop, trk reorder.Tracker, seed uint64, packets int,
 	if selective {
 		p["selective_repeat"] = 1
 	}
-	rec, err := retrans.Factories["eunomia"](p)
+	rec, err := retrans.New("eunomia", p)
 	if err != nil {
 		tb.Fatal(err)
 	}

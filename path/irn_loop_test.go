@@ -11,6 +11,7 @@ import (
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/base/bitpool"
 	"roced.io/roced/path"
+	"roced.io/roced/plugin/param"
 	"roced.io/roced/reorder"
 	"roced.io/roced/retrans"
 )
@@ -27,7 +28,7 @@ func single(tb fataler, l *loop, trk reorder.Tracker, rec retrans.Recovery, seed
 // irn returns both ends of IRN.
 func irn(tb fataler, p retrans.Params, packets int, discards bool) (reorder.Tracker, retrans.Recovery) {
 	p["bdp_packets"] = float64(packets)
-	rec, err := retrans.Factories["irn"](p)
+	rec, err := retrans.New("irn", p)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func TestIRNDelivers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, seed := drawLoop(t, 600)
 		p := rapid.SampledFrom([]retrans.Params{
-			{}, {"sack": 0}, {"dynamic_rto": 1}, {"bdp_fc": 0},
+			{}, {"sack": 0}, {"dynamic_rto": 1}, {"bdp_fc": 0}, {"partial_ack": 0},
 			// Go-back-N with a timeout below the round trip would trigger itself.
 			{"go_back_n": 1, "rto_low_us": 50_000, "rto_high_us": 50_000},
 		}).Draw(t, "variant")
@@ -89,7 +90,11 @@ func TestMELODelivers(t *testing.T) {
 		trk := reorder.NewMELO(pools[0], rapid.IntRange(1, 1000).Draw(t, "buffer"))
 		other := reorder.NewMELO(pools[0], 1<<20)
 		swap := rapid.SampledFrom([]int{0, 50, 300}).Draw(t, "steps between swaps")
-		single(t, l, trk, melo(t, pools[1], retrans.Params{"rto_us": 50_000}), seed)
+		p := retrans.Params{"rto_us": 50_000}
+		if rapid.Bool().Draw(t, "as in the paper") {
+			p["partial_timeout"], p["go_back_n"] = 0, 1
+		}
+		single(t, l, trk, melo(t, pools[1], p), seed)
 		l.check = func() {
 			checkOrder(t, l)
 			if swap > 0 && l.steps%swap == 0 {
@@ -115,8 +120,9 @@ func TestMELODelivers(t *testing.T) {
 
 // melo returns MELO's sender.
 func melo(tb fataler, pool *bitpool.Pool, p retrans.Params) retrans.Recovery {
-	rec, err := retrans.MELOFactory(pool)(p)
-	if err != nil {
+	r := param.NewReader("retrans: melo", p)
+	rec := retrans.ReadMELO(r, pool)
+	if err := r.Err(); err != nil {
 		tb.Fatal(err)
 	}
 	return rec

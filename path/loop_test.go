@@ -39,7 +39,7 @@ type datagram struct {
 	ack    bool
 	psn    bth.PSN
 	rtx    bool
-	vp     uint16
+	vp     uint32
 	sentAt mono.Time
 	ce     bool
 	f      reorder.Feedback

@@ -55,8 +55,7 @@ type MPRDMA struct {
 }
 
 // newMPRDMA has the parameters of sections 3.4, 3.5 and 5. The base RTT is that of the paper's simulations.
-func newMPRDMA(p Params) (Selector, error) {
-	r := param.NewReader("path: mp-rdma", p)
+func newMPRDMA(r *param.Reader) Selector {
 	m := &MPRDMA{
 		delta: r.Int("delta_packets", 32, 1, 1<<16),
 		probe: r.Value("probe_probability", 0.01, 0, 1),
@@ -68,7 +67,7 @@ func newMPRDMA(p Params) (Selector, error) {
 		base:  r.Micros("base_rtt_us", 16),
 	}
 	m.Reset(Start{})
-	return m, r.Err()
+	return m
 }
 
 // Reset implements Selector.
@@ -92,11 +91,11 @@ func (m *MPRDMA) Restart() {
 func (m *MPRDMA) draw() { m.random = firstPort + below(&m.rng, m.vps) }
 
 // Next implements Selector. The path of an acknowledgement precedes random ones.
-func (m *MPRDMA) Next(_ mono.Time, w Window) (vp uint16, ok bool) {
+func (m *MPRDMA) Next(_ mono.Time, w Window) (vp uint32, ok bool) {
 	if t := m.clock.Oldest(); t != nil {
-		return t.vp, true
+		return uint32(t.vp), true
 	}
-	return m.random, m.spread < w.Packets || m.overdue > 0 || w.InFlight == 0
+	return uint32(m.random), m.spread < w.Packets || m.overdue > 0 || w.InFlight == 0
 }
 
 // OnSent implements Selector.
@@ -150,8 +149,8 @@ func (m *MPRDMA) OnAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, w 
 
 // pathOf returns the VP that f echoes. It returns a random VP if that is not one of ours, or if f answers no single packet.
 func (m *MPRDMA) pathOf(f *reorder.Feedback) uint16 {
-	if f.HasSACK && f.VP >= firstPort && f.VP-firstPort < m.vps {
-		return f.VP
+	if f.HasSACK && f.VP >= firstPort && f.VP-firstPort < uint32(m.vps) {
+		return uint16(f.VP)
 	}
 	m.draw()
 	return m.random

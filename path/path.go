@@ -1,4 +1,4 @@
-// Package path selects the network path of each packet by its UDP source port. Where acknowledgements clock packets out, it
+// Package path selects the network path of each packet by its entropy value. Where acknowledgements clock packets out, it
 // also decides when a packet may leave. Each scheme is a Selector. A queue pair gets one from its profile, and a second one
 // for READ responses if its transport acknowledges them.
 //
@@ -32,13 +32,13 @@
 package path
 
 import (
-	"fmt"
-	"maps"
-	"slices"
+	"cmp"
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/registry"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
 	"roced.io/roced/reorder"
 )
 
@@ -67,10 +67,10 @@ type Start struct {
 type Selector interface {
 	// Reset sets the initial state. It comes first.
 	Reset(s Start)
-	// Next returns the path of the next packet as a UDP source port; 0 means the port of the connection. ok is false if
-	// the packet must wait for an acknowledgement or for Deadline. The result stays the same until a call of another
-	// method.
-	Next(now mono.Time, w Window) (vp uint16, ok bool)
+	// Next returns the path of the next packet as an entropy value (bth.SplitEntropy); 0 means the path of the connection.
+	// ok is false if the packet must wait for an acknowledgement or for Deadline. The result stays the same until a call
+	// of another method.
+	Next(now mono.Time, w Window) (vp uint32, ok bool)
 	// OnSent records that a packet was sent on the path that Next returned. w is the same as for Next.
 	OnSent(now mono.Time, w Window)
 	// OnAck processes an acknowledgement and its round-trip time, zero if not measured. The caller owns *f; the selector
@@ -92,30 +92,24 @@ type Selector interface {
 // Params are the parameters of a selector by name.
 type Params map[string]float64
 
-// Factory makes a selector. It returns an error if a parameter is unknown or out of range; the selector is not usable then.
-type Factory func(Params) (Selector, error)
+var kind = registry.New[Selector]("path", "path selection").
+	Add("single", newSingle).
+	Add("spray", newSpray).
+	Add("mp-rdma", newMPRDMA).
+	Add("mrc", newMRC)
 
-// Factories maps the names of the selectors to their factories.
-var Factories = map[string]Factory{
-	"single":  newSingle,
-	"spray":   newSpray,
-	"mp-rdma": newMPRDMA,
-}
+// Register adds a selector of the calling program; see reorder.Register. The queue pair calls OnAck, and the window has
+// values, only if the selector is a Syncer.
+func Register(name string, make func(r *param.Reader) Selector) { kind.Add(name, make) }
 
-// New makes the selector with that name; the empty name means single.
-func New(name string, p Params) (Selector, error) {
-	if name == "" {
-		name = "single"
-	}
-	f, ok := Factories[name]
-	if !ok {
-		return nil, fmt.Errorf("path: no path selection %q, there are %v", name, Names())
-	}
-	return f(p)
-}
+// New makes the selector with that name; the empty name means single. The error names the parameter and its range.
+func New(name string, p Params) (Selector, error) { return kind.New(cmp.Or(name, "single"), p) }
 
 // Names returns the names of the selectors in alphabetical order.
-func Names() []string { return slices.Sorted(maps.Keys(Factories)) }
+func Names() []string { return kind.Names() }
+
+// Parameters returns the parameters of a selector in the order of reading, nil for an unknown selector.
+func Parameters(name string) []param.Parameter { return kind.Parameters(name) }
 
 // unclocked provides the clock methods of selectors without a clock.
 type unclocked struct{}

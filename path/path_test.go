@@ -14,7 +14,7 @@ import (
 const rtt = 16 * time.Microsecond
 
 // ack returns the acknowledgement of psn, which used path vp.
-func ack(psn uint32, vp uint16) *reorder.Feedback {
+func ack(psn uint32, vp uint32) *reorder.Feedback {
 	return &reorder.Feedback{HasSACK: true, SACK: bth.MakePSN(psn), VP: vp}
 }
 
@@ -36,7 +36,7 @@ func newScript(t *testing.T, p path.Params) *script {
 }
 
 // send sends at most n packets, as the window permits, and returns their paths.
-func (s *script) send(n int) (vps []uint16) {
+func (s *script) send(n int) (vps []uint32) {
 	for len(vps) < n && s.w.Room() > 0 {
 		vp, ok := s.sel.Next(s.now, s.w)
 		if again, _ := s.sel.Next(s.now, s.w); again != vp {
@@ -53,12 +53,12 @@ func (s *script) send(n int) (vps []uint16) {
 }
 
 // ack passes the acknowledgement of a packet that has left the network.
-func (s *script) ack(psn uint32, vp uint16) int {
+func (s *script) ack(psn uint32, vp uint32) int {
 	s.w.InFlight--
 	return s.sel.OnAck(s.now, ack(psn, vp), rtt, s.w)
 }
 
-func (s *script) want(what string, got []uint16, want ...uint16) {
+func (s *script) want(what string, got []uint32, want ...uint32) {
 	s.Helper()
 	if len(got) != len(want) {
 		s.Fatalf("%s: %v, want %v", what, got, want)
@@ -80,7 +80,7 @@ func TestMPRDMAClock(t *testing.T) {
 	if len(start) != 8 {
 		t.Fatalf("%d packets at the start, want a window", len(start))
 	}
-	seen := map[uint16]bool{}
+	seen := map[uint32]bool{}
 	for _, vp := range start {
 		if seen[vp] = true; vp < 0xc000 {
 			t.Fatalf("port %#x", vp)
@@ -111,14 +111,14 @@ func TestMPRDMAClockKeeps(t *testing.T) {
 			t.Fatal("not all of the first window leaves")
 		}
 		for i := range uint32(n) {
-			s.ack(i, 0xc000+uint16(i%7))
+			s.ack(i, 0xc000+uint32(i%7))
 		}
 		vps := s.send(n + 1)
 		if len(vps) != n {
 			t.Fatalf("%d acknowledgements clock out %d packets", n, len(vps))
 		}
 		for i, vp := range vps[:min(n, 4096)] {
-			if vp != 0xc000+uint16(i%7) {
+			if vp != 0xc000+uint32(i%7) {
 				t.Fatalf("packet %d of %d leaves by %#x", i, n, vp)
 			}
 		}
@@ -306,7 +306,7 @@ func TestMPRDMAHostile(t *testing.T) {
 	s := newScript(t, path.Params{"virtual_paths": 4})
 	s.send(100)
 	for i := range uint32(1000) {
-		s.sel.OnAck(s.now, ack(i*7919, uint16(i*31)), 0, path.Window{Packets: 1 << 20})
+		s.sel.OnAck(s.now, ack(i*7919, uint32(uint16(i*31))), 0, path.Window{Packets: 1 << 20})
 		if vp, ok := s.sel.Next(s.now, path.Window{Packets: 1 << 20, InFlight: 1}); ok && (vp < 0xc000 || vp > 0xc003) {
 			t.Fatalf("path %#x", vp)
 		}
@@ -330,7 +330,7 @@ func TestMPRDMAStateIsConstant(t *testing.T) {
 		for i := range uint32(5000) {
 			s.now = s.now.Add(rtt / 8)
 			s.send(100)
-			s.ack(i, 0xc000+uint16(i)%uint16(n))
+			s.ack(i, 0xc000+i%uint32(n))
 		}
 		if f := s.sel.Footprint(); f != 26 {
 			t.Errorf("%v paths: %d bytes", n, f)
@@ -362,7 +362,7 @@ func TestSpray(t *testing.T) {
 			t.Fatal(err)
 		}
 		sel.Reset(path.Start{Seed: 3})
-		count, repeats, last := map[uint16]int{}, 0, uint16(0)
+		count, repeats, last := map[uint32]int{}, 0, uint32(0)
 		for range 5000 {
 			vp, ok := sel.Next(1, path.Window{})
 			if !ok {
@@ -384,6 +384,28 @@ func TestSpray(t *testing.T) {
 		}
 		if (repeats > 0) != (random == 1) {
 			t.Errorf("random %v: %d repeats", random, repeats)
+		}
+	}
+}
+
+// TestSprayBatch: a path has batch consecutive packets, also after a reset amid a batch.
+func TestSprayBatch(t *testing.T) {
+	sel, err := path.New("spray", path.Params{"paths": 3, "batch": 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, packets := range []int{10, 24} {
+		sel.Reset(path.Start{Seed: 3})
+		var first uint32
+		for i := range packets {
+			vp, _ := sel.Next(1, path.Window{})
+			if i == 0 {
+				first = vp - 0xc000
+			}
+			if want := 0xc000 + (first+uint32(i/4))%3; vp != want {
+				t.Errorf("packet %d has path %#x, want %#x", i, vp, want)
+			}
+			sel.OnSent(1, path.Window{})
 		}
 	}
 }
@@ -429,7 +451,7 @@ func TestFactories(t *testing.T) {
 
 // TestSameSeedSamePaths: the same seed reproduces the choices, another seed changes them.
 func TestSameSeedSamePaths(t *testing.T) {
-	run := func(seed uint64) (vps []uint16) {
+	run := func(seed uint64) (vps []uint32) {
 		sel, _ := path.New("mp-rdma", nil)
 		sel.Reset(path.Start{Seed: seed})
 		for range 50 {

@@ -17,45 +17,54 @@ const (
 // Single uses one path, the port of the connection.
 type Single struct{ unclocked }
 
-func newSingle(p Params) (Selector, error) {
-	return &Single{}, param.NewReader("path: single", p).Err()
-}
+func newSingle(*param.Reader) Selector { return &Single{} }
 
 // Reset implements Selector.
 func (*Single) Reset(Start) {}
 
 // Next implements Selector.
-func (*Single) Next(mono.Time, Window) (uint16, bool) { return 0, true }
+func (*Single) Next(mono.Time, Window) (uint32, bool) { return 0, true }
 
 // Footprint implements Selector: a connection has the port in any case.
 func (*Single) Footprint() int { return 0 }
 
 // Spray distributes packets over n paths without feedback: packet spraying by the NIC, as switches do it (Eunomia 2.1).
+// Batches of more than one packet let a NIC build super-frames.
 type Spray struct {
 	unclocked
 	paths  uint16
-	random bool // otherwise in turn
+	random bool   // otherwise in turn
+	batch  uint16 // consecutive packets on one path
 	rng    rand.PCG
 	next   uint16
+	sent   uint16 // packets of the batch
 }
 
-// newSpray uses 4 paths in turn by default, the number of paths of the loss benchmark.
-func newSpray(p Params) (Selector, error) {
-	r := param.NewReader("path: spray", p)
-	return &Spray{paths: uint16(r.Int("paths", 4, 1, ports)), random: r.Bool("random", false)}, r.Err()
+// maxBatch is the number of the smallest packets in a super-frame.
+const maxBatch = 128
+
+// newSpray uses 4 paths in turn by default, the number of paths of the loss benchmark, and batches of one packet.
+func newSpray(r *param.Reader) Selector {
+	return &Spray{
+		paths: uint16(r.Int("paths", 4, 1, ports)), random: r.Bool("random", false), batch: uint16(r.Int("batch", 1, 1, maxBatch)),
+	}
 }
 
 // Reset implements Selector. The first path is random, so that connections do not use the paths in lockstep.
 func (s *Spray) Reset(st Start) {
 	s.rng.Seed(st.Seed, uint64(st.PSN.Uint32()))
-	s.next = below(&s.rng, s.paths)
+	s.next, s.sent = below(&s.rng, s.paths), 0
 }
 
 // Next implements Selector.
-func (s *Spray) Next(mono.Time, Window) (uint16, bool) { return firstPort + s.next, true }
+func (s *Spray) Next(mono.Time, Window) (uint32, bool) { return firstPort + uint32(s.next), true }
 
 // OnSent implements Selector.
 func (s *Spray) OnSent(mono.Time, Window) {
+	if s.sent++; s.sent < s.batch {
+		return
+	}
+	s.sent = 0
 	if s.random {
 		s.next = below(&s.rng, s.paths)
 		return

@@ -23,14 +23,14 @@ const none = -1
 // NewEunomia returns a tracker that takes its memory from mem.
 func NewEunomia(mem *Memory) *Eunomia { return &Eunomia{mem: mem, conn: none} }
 
-// newEunomia makes a tracker with a memory of its own.
-func newEunomia(p Params) (Tracker, error) {
-	r := param.NewReader("reorder: eunomia", p)
-	mem, err := ReadMemory(r)
+// shareEunomia makes the memory of a NIC, by default that of the paper.
+func shareEunomia(r *param.Reader) func(*param.Reader) Tracker {
+	blocks := r.Int("memory_blocks", 1024, 1, maxBlocks)
+	mem, err := NewMemory(blocks, r.Int("bitmap_cap_bits", 256, blockBits, maxCapBits))
 	if err != nil {
-		return nil, err
+		r.Fail(err)
 	}
-	return NewEunomia(mem), r.Err()
+	return func(*param.Reader) Tracker { return NewEunomia(mem) }
 }
 
 // Reset implements Tracker. The connection ends or begins, and returns its memory.

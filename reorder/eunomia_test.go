@@ -325,14 +325,14 @@ func TestEunomiaManyConnections(t *testing.T) {
 func TestSharedFactories(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
 	said := new(reorder.Feedback)
-	for name, f := range map[string]reorder.Factory{
-		"mp-rdma": reorder.Factories["mp-rdma"], "eunomia": reorder.Factories["eunomia"], "eunomia, shared": mem.Factory,
-	} {
-		made, err := f(nil)
-		if err != nil {
-			t.Fatal(err)
+	for _, name := range []string{"mp-rdma", "eunomia", "eunomia, shared"} {
+		trk := reorder.Tracker(reorder.NewEunomia(mem))
+		if name != "eunomia, shared" {
+			var err error
+			if trk, err = reorder.New(name, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
-		trk := made
 		trk.Reset(psn(0))
 		p, keep := psn(0), any(trk)
 		agent, _ := keep.(reorder.Agent)
@@ -354,17 +354,14 @@ func TestSharedFactories(t *testing.T) {
 	for name, p := range map[string]reorder.Params{
 		"mp-rdma": {"bitmap_slots": 0}, "eunomia": {"bitmap_cap_bits": 100},
 	} {
-		if _, err := reorder.Factories[name](p); err == nil {
+		if _, err := reorder.New(name, p); err == nil {
 			t.Errorf("%s with %v is possible", name, p)
 		}
 	}
 	for _, p := range []reorder.Params{{"memory_blocks": 0}, {"bitmap_cap_bits": 1 << 20}} {
-		if _, err := reorder.Factories["eunomia"](p); err == nil {
+		if _, err := reorder.New("eunomia", p); err == nil {
 			t.Errorf("eunomia with %v is possible", p)
 		}
-	}
-	if _, err := mem.Factory(reorder.Params{"memory_blocks": 8}); err == nil {
-		t.Error("a shared memory has its own size")
 	}
 }
 

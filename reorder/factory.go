@@ -1,16 +1,45 @@
 package reorder
 
+import (
+	"roced.io/roced/internal/base/registry"
+	"roced.io/roced/plugin/param"
+)
+
 // Params are the parameters of a tracker by name.
 type Params map[string]float64
 
-// Factory makes a tracker. It returns an error if a parameter is unknown or out of range; the tracker is not usable then.
-type Factory func(p Params) (Tracker, error)
+// Maker makes the trackers of one NIC, which share the memory that belongs to the NIC.
+type Maker = registry.Maker[Tracker]
 
-// Factories maps the names of the tracking schemes to their factories.
-var Factories = map[string]Factory{
-	"strict":  newStrict,
-	"irn":     newIRN,
-	"melo":    newMELO,
-	"mp-rdma": newMPRDMA,
-	"eunomia": newEunomia,
+var kind = registry.New[Tracker]("reorder", "receiver structure").
+	Add("strict", newStrict).
+	Add("irn", newIRN).
+	AddShared("melo", shareMELO).
+	Add("mp-rdma", newMPRDMA).
+	AddShared("eunomia", shareEunomia).
+	Add("mrc", newMRC)
+
+// Register adds a tracker of the calling program under a name that is free. make reads the parameters from r and returns a
+// tracker; r reports errors of parameters. If the parameters bdp_packets, line_rate_bps and base_rtt_us are not given, they
+// have the values of the NIC's link, where known.
+//
+// Call it at the beginning of main or in a test's init: look-ups take no lock. It panics if the name is taken.
+func Register(name string, make func(r *param.Reader) Tracker) { kind.Add(name, make) }
+
+// RegisterShared is Register for trackers whose memory the queue pairs of a NIC share: share reads the parameters of the
+// memory, makes it, and returns the function that makes trackers.
+func RegisterShared(name string, share func(r *param.Reader) func(r *param.Reader) Tracker) {
+	kind.AddShared(name, share)
 }
+
+// New makes a tracker that shares no memory. The error names the parameter and its range.
+func New(name string, p Params) (Tracker, error) { return kind.New(name, p) }
+
+// NewMaker returns a maker for one NIC.
+func NewMaker() *Maker { return kind.Maker() }
+
+// Names returns the names of the trackers in alphabetical order.
+func Names() []string { return kind.Names() }
+
+// Parameters returns the parameters of a tracker in the order of reading, nil for an unknown tracker.
+func Parameters(name string) []param.Parameter { return kind.Parameters(name) }

@@ -28,9 +28,8 @@ func NewIRN(packets int, discards bool) *IRN {
 }
 
 // newIRN has a BDP cap of 110 packets: 40 Gb/s, 24 us and a path MTU of 1 KB (4.1).
-func newIRN(p Params) (Tracker, error) {
-	r := param.NewReader("reorder: irn", p)
-	return NewIRN(r.Int("bdp_packets", 110, 1, 1<<16), r.Bool("discard_out_of_order", false)), r.Err()
+func newIRN(r *param.Reader) Tracker {
+	return NewIRN(r.Int("bdp_packets", 110, 1, 1<<16), r.Bool("discard_out_of_order", false))
 }
 
 // TrackResponses makes Footprint count one bit per packet, for READ responses.

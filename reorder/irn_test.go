@@ -69,7 +69,7 @@ func TestIRNFeedback(t *testing.T) {
 
 // TestIRNDiscards checks the receiver of the go-back-N variant (4.3): it drops packets out of order and sends a NACK.
 func TestIRNDiscards(t *testing.T) {
-	trk, err := reorder.Factories["irn"](reorder.Params{"discard_out_of_order": 1})
+	trk, err := reorder.New("irn", reorder.Params{"discard_out_of_order": 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestFactoriesOfIRNAndMELO(t *testing.T) {
 		{"melo", reorder.Params{"bdp_packets": 1.5}, 0},
 		{"melo", reorder.Params{"blocks": 1}, 0},
 	} {
-		trk, err := reorder.Factories[c.name](c.p)
+		trk, err := reorder.New(c.name, c.p)
 		if (err != nil) != (c.room == 0) {
 			t.Errorf("%s %v: %v", c.name, c.p, err)
 			continue
@@ -179,7 +179,7 @@ func TestFactoriesOfIRNAndMELO(t *testing.T) {
 // TestNoAllocation: the trackers allocate nothing per packet.
 func TestNoAllocation(t *testing.T) {
 	for _, name := range []string{"irn", "melo"} {
-		trk, err := reorder.Factories[name](nil)
+		trk, err := reorder.New(name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

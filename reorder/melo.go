@@ -34,24 +34,11 @@ func NewMELO(pool *bitpool.Pool, packets int) *MELO {
 	return m
 }
 
-// newMELO makes a tracker with a pool of its own, of 1 Kb (section 4).
-func newMELO(p Params) (Tracker, error) {
-	r := param.NewReader("reorder: melo", p)
-	pool, err := bitpool.Read(r)
-	if err != nil {
-		return nil, err
-	}
-	return readMELO(r, pool)
-}
-
-// MELOFactory makes trackers whose bits are in pool, for the queue pairs of one NIC.
-func MELOFactory(pool *bitpool.Pool) Factory {
-	return func(p Params) (Tracker, error) { return readMELO(param.NewReader("reorder: melo", p), pool) }
-}
-
-// readMELO reads the size of the re-ordering buffer: "a BDP large", 1 MB of packets of 1 KB (3.2.4).
-func readMELO(r *param.Reader, pool *bitpool.Pool) (Tracker, error) {
-	return NewMELO(pool, r.Int("bdp_packets", 1024, 1, 1<<20)), r.Err()
+// shareMELO makes the pool of a NIC, of 1 Kb (section 4). The re-ordering buffer is "a BDP large", 1 MB of packets of 1 KB
+// (3.2.4).
+func shareMELO(r *param.Reader) func(*param.Reader) Tracker {
+	pool := bitpool.Read(r)
+	return func(r *param.Reader) Tracker { return NewMELO(pool, r.Int("bdp_packets", 1024, 1, 1<<20)) }
 }
 
 // Reset implements Tracker. The connection returns its blocks.

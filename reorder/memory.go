@@ -3,8 +3,6 @@ package reorder
 import (
 	"fmt"
 	"math/bits"
-
-	"roced.io/roced/plugin/param"
 )
 
 // blockBits is the size of a block of the memory controller, two bytes, and of a bitmap row (Eunomia 3.4).
@@ -52,17 +50,6 @@ func NewMemory(blocks, capBits int) (*Memory, error) {
 		m.starts[i] = noStart
 	}
 	return m, nil
-}
-
-// ReadMemory returns a memory of the size that the parameters give, by default that of the paper.
-func ReadMemory(r *param.Reader) (*Memory, error) {
-	blocks := r.Int("memory_blocks", 1024, 1, maxBlocks)
-	return NewMemory(blocks, r.Int("bitmap_cap_bits", 256, blockBits, maxCapBits))
-}
-
-// Factory makes trackers that share the memory, for the queue pairs of one NIC.
-func (m *Memory) Factory(p Params) (Tracker, error) {
-	return NewEunomia(m), param.NewReader("reorder: eunomia", p).Err()
 }
 
 // metadataBlocks is the size of a connection's metadata: 24 blocks for 256 bits.

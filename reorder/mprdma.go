@@ -24,10 +24,7 @@ func NewMPRDMA(length int) *MPRDMA {
 }
 
 // newMPRDMA has L = 64 (section 5).
-func newMPRDMA(p Params) (Tracker, error) {
-	r := param.NewReader("reorder: mp-rdma", p)
-	return NewMPRDMA(r.Int("bitmap_slots", 64, 1, 1<<16)), r.Err()
-}
+func newMPRDMA(r *param.Reader) Tracker { return NewMPRDMA(r.Int("bitmap_slots", 64, 1, 1<<16)) }
 
 // Reset implements Tracker.
 func (m *MPRDMA) Reset(psn bth.PSN) {

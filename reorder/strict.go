@@ -20,10 +20,8 @@ type Strict struct {
 func NewStrict() *Strict { return &Strict{} }
 
 // newStrict neither repeats nor delays NAKs by default.
-func newStrict(p Params) (Tracker, error) {
-	r := param.NewReader("reorder: strict", p)
-	s := &Strict{interval: time.Duration(r.Value("nak_interval_us", 0, 0, 4e6) * 1e3), paced: r.Bool("nak_paced", false)}
-	return s, r.Err()
+func newStrict(r *param.Reader) Tracker {
+	return &Strict{interval: time.Duration(r.Value("nak_interval_us", 0, 0, 4e6) * 1e3), paced: r.Bool("nak_paced", false)}
 }
 
 // Reset implements Tracker.

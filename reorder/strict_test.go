@@ -92,8 +92,8 @@ func TestStrictModel(t *testing.T) {
 }
 
 func TestFactories(t *testing.T) {
-	for name, f := range reorder.Factories {
-		tr, err := f(nil)
+	for _, name := range reorder.Names() {
+		tr, err := reorder.New(name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestFactories(t *testing.T) {
 		if v, n := receive(tr, bth.MakePSN(7)); v != reorder.InOrder || n != 1 || tr.Expected() != bth.MakePSN(8) {
 			t.Errorf("%s: %d, %d", name, v, n)
 		}
-		if _, err := f(reorder.Params{"no such parameter": 1}); err == nil {
+		if _, err := reorder.New(name, reorder.Params{"no such parameter": 1}); err == nil {
 			t.Errorf("%s takes any parameter", name)
 		}
 	}

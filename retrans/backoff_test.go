@@ -26,7 +26,7 @@ func TestBackoff(t *testing.T) {
 
 func testBackoff(t *testing.T, name string, p Params, most int) {
 	{
-		r, err := Factories[name](p)
+		r, err := New(name, p)
 		if err != nil {
 			t.Fatal(err)
 		}

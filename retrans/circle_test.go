@@ -18,7 +18,7 @@ func TestHalfCircle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := Factories[name](p)
+			r, err := New(name, p)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,8 +27,7 @@ func NewEunomia(inner Recovery) *Eunomia {
 }
 
 // newEunomia makes an agent for go-back-N, as in the paper's lossless networks, or for selective repeat.
-func newEunomia(p Params) (Recovery, error) {
-	r := param.NewReader("retrans: eunomia", p)
+func newEunomia(r *param.Reader) Recovery {
 	timeout := readTimeout(r, 0)
 	inner := Recovery(NewGoBackN())
 	if r.Bool("selective_repeat", false) {
@@ -37,7 +36,7 @@ func newEunomia(p Params) (Recovery, error) {
 	e := NewEunomia(inner)
 	e.timeout = timeout
 	e.setTimeout()
-	return e, r.Err()
+	return e
 }
 
 // SetTimeout implements Recovery. Only the timeout detects a loss behind which few packets arrive, so the paper demands one

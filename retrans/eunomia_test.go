@@ -27,7 +27,7 @@ func TestEunomiaAgent(t *testing.T) {
 		{"go-back-N", nil, []int{10, 11, 12, 13, 14}, []int{10, 11, 12, 13, 14}},
 		{"selective repeat", Params{"selective_repeat": 1}, []int{10, 13, 14}, []int{10}},
 	} {
-		r, err := Factories["eunomia"](c.p)
+		r, err := New("eunomia", c.p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func again(t *testing.T, what string, r Recovery, want []int) {
 // TestEunomiaTimeout: the recovery's own timeout replaces the queue pair's.
 func TestEunomiaTimeout(t *testing.T) {
 	for _, c := range []struct{ us, want float64 }{{0, 67}, {320, 320}} {
-		r, err := Factories["eunomia"](Params{"rto_us": c.us})
+		r, err := New("eunomia", Params{"rto_us": c.us})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestEunomiaTimeout(t *testing.T) {
 // TestEunomiaAfterTimeout: an acknowledgement beyond the retransmitted packets is no reason to stop. The receiver may have
 // had those packets in its bitmap, and may lack later ones.
 func TestEunomiaAfterTimeout(t *testing.T) {
-	r, err := newEunomia(nil)
+	r, err := New("eunomia", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestSelectiveProbes(t *testing.T) {
 		again(t, c.name, s, c.again)
 	}
 	for name, p := range map[string]Params{"selective": {"probe": 0}, "eunomia": {"probe": 0, "selective_repeat": 1}} {
-		r, err := Factories[name](p)
+		r, err := New(name, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,12 +293,12 @@ func TestSelectiveWide(t *testing.T) {
 
 // TestRecoveriesAllocateNothing checks all schemes.
 func TestRecoveriesAllocateNothing(t *testing.T) {
-	for name, f := range Factories {
-		r, err := f(nil)
+	for _, name := range Names() {
+		r, err := New(name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f(Params{"no such parameter": 1}); err == nil {
+		if _, err := New(name, Params{"no such parameter": 1}); err == nil {
 			t.Errorf("%s takes any parameter", name)
 		}
 		r.SetTimeout(100)
@@ -325,7 +325,7 @@ func TestRecoveriesAllocateNothing(t *testing.T) {
 		}
 	}
 	for name, p := range map[string]Params{"mp-rdma": {"early_retransmit": 3}, "selective": {"window_packets": 1}, "eunomia": {"selective_repeat": 0.5}} {
-		if _, err := Factories[name](p); err == nil {
+		if _, err := New(name, p); err == nil {
 			t.Errorf("%s with %v is possible", name, p)
 		}
 	}

@@ -32,11 +32,10 @@ type GoBackN struct {
 func NewGoBackN() *GoBackN { return &GoBackN{nakAt: mono.Never} }
 
 // newGoBackN has no timeout of its own by default.
-func newGoBackN(p Params) (Recovery, error) {
-	r := param.NewReader("retrans: gobackn", p)
+func newGoBackN(r *param.Reader) Recovery {
 	g := NewGoBackN()
 	g.timeout, g.nakInterval = readTimeout(r, 0), uint32(r.Value("nak_interval_us", 0, 0, 4e6)*1e3)
-	return g, r.Err()
+	return g
 }
 
 // Reset implements Recovery.

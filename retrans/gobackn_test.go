@@ -199,16 +199,16 @@ func TestGoBackNDelivers(t *testing.T) {
 }
 
 func TestGoBackNFactory(t *testing.T) {
-	if _, err := Factories["gobackn"](nil); err != nil {
+	if _, err := New("gobackn", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Factories["gobackn"](Params{"n": 1}); err == nil {
+	if _, err := New("gobackn", Params{"n": 1}); err == nil {
 		t.Fatal("unknown parameter accepted")
 	}
 }
 
 func TestGoBackNAllocations(t *testing.T) {
-	r, _ := Factories["gobackn"](nil)
+	r, _ := New("gobackn", nil)
 	p, f := psn(0), new(reorder.Feedback)
 	if n := testing.AllocsPerRun(1000, func() {
 		r.OnSent(1, p, 1, false)

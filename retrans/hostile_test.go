@@ -20,12 +20,12 @@ func TestHostileFeedback(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := psn(rapid.Uint32Range(0, 1<<24-1).Draw(t, "first"))
-		p := rapid.SampledFrom([]Params{nil, {"sack": 0}, {"go_back_n": 1}, {"bdp_fc": 0, "bdp_packets": 5}, {"dynamic_rto": 1}}).Draw(t, "irn")
-		irn, err := Factories["irn"](p)
+		p := rapid.SampledFrom([]Params{nil, {"sack": 0}, {"go_back_n": 1}, {"bdp_fc": 0, "bdp_packets": 5}, {"dynamic_rto": 1}, {"partial_ack": 0}}).Draw(t, "irn")
+		irn, err := New("irn", p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range []Recovery{irn, meloIn(t, pool, Params{"rto_us": 1})} {
+		for _, r := range []Recovery{irn, meloIn(t, pool, Params{"rto_us": 1}), meloIn(t, pool, Params{"rto_us": 1, "partial_timeout": 0, "go_back_n": 1})} {
 			r.Reset(first)
 			nxt := first
 			near := func(what string) bth.PSN { return r.Una().Add(rapid.IntRange(-3, 40).Draw(t, what)) }

@@ -14,7 +14,7 @@ import (
 func TestInFlightCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.SampledFrom([]Params{nil, {"sack": 0}, {"go_back_n": 1}, {"bdp_fc": 0, "bdp_packets": 5}}).Draw(t, "irn")
-		irn, err := Factories["irn"](p)
+		irn, err := New("irn", p)
 		if err != nil {
 			t.Fatal(err)
 		}

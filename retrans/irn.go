@@ -39,14 +39,14 @@ type irnConfig struct {
 	cap      uint32 // BDP cap in packets, maxWindow without BDP-FC
 	goBackN  bool   // retransmits all packets from the first lost one on
 	noBitmap bool   // selective repeat without SACKs: one loss per round trip
+	partial  bool   // after a timeout a partial acknowledgement means that the next packet is missing
 }
 
-func newIRN(p Params) (Recovery, error) {
-	r := param.NewReader("retrans: irn", p)
+func newIRN(r *param.Reader) Recovery {
 	packets := r.Int("bdp_packets", 110, 1, 1<<16)
 	bdpFC := r.Bool("bdp_fc", true)
 	t := &IRN{marked: makeMarked(packets)}
-	t.cfg = irnConfig{cap: uint32(packets), goBackN: r.Bool("go_back_n", false), noBitmap: !r.Bool("sack", true)}
+	t.cfg = irnConfig{cap: uint32(packets), goBackN: r.Bool("go_back_n", false), noBitmap: !r.Bool("sack", true), partial: r.Bool("partial_ack", true)}
 	t.timer.low, t.timer.high = r.Micros("rto_low_us", 100), r.Micros("rto_high_us", 320)
 	t.timer.few = uint32(r.Int("rto_low_packets", 3, 0, 1<<16))
 	t.timer.dynamic = r.Bool("dynamic_rto", false)
@@ -55,7 +55,7 @@ func newIRN(p Params) (Recovery, error) {
 		t.cfg.cap = maxWindow
 	}
 	t.Reset(bth.PSN{})
-	return t, r.Err()
+	return t
 }
 
 // Reset implements Recovery.
@@ -103,7 +103,7 @@ func (t *IRN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 		out.Delivered = t.onAcked(now, expected)
 	}
 	before := t.waiting()
-	if acked > 0 && t.active && (t.cfg.noBitmap || t.expired) && t.retx == t.una {
+	if acked > 0 && t.active && (t.cfg.noBitmap || t.expired && t.cfg.partial) && t.retx == t.una {
 		t.first = true // the next packet is missing too, see OnTimeout
 	}
 	if !f.HasSACK || t.holds(f.SACK) {
@@ -179,7 +179,7 @@ func (t *IRN) OnRNR(mono.Time) {
 // OnTimeout implements Recovery: OnRNR with backoff. All packets sent before are older than the timeout, so a partial
 // acknowledgement means that the next packet is missing, as in NewReno (RFC 6582, 3.2). The paper does not say so. Without
 // this rule, a message whose last packets are all lost, so that no packet behind them is acknowledged selectively, takes
-// one timeout per packet.
+// one timeout per packet. The parameter partial_ack of 0 removes it.
 func (t *IRN) OnTimeout(now mono.Time) Outcome {
 	before := t.waiting()
 	t.OnRNR(now)

@@ -14,7 +14,7 @@ import (
 // newTestIRN sends n packets from PSN 0xfffffe on; PSN 10 is the 12th.
 func newTestIRN(t *testing.T, p Params, n int) *IRN {
 	t.Helper()
-	r, err := Factories["irn"](p)
+	r, err := New("irn", p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +122,20 @@ func TestIRNTimeout(t *testing.T) {
 	expectAgain(t, "nothing says that 2 is lost", r)
 }
 
+// TestIRNPartial: without partial_ack, as in the paper, each later packet that is lost waits for a timeout of its own, unless
+// a higher PSN is acknowledged selectively (3.1).
+func TestIRNPartial(t *testing.T) {
+	r := newTestIRN(t, Params{"partial_ack": 0}, 6)
+	r.OnTimeout(r.Deadline())
+	expectAgain(t, "timeout", r, 0)
+	r.OnFeedback(9, ack(1))
+	expectAgain(t, "nothing says that 1 is lost", r)
+	r.OnTimeout(r.Deadline())
+	expectAgain(t, "its own timeout", r, 1)
+	r.OnFeedback(12, nack(2, 4))
+	expectAgain(t, "a selective acknowledgement", r, 2, 3)
+}
+
 // TestIRNStale: feedback on packets that are not outstanding changes nothing.
 func TestIRNStale(t *testing.T) {
 	for _, f := range []*reorder.Feedback{
@@ -157,8 +171,8 @@ func TestIRNOvertaken(t *testing.T) {
 // TestNothingOutstanding: with nothing outstanding, a NAK, a "not ready" or a timeout triggers no retransmission and
 // does not delay the next packet.
 func TestNothingOutstanding(t *testing.T) {
-	for name, f := range Factories {
-		r, err := f(nil)
+	for _, name := range Names() {
+		r, err := New(name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +212,7 @@ func TestNotReady(t *testing.T) {
 	for name, p := range map[string]Params{
 		"gobackn": nil, "irn": nil, "melo": nil, "selective": nil, "mp-rdma": {"rto_us": 100}, "eunomia": {"rto_us": 100, "selective_repeat": 1},
 	} {
-		r, err := Factories[name](p)
+		r, err := New(name, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +277,7 @@ func TestIRNVariants(t *testing.T) {
 		t.Errorf("without BDP-FC the cap is %d", n)
 	}
 	for _, p := range []Params{{"bdp_packets": 0}, {"go_back_n": 2}, {"rto_low_us": 0}, {"rto": 1}} {
-		if _, err := Factories["irn"](p); err == nil {
+		if _, err := New("irn", p); err == nil {
 			t.Errorf("%v is accepted", p)
 		}
 	}
@@ -377,7 +391,7 @@ func (m *irnModel) feedback(expected, sack int, refused bool) {
 // TestIRNModel compares the recovery with sets.
 func TestIRNModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r, err := Factories["irn"](Params{"bdp_packets": 128})
+		r, err := New("irn", Params{"bdp_packets": 128})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,9 +14,10 @@ import (
 //
 //	una <= retx <= high < nxt
 //
-// The timeout repairs the loss of a retransmission: it retransmits all packets from the front of the bitmap on that are
-// not known to have arrived (3.2.3). The sender does not remember holes for which the pool has no blocks; another NACK
-// reports them, or the timeout repairs them (3.2.5).
+// The timeout repairs the loss of a retransmission: it retransmits the holes of the bitmap, or all packets if there are
+// none. In the paper it retransmits "all packets starting from the front of the bitmap" (3.2.3), and packets that the
+// receiver drops for lack of bits start a go-back-N (3.2.5); parameters select that. The sender does not remember holes
+// for which the pool has no blocks; another NACK reports them, or the timeout repairs them (3.2.5).
 type MELO struct {
 	timeout
 	list    bitpool.List   // from una to high, the highest PSN known to have arrived
@@ -24,11 +25,14 @@ type MELO struct {
 	pending uint32         // holes from retx on
 	arrived uint32         // packets of the list that are not holes
 	nxt     bth.PSN
-	// After a timeout the packets from tail to tailEnd, of unknown state, are to be retransmitted too.
+	// After a timeout or with go-back-N the packets from tail to tailEnd, of unknown state, are to be retransmitted too.
 	tail, tailEnd bth.PSN
+	back          bth.PSN // first packet of the latest go-back-N
+	goingBack     bool    // that packet is not known to have arrived
 
 	cap     uint32 // maximum number of outstanding packets
-	partial bool   // a timeout does not retransmit packets behind the bitmap
+	partial bool   // a timeout retransmits holes only
+	goBackN bool   // a packet that the receiver dropped for lack of bits starts go-back-N
 }
 
 // meloRTO is IRN's RTO_high, in microseconds. The paper gives no timeout, and lost retransmissions depend on it.
@@ -38,32 +42,25 @@ const meloRTO = 320
 // "the 99.9 % RTT for a commodity RDMA datacenter" (4.2.2).
 const meloBDP = 977
 
-// newMELO makes a recovery with a pool of its own, as large as the receiver's (3.2.4).
-func newMELO(p Params) (Recovery, error) {
-	r := param.NewReader("retrans: melo", p)
-	pool, err := bitpool.Read(r)
-	if err != nil {
-		return nil, err
-	}
-	return readMELO(r, pool)
+// shareMELO makes the pool of a NIC, as large as the receiver's (3.2.4).
+func shareMELO(r *param.Reader) func(*param.Reader) Recovery {
+	pool := bitpool.Read(r)
+	return func(r *param.Reader) Recovery { return ReadMELO(r, pool) }
 }
 
-// MELOFactory makes recoveries whose bits are in pool, for the queue pairs of one NIC.
-func MELOFactory(pool *bitpool.Pool) Factory {
-	return func(p Params) (Recovery, error) { return readMELO(param.NewReader("retrans: melo", p), pool) }
-}
-
-func readMELO(r *param.Reader, pool *bitpool.Pool) (Recovery, error) {
+// ReadMELO makes a recovery whose bits are in pool.
+func ReadMELO(r *param.Reader, pool *bitpool.Pool) *MELO {
 	m := &MELO{list: bitpool.MakeList(pool), cap: uint32(r.Int("bdp_packets", meloBDP, 1, 1<<20))}
-	m.partial, m.timeout = r.Bool("partial_timeout", true), readTimeout(r, meloRTO)
+	m.partial, m.goBackN = r.Bool("partial_timeout", true), r.Bool("go_back_n", false)
+	m.timeout = readTimeout(r, meloRTO)
 	m.Reset(bth.PSN{})
-	return m, r.Err()
+	return m
 }
 
 // Reset implements Recovery. The connection returns its blocks.
 func (m *MELO) Reset(psn bth.PSN) {
 	m.list.Reset(psn)
-	*m = MELO{list: m.list, nxt: psn, tail: psn, tailEnd: psn, cap: m.cap, partial: m.partial, timeout: m.timeout}
+	*m = MELO{list: m.list, nxt: psn, tail: psn, tailEnd: psn, cap: m.cap, partial: m.partial, goBackN: m.goBackN, timeout: m.timeout}
 	m.restart(0)
 	m.retx.Rewind(&m.list)
 }
@@ -103,7 +100,26 @@ func (m *MELO) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	if f.HasSACK && !f.Refused && f.NumHoles > 0 && f.SACK != m.Una() && f.SACK.Since(m.Una()) < m.outstanding() {
 		m.rebuild(f)
 	}
-	return Outcome{Acked: acked, Delivered: acked + m.arrived - known, Lost: m.pending - before}
+	lost := m.pending - before
+	if m.goBackN && f.HasSACK && f.Refused {
+		lost += m.dropped(f.SACK)
+	}
+	return Outcome{Acked: acked, Delivered: acked + m.arrived - known, Lost: lost}
+}
+
+// dropped begins go-back-N at psn, which the receiver dropped for lack of bits (3.2.5). It returns the number of packets
+// newly to be retransmitted. A packet in the bitmap was a retransmission that needed the middle of the receiver's. It
+// waits for the timeout (3.2.3), and so does a retransmission of the go-back-N that is dropped again.
+func (m *MELO) dropped(psn bth.PSN) (lost uint32) {
+	if psn.Since(m.Una()) >= m.outstanding() || !psn.After(m.list.High()) || m.goingBack && !psn.Before(m.back) {
+		return 0
+	}
+	before := m.waiting()
+	if m.tail == m.tailEnd || psn.Before(m.tail) {
+		m.tail = psn
+	}
+	m.back, m.goingBack, m.tailEnd = psn, true, m.nxt
+	return m.waiting() - before
 }
 
 // advance moves una.
@@ -131,6 +147,7 @@ func (m *MELO) advance(to bth.PSN, acked uint32) {
 	if m.tailEnd.Since(to) > left {
 		m.tailEnd = to
 	}
+	m.goingBack = m.goingBack && m.back.Since(to) < left
 }
 
 // rebuild appends to the bitmap the state that a NACK reports for the packets behind high, up to the packet that it
@@ -156,6 +173,7 @@ func (m *MELO) rebuild(f *reorder.Feedback) {
 			m.tailEnd = end
 		}
 	}
+	m.goingBack = m.goingBack && m.back.After(m.list.High())
 }
 
 // missing reports whether psn is in a hole of f, or before the packets that f describes.
@@ -176,22 +194,25 @@ func (m *MELO) OnRNR(now mono.Time) {
 	m.backoff = b
 }
 
-// OnTimeout implements Recovery. It retransmits all packets from the front of the bitmap on that are not known to have
-// arrived (3.2.3). Packets behind the bitmap may still be in the network; they are retransmitted when there is no bitmap,
-// or also with one if timeouts are not partial. The packet at the front is missing in any case. It may have a mark if many
-// NACKs were lost, because receivers forget all holes but three.
+// OnTimeout implements Recovery. It retransmits the holes of the bitmap. Packets behind the bitmap may still be in the
+// network; they are retransmitted when there is no bitmap. The packet at the front is missing in any case. It may have a
+// mark if many NACKs were lost, because receivers forget all holes but three. If timeouts are not partial, the sender
+// forgets the bitmap, and retransmits all packets.
 func (m *MELO) OnTimeout(now mono.Time) Outcome {
 	m.base = now
 	m.backoff.expired()
+	m.goingBack = false
 	before := m.waiting()
-	if set, _ := m.list.Reach(m.Una()); set && !m.list.Empty() {
+	if !m.partial {
+		m.list.Reset(m.Una())
+		m.arrived = 0
+	} else if set, _ := m.list.Reach(m.Una()); set && !m.list.Empty() {
 		m.list.ClearFront()
 		m.arrived--
 	}
 	m.retx.Rewind(&m.list)
 	m.tail, m.tailEnd = m.list.High().Next(), m.nxt
-	m.pending = m.tail.Since(m.Una()) - m.arrived
-	if m.pending > 0 && m.partial {
+	if m.pending = m.tail.Since(m.Una()) - m.arrived; m.pending > 0 {
 		m.tailEnd = m.tail
 	}
 	after := m.waiting()

@@ -10,15 +10,17 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/bitpool"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
 	"roced.io/roced/reorder"
 )
 
 func meloIn(tb interface{ Fatal(...any) }, pool *bitpool.Pool, p Params) *MELO {
-	m, err := MELOFactory(pool)(p)
-	if err != nil {
+	r := param.NewReader("retrans: melo", p)
+	m := ReadMELO(r, pool)
+	if err := r.Err(); err != nil {
 		tb.Fatal(err)
 	}
-	return m.(*MELO)
+	return m
 }
 
 func newTestMELO(t *testing.T, bits, packets int) (*MELO, *bitpool.Pool) {
@@ -114,17 +116,81 @@ func TestMELOTimeout(t *testing.T) {
 	m.OnFeedback(201, ack(2))
 	expectAgain(t, "after progress", m, 2, 3)
 
-	m = meloIn(t, m.list.Pool(), Params{"partial_timeout": 0})
+}
+
+// exactMELO returns a sender as in the paper, which has sent packets.
+func exactMELO(t *testing.T, packets int) *MELO {
+	p, err := bitpool.New(1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := meloIn(t, p, Params{"partial_timeout": 0, "go_back_n": 1})
 	m.Reset(at(0))
-	for i := range 8 {
+	for i := range packets {
 		m.OnSent(0, at(i), 1, false)
 	}
+	return m
+}
+
+// TestMELOWholeTimeout: if timeouts are not partial, one retransmits "all packets starting from the front of the bitmap",
+// also those that have arrived (3.2.3). It forgets the bitmap; a later NACK rebuilds it.
+func TestMELOWholeTimeout(t *testing.T) {
+	m := exactMELO(t, 8)
 	m.OnFeedback(1, holed(0, 5, 3, 2, 0, 1))
 	expectAgain(t, "NACK", m, 0, 3, 4)
-	if out := m.OnTimeout(200); out.Lost != 5 || m.InFlight() != 0 {
-		t.Errorf("not partial: %+v, %d in flight", out, m.InFlight())
+	if out := m.OnTimeout(200); out.Lost != 8 || m.InFlight() != 0 || m.list.Pool().Free() != m.list.Pool().Blocks() {
+		t.Errorf("%+v, %d in flight, %d blocks free", out, m.InFlight(), m.list.Pool().Free())
 	}
-	expectAgain(t, "what lies behind the bitmap, too", m, 0, 3, 4, 6, 7)
+	m.OnSent(201, at(0), 1, true)
+	m.OnFeedback(202, ack(3))
+	expectAgain(t, "after progress", m, 3, 4, 5, 6, 7)
+	m.OnSent(203, at(8), 1, false)
+	m.OnSent(203, at(9), 1, false)
+	m.OnFeedback(204, holed(7, 9, 7, 2))
+	expectAgain(t, "a NACK", m, 7, 8)
+}
+
+// TestMELODropped: a packet that the receiver drops for lack of bits starts go-back-N from it, once (3.2.5). A dropped
+// retransmission, whose bits would be in the middle of the receiver's bitmap, waits for the timeout (3.2.3).
+func TestMELODropped(t *testing.T) {
+	refused := func(expected, i int) *reorder.Feedback {
+		f := nack(expected, i)
+		f.Refused = true
+		return f
+	}
+	m := exactMELO(t, 20)
+	m.OnFeedback(1, holed(0, 5, 0, 5))
+	expectAgain(t, "NACK", m, 0, 1, 2, 3, 4)
+	if out := m.OnFeedback(2, refused(0, 3)); out != (Outcome{}) {
+		t.Errorf("a retransmission: %+v", out)
+	}
+	if out := m.OnFeedback(2, refused(0, 16)); out.Lost != 4 || m.InFlight() != 15 {
+		t.Errorf("%+v, %d in flight", out, m.InFlight())
+	}
+	m.OnFeedback(3, refused(0, 17))
+	expectAgain(t, "from the first dropped packet on", m, 16, 17, 18, 19)
+	for _, i := range []int{16, 18, 19} {
+		m.OnFeedback(4, refused(0, i))
+	}
+	expectAgain(t, "once", m)
+	if out := m.OnFeedback(5, refused(0, 14)); out.Lost != 6 {
+		t.Errorf("an earlier packet: %+v", out)
+	}
+	expectAgain(t, "an earlier packet", m, 14, 15, 16, 17, 18, 19)
+	m.OnFeedback(6, ack(15))
+	m.OnFeedback(7, refused(15, 18))
+	expectAgain(t, "again, after that packet has arrived", m, 18, 19)
+	m.OnTimeout(300)
+	m.OnFeedback(301, refused(15, 17))
+	expectAgain(t, "a timeout retransmits them anyway", m, 15, 16, 17, 18, 19)
+	m.OnFeedback(302, ack(20))
+	if m.InFlight() != 0 || m.Deadline() != mono.Never {
+		t.Errorf("%d in flight", m.InFlight())
+	}
+
+	m, _ = newTestMELO(t, 1024, 8)
+	m.OnFeedback(1, refused(0, 4))
+	expectAgain(t, "by default refusals do nothing", m)
 }
 
 // TestMELOForgotten: too many NACKs were lost, and the sender takes the expected packet for received. The timeout
@@ -181,7 +247,7 @@ func TestMELOParameters(t *testing.T) {
 		{Params{"rto_us": 0}, 128, time.Second},
 		{Params{"pool_bits": 3}, 0, 0}, {Params{"pool_bits": 0}, 0, 0}, {Params{"rto_us": -1}, 0, 0}, {Params{"rto": 1}, 0, 0},
 	} {
-		r, err := Factories["melo"](c.p)
+		r, err := New("melo", c.p)
 		if (err != nil) != (c.blocks == 0) {
 			t.Errorf("%v: %v", c.p, err)
 		}
@@ -194,15 +260,16 @@ func TestMELOParameters(t *testing.T) {
 			t.Errorf("%v: %d blocks, deadline %v", c.p, m.list.Pool().Blocks(), r.Deadline())
 		}
 	}
-	p, err := bitpool.New(8)
-	if err != nil {
-		t.Fatal(err)
+	m := NewMaker()
+	shared := func(p Params) *bitpool.Pool {
+		r, err := m.New("melo", p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.(*MELO).list.Pool()
 	}
-	if r, err := MELOFactory(p)(nil); err != nil || r.(*MELO).list.Pool() != p {
-		t.Errorf("shared pool: %v", err)
-	}
-	if _, err := MELOFactory(p)(Params{"pool_bits": 8}); err == nil {
-		t.Error("a shared pool has its size")
+	if a := shared(nil); a != shared(Params{"rto_us": 5}) || a == shared(Params{"pool_bits": 8}) {
+		t.Error("the recoveries of a NIC share pools of equal parameters, and no others")
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 // snd_nxt - snd_una - inflate, and awnd, the room of the window, is cwnd less InFlight. In the paper inflate rises by one
 // for each acknowledgement and falls by the number of packets that snd_una moves. The paper does not say how to count
 // retransmissions. Here each of them enters the network again and lowers inflate by one, and the packet that a NACK names
-// has left the network.
+// has left the network. Parameters select the published arithmetic, in which only acknowledgements count. There, each
+// packet that is acknowledged twice raises inflate for good (TestMPRDMADrift).
 //
 // Lost acknowledgements leave inflate too small, finally below zero. Late ones arrive within a window of packets; if
 // inflate has been below zero throughout a window, it restarts from zero. Duplicates leave it too large, but the highest
@@ -36,26 +37,42 @@ type MPRDMA struct {
 	// syncEarly is set in recovery mode because a synchronise operation arrived before a packet that precedes it (3.4). No
 	// new packets are sent then, which would only cause more early operations.
 	syncEarly bool
-	fuso      bool    // early retransmission is on
-	early     bth.PSN // the next early retransmission
+	mprdmaConfig
+	early bth.PSN // the next early retransmission
 
 	high  bth.PSN // behind the highest PSN that has left the network
 	mark  bth.PSN // when snd_una passes it, a window of packets has passed
 	valid bool    // inflate was not below zero throughout that window
 }
 
-func newMPRDMA(p Params) (Recovery, error) {
-	r := param.NewReader("retrans: mp-rdma", p)
-	m := &MPRDMA{fuso: r.Bool("early_retransmit", true)}
+// mprdmaConfig selects variants of the paper's scheme.
+type mprdmaConfig struct {
+	fuso     bool // early retransmission is on
+	counting bool // inflate counts retransmissions and the packets that NACKs name
+	bounded  bool // inflate has the limits of bound, and restarts
+	deflate  bool // inflate is zero at the end of recovery mode
+	renewal  int  // which NACKs renew recovery mode
+}
+
+// NACKs that renew recovery mode.
+const (
+	renewNone  = iota
+	renewLost  // those of packets behind all retransmissions, which have been lost again
+	renewEvery // all, as in section 3.5
+)
+
+func newMPRDMA(r *param.Reader) Recovery {
+	m := &MPRDMA{mprdmaConfig: mprdmaConfig{fuso: r.Bool("early_retransmit", true), counting: r.Bool("count_retransmits", true),
+		bounded: r.Bool("bound_inflate", true), deflate: r.Bool("deflate", false), renewal: r.Int("renew_recovery", renewLost, renewNone, renewEvery)}}
 	m.timeout = readTimeout(r, 0)
-	return m, r.Err()
+	return m
 }
 
 // Reset implements Recovery.
 func (m *MPRDMA) Reset(psn bth.PSN) {
 	*m = MPRDMA{
 		window: window{psn, psn}, retx: psn, recovery: psn, early: psn, high: psn, mark: psn,
-		valid: true, fuso: m.fuso, timeout: m.timeout,
+		valid: true, mprdmaConfig: m.mprdmaConfig, timeout: m.timeout,
 	}
 	m.restart(0)
 }
@@ -70,7 +87,9 @@ func (m *MPRDMA) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 		m.nxt, m.early = end, m.una
 		return
 	}
-	m.inflate -= int32(span)
+	if m.counting {
+		m.inflate -= int32(span)
+	}
 	if retx, ok := m.NextRetransmit(); ok && psn == retx {
 		m.retx = end
 	} else if early, ok := m.NextEarly(); ok && psn == early {
@@ -105,8 +124,10 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	switch {
 	case m.una == m.nxt:
 	case gap && m.news(f):
+		if m.counting && m.lost(f) {
+			m.inflate++
+		}
 		out.Lost = m.recover()
-		m.inflate++ // the packet that f names has left too
 	case refused && !gap && !m.mode:
 		out.Lost, m.syncEarly = m.recover(), true
 	}
@@ -114,9 +135,14 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	return out
 }
 
-// news reports whether a NACK reports a loss that recovery mode does not repair already. In recovery mode that is a NACK
-// of a packet that was sent after all retransmissions, which have been lost again.
+// news reports whether a NACK starts or renews recovery mode.
 func (m *MPRDMA) news(f *reorder.Feedback) bool {
+	return !m.mode || m.renewal == renewEvery || m.renewal == renewLost && m.lost(f)
+}
+
+// lost reports whether the packet that a NACK names has left the network. In recovery mode, a packet that was sent after
+// all retransmissions shows that they have been lost again.
+func (m *MPRDMA) lost(f *reorder.Feedback) bool {
 	return !m.mode || f.HasSACK && m.offset(f.SACK) >= m.offset(m.recovery) && m.holds(f.SACK)
 }
 
@@ -135,10 +161,13 @@ func (m *MPRDMA) onAcked(now mono.Time, to bth.PSN, acked uint32) {
 	m.inflate -= int32(acked)
 	m.advance(to, &m.retx, &m.early, &m.high)
 	if m.passed(m.recovery) {
+		if m.mode && m.deflate {
+			m.inflate = 0
+		}
 		m.mode = false
 	}
 	if m.passed(m.mark) {
-		if !m.valid {
+		if !m.valid && m.bounded {
 			m.inflate = max(m.inflate, 0)
 		}
 		m.mark, m.valid = m.nxt, false
@@ -156,9 +185,14 @@ func (m *MPRDMA) recover() (lost uint32) {
 	return m.outstanding()
 }
 
-// bound limits inflate: no more packets have left the network than lie below high.
+// bound limits inflate: no more packets have left the network than lie below high. The published arithmetic has no limit;
+// half of the PSN space keeps it from overflow. Without outstanding packets there is none to count.
 func (m *MPRDMA) bound() {
-	m.inflate = min(m.inflate, int32(m.offset(m.high)))
+	if m.bounded {
+		m.inflate = min(m.inflate, int32(m.offset(m.high)))
+	} else {
+		m.inflate = min(max(m.inflate, -maxWindow), maxWindow)
+	}
 	m.valid = m.valid || m.inflate >= 0
 	if m.una == m.nxt {
 		m.inflate = 0
@@ -199,8 +233,8 @@ func (m *MPRDMA) Cap() uint32 {
 	return maxWindow
 }
 
-// InFlight implements Recovery: snd_nxt - snd_una - inflate.
-func (m *MPRDMA) InFlight() uint32 { return uint32(int32(m.outstanding()) - m.inflate) }
+// InFlight implements Recovery: snd_nxt - snd_una - inflate, and at least 0, which only the published arithmetic passes.
+func (m *MPRDMA) InFlight() uint32 { return uint32(max(int32(m.outstanding())-m.inflate, 0)) }
 
 // Deadline implements Recovery. While the oldest packet itself waits for retransmission and no packet is in flight, no
 // answer can be missing. With packets in flight, an acknowledgement must clock that packet out and may be missing.

@@ -17,7 +17,7 @@ type multipath struct {
 }
 
 func newMultipath(t *testing.T, first uint32, p Params) multipath {
-	r, err := Factories["mp-rdma"](p)
+	r, err := New("mp-rdma", p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +92,107 @@ func TestMPRDMAInflate(t *testing.T) {
 	m.want("copies", 0, -1, 0)
 	m.ack(4, 3)
 	m.want("all", 0, -1, -1)
+}
+
+// published has the arithmetic of sections 3.2 and 3.5.
+var published = Params{"count_retransmits": 0, "bound_inflate": 0, "renew_recovery": 2}
+
+// TestMPRDMAPublished: in the published arithmetic only acknowledgements change inflate (3.2). It may exceed the packets
+// outstanding. Each NACK sets snd_retx and recovery (3.5).
+func TestMPRDMAPublished(t *testing.T) {
+	m := newMultipath(t, 0, published)
+	m.send(0, 8)
+	m.ack(0, 1)
+	m.nack(0, 7)
+	m.want("a NACK is one acknowledgement", 6, 0, -1)
+	m.OnSent(3, psn(0), 1, true)
+	m.OnSent(3, psn(1), 1, true)
+	m.want("retransmissions do not count", 6, 2, -1)
+	m.send(8, 2)
+	m.nack(0, 9)
+	m.want("a NACK in recovery mode", 7, 0, -1)
+	for range 9 {
+		m.ack(0, 1)
+	}
+	m.want("copies have no limit", 0, 0, -1)
+	m.ack(9, 0)
+	if m.inflate != 4 {
+		t.Errorf("inflate %d: 13 acknowledgements, and an advance by 9", m.inflate)
+	}
+	m.send(10, 4)
+	m.want("it is carried over", 1, 9, -1)
+	m.ack(14, 13)
+	m.want("nothing is outstanding", 0, -1, -1)
+
+	m = newMultipath(t, 0, published)
+	m.send(0, 8)
+	m.ack(6, 5)
+	m.send(8, 9)
+	m.ack(16, 15)
+	if m.inflate != -14 {
+		t.Errorf("inflate %d after lost acknowledgements: it does not restart", m.inflate)
+	}
+}
+
+// TestMPRDMARenewal: without renewal a NACK in recovery mode changes nothing.
+func TestMPRDMARenewal(t *testing.T) {
+	for renewal, want := range []int{-1, -1, 0} {
+		m := newMultipath(t, 0, Params{"renew_recovery": float64(renewal)})
+		m.send(0, 2)
+		m.nack(0, 1)
+		m.OnSent(3, psn(0), 1, true)
+		m.OnSent(3, psn(1), 1, true)
+		m.nack(0, 1)
+		if p, ok := m.NextRetransmit(); ok != (want == 0) || ok && p != psn(0) {
+			t.Errorf("renew_recovery %d: %v, %v", renewal, p, ok)
+		}
+		m.send(2, 1)
+		m.nack(0, 2)
+		if _, ok := m.NextRetransmit(); ok != (renewal != renewNone) {
+			t.Errorf("renew_recovery %d: a NACK behind all retransmissions: %v", renewal, ok)
+		}
+	}
+}
+
+// TestMPRDMADrift: a loss with a bitmap of L = 8 and 8 packets in flight. The receiver drops the packets of a round trip
+// and gets the first one as often again. Both kinds are acknowledged twice, and leave the published inflate too large. The
+// rule for retransmissions, the limit or a restart at the end of recovery mode prevents that.
+func TestMPRDMADrift(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		params Params
+		want   uint32 // in flight at the end, of 7
+	}{
+		{"published", published, 0},
+		{"limited", Params{"count_retransmits": 0, "renew_recovery": 2}, 7},
+		{"counted", Params{"bound_inflate": 0, "renew_recovery": 2}, 7},
+		{"deflated", Params{"count_retransmits": 0, "bound_inflate": 0, "renew_recovery": 2, "deflate": 1}, 7},
+	} {
+		m := newMultipath(t, 0, c.params)
+		m.send(0, 8)
+		for p := uint32(1); p <= 8; p++ { // packet 0 is lost; each acknowledgement clocks out a packet
+			m.ack(0, p)
+			m.send(7+p, 1)
+		}
+		for p := uint32(9); p <= 15; p++ { // beyond the bitmap
+			m.nack(0, p)
+			m.OnSent(3, psn(0), 1, true)
+		}
+		m.ack(9, 0) // retransmissions of packet 0 arrive
+		for range 6 {
+			m.ack(9, 0)
+		}
+		for p := uint32(9); p <= 15; p++ {
+			m.OnSent(3, psn(p), 1, true)
+		}
+		for p := uint32(9); p <= 15; p++ {
+			m.ack(p+1, p)
+			m.send(p+7, 1)
+		}
+		if n := m.InFlight(); n != c.want || c.want == 0 && m.inflate != 13 {
+			t.Errorf("%s: %d in flight, want %d; inflate is %d", c.name, n, c.want, m.inflate)
+		}
+	}
 }
 
 // TestMPRDMAOvertaken: an acknowledged packet has left the network, even if faster acknowledgements have already
@@ -332,7 +433,7 @@ func TestMPRDMAReads(t *testing.T) {
 // TestMPRDMAHostile: counts stay in range for any feedback.
 func TestMPRDMAHostile(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r, _ := Factories["mp-rdma"](nil)
+		r, _ := New("mp-rdma", nil)
 		m := r.(*MPRDMA)
 		m.SetTimeout(100)
 		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")

@@ -85,19 +85,3 @@ type Marker interface {
 	// Mark marks psn and returns whether it was outstanding and not marked yet.
 	Mark(psn bth.PSN) bool
 }
-
-// Params are the parameters of a recovery by name.
-type Params map[string]float64
-
-// Factory makes a recovery. It returns an error if a parameter is unknown or out of range; the recovery is not usable then.
-type Factory func(Params) (Recovery, error)
-
-// Factories maps the names of the loss recovery schemes to their factories.
-var Factories = map[string]Factory{
-	"gobackn":   newGoBackN,
-	"irn":       newIRN,
-	"melo":      newMELO,
-	"selective": newSelective,
-	"mp-rdma":   newMPRDMA,
-	"eunomia":   newEunomia,
-}

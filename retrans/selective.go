@@ -32,11 +32,10 @@ func NewSelective(window int) *Selective {
 	return &Selective{marked: makeMarked(window), probe: true}
 }
 
-func newSelective(p Params) (Recovery, error) {
-	r := param.NewReader("retrans: selective", p)
+func newSelective(r *param.Reader) Recovery {
 	s := readSelective(r)
 	s.timeout = readTimeout(r, 0)
-	return s, r.Err()
+	return s
 }
 
 // readSelective reads the parameters that also apply below Eunomia: the number of packets that can be marked, and
