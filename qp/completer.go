@@ -91,7 +91,7 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	// The responder has ignored all packets from the refused one on. They are retransmitted after the wait.
 	r.rec.OnRNR(now)
 	r.acks.onLoss()
-	r.timer.running = false
+	r.timer.stop()
 	r.q.ctr.CompleterRetry++
 	r.rnrUntil = now.Add(time.Duration(rnrTimer(p.AETH.Syndrome.Value())))
 	// The path works. Otherwise the many RNR waits that rnr_retry allows would exceed retry_cnt if each of them lost
@@ -161,7 +161,9 @@ func (r *requester) onResponse(now mono.Time, p *bth.Packet) Drop {
 	k := p.PSN.Since(s.first)
 	d := Accepted
 	if !placed {
-		d = r.placeResponse(s, k, s.span, p)
+		if d = r.placeResponse(s, k, s.span, p); d == Later {
+			return d
+		}
 	}
 	r.memory.wrote()
 	if d == Accepted && k+1 == s.span {
@@ -196,8 +198,11 @@ func (r *requester) placeResponse(s *slot, k, n uint32, p *bth.Packet) Drop {
 	case len(data) != int(min(s.wqe.Length-off, r.q.mtu)):
 		return DropLength
 	}
-	if scatter(r.q.host.WriteLocal, s.wqe.SGEs, off, data) {
+	switch {
+	case scatter(r.q.host.WriteLocal, s.wqe.SGEs, off, data):
 		return Accepted
+	case r.q.host.Later():
+		return Later
 	}
 	return DropAccess
 }
@@ -230,7 +235,7 @@ func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet) 
 	if !r.q.sending() {
 		return false
 	}
-	out := r.sender.feedback(now, f)
+	out := r.sender.feedback(now, f, r.policy.measure(now, f, p))
 	if out.Acked > 0 {
 		r.progress(now)
 	}
@@ -240,6 +245,7 @@ func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet) 
 			InFlight: r.bytesInFlight(),
 			RTT:      r.q.scratch.rtt,
 			ECN:      p.BECN || f.ECE,
+			Receiver: f.Receiver,
 		})
 	}
 	if out.Acked > 0 {

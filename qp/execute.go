@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/bth"
 )
 
-// later refuses a packet whose memory is not available yet: it is retried.
+// later refuses a packet whose data or memory are not available yet: it is retried.
 var later = &refusal{drop: Later}
 
 // failed returns f, the reason of a failed call of Host, or later.
@@ -21,7 +21,7 @@ func (q *QP) failed(f *refusal) *refusal {
 // consumes.
 func (r *responder) place(p *bth.Packet, t *target, placed bool) *refusal {
 	o := p.Opcode
-	if consumes(o) && t.recv == nil {
+	if consumes(o) && r.q.x == nil {
 		if t.recv = r.nextRecv(); t.recv == nil {
 			return notReady
 		}
@@ -33,11 +33,19 @@ func (r *responder) place(p *bth.Packet, t *target, placed bool) *refusal {
 		if f := t.recv.fill(r.q, t.off, p.Payload); f != nil {
 			return f
 		}
-	case len(p.Payload) > 0 && !r.q.host.WriteRemote(t.rkey, t.va, p.Payload):
-		return badWrite(o)
+	case len(p.Payload) > 0 && !r.q.host.WriteRemote(t.rkey, t.va, p.Payload, r.ahead(p, t)):
+		return r.q.failed(badWrite(o))
 	}
 	r.memory.wrote()
 	return nil
+}
+
+// ahead returns the number of bytes of the message behind the payload of p, a WRITE. A MIDDLE packet of MRC does not tell.
+func (r *responder) ahead(p *bth.Packet, t *target) uint32 {
+	if p.Opcode.IsMiddle() && p.Opcode.IsMRC() {
+		return 0
+	}
+	return t.left - uint32(len(p.Payload))
 }
 
 // sync makes placed data visible before the completion or response that follows; lost is the refusal if it fails.
@@ -110,7 +118,7 @@ func (r *responder) placeHeld(e *oooEntry) *refusal {
 		return in.fill(r.q, e.off, e.data)
 	}
 	n := uint32(len(e.data))
-	if n > 0 && !(h.CheckRemote(e.rkey, e.va, n, AccessRemoteWrite) && h.WriteRemote(e.rkey, e.va, e.data)) {
+	if n > 0 && !(h.CheckRemote(e.rkey, e.va, n, AccessRemoteWrite) && h.WriteRemote(e.rkey, e.va, e.data, 0)) {
 		return badWrite(e.opcode)
 	}
 	return nil
@@ -186,7 +194,7 @@ func (r *responder) query(e *effect) *refusal {
 // atomicWrite carries out an ATOMIC WRITE. It writes the value once, even if Sync has to wait.
 func (r *responder) atomicWrite(e *effect) *refusal {
 	binary.NativeEndian.PutUint64(r.q.scratch.word[:], e.operand)
-	if r.memory != memoryWritten && !r.q.host.WriteRemote(e.rkey, e.va, r.q.scratch.word[:]) {
+	if r.memory != memoryWritten && !r.q.host.WriteRemote(e.rkey, e.va, r.q.scratch.word[:], 0) {
 		return badAccess
 	}
 	r.memory = memoryWritten

@@ -40,6 +40,7 @@ var extended = map[string]func() Profile{
 			ResponseTracker: tracker("mp-rdma", nil), ResponseRecovery: recovery("mp-rdma", nil),
 			ResponseControl: plugIn(ccalgo.New, "mp-rdma", nil), ResponsePaths: plugIn(path.New, "mp-rdma", nil)}
 	},
+	"own fields":                         owned,
 	"eunomia over go-back-N":             func() Profile { return eunomia(HoldAtReceiver, nil) },
 	"eunomia over selective repeat":      func() Profile { return eunomia(HoldAtReceiver, selective) },
 	"eunomia, last held at sender":       func() Profile { return eunomia(HoldAtSender, selective) },
@@ -61,11 +62,11 @@ func plugIn[T any, P ~map[string]float64](factories func(string, P) (T, error), 
 }
 
 func tracker(name string, p reorder.Params) reorder.Tracker {
-	return plugIn(func(n string, p reorder.Params) (reorder.Tracker, error) { return reorder.Factories[n](p) }, name, p)
+	return plugIn(reorder.New, name, p)
 }
 
 func recovery(name string, p retrans.Params) retrans.Recovery {
-	return plugIn(func(n string, p retrans.Params) (retrans.Recovery, error) { return retrans.Factories[n](p) }, name, p)
+	return plugIn(retrans.New, name, p)
 }
 
 func irn(p retrans.Params) Profile {

@@ -101,6 +101,31 @@ func checkMoved(t *testing.T, p *pair, n int) {
 	}
 }
 
+// TestSelectiveRTT: on paths of different delay, a cumulative acknowledgement measures the slower ones. The acknowledgement of
+// the timed packet itself measures its own path.
+func TestSelectiveRTT(t *testing.T) {
+	mean := func(selective bool) float64 {
+		profile := multipath(64, nil, "mp-rdma", control)
+		p := moving(t, pairConfig{roads: unequalRoads(), profile: func() Profile {
+			p := profile()
+			p.Traits.SelectiveRTT = selective
+			return p
+		}}, WRWrite, 16)
+		d := NewDistributions()
+		p.ends[0].q.ctr.Distributions = d
+		p.run(t)
+		checkMoved(t, p, 16)
+		n := uint64(0)
+		for _, k := range d.RTT.Counts {
+			n += k
+		}
+		return float64(d.RTT.Sum) / float64(n)
+	}
+	if own, all := mean(true), mean(false); own >= all {
+		t.Errorf("%.0f ns by selective acknowledgements, %.0f by cumulative ones", own, all)
+	}
+}
+
 // TestReadPaths runs the scenarios of path's TestMPRDMAPaths with READs. Responses use many paths, leave slow paths,
 // and arrive with bounded reordering.
 func TestReadPaths(t *testing.T) {
@@ -195,7 +220,7 @@ func TestOvertakenAcks(t *testing.T) {
 func TestReadClock(t *testing.T) {
 	const window = 8
 	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": window * 256}), roads: equalRoads(4)}, 4)
-	by := map[bth.PSN][]uint16{}
+	by := map[bth.PSN][]uint32{}
 	most, acks := uint32(0), 0
 	p.roads.sent = func(f *flight) {
 		switch {
@@ -204,7 +229,7 @@ func TestReadClock(t *testing.T) {
 			most = max(most, p.ends[1].q.x.responses.rec.InFlight())
 		case f.p.Opcode.IsReadAck():
 			acks++
-			if h := &f.p.Ext; h.Flags&bth.XHasPath == 0 || h.Path != f.meta.Path || !slices.Contains(by[h.SACK], h.Path) {
+			if h := &f.p.Ext; h.Flags&bth.XHasPath == 0 || uint32(h.Path) != f.meta.Path || !slices.Contains(by[h.SACK], uint32(h.Path)) {
 				t.Fatalf("response %v went by %v and is acknowledged by %d: %+v", h.SACK, by[h.SACK], f.meta.Path, h)
 			}
 		}

@@ -37,6 +37,19 @@ func (x *extendedPolicy) start(psn bth.PSN) {
 	x.trk.Reset(psn)
 }
 
+// configure implements senderPolicy.
+func (x *extendedPolicy) configure() { x.q.x.responses.rec.SetTimeout(x.q.ackTimeout()) }
+
+// measure implements senderPolicy.
+func (*extendedPolicy) measure(mono.Time, *reorder.Feedback, *bth.Packet) time.Duration { return 0 }
+
+// resume implements senderPolicy: it completes requests whose responses are in memory now.
+func (x *extendedPolicy) resume(now mono.Time) {
+	if x.q.sending() {
+		x.release(now, true)
+	}
+}
+
 // number gives s the numbers of its message and of its receive or READ (IRN 5.3.2).
 func (x *extendedPolicy) number(s *slot) {
 	s.msn, x.msn = x.msn, (x.msn+1)&mask24
@@ -104,7 +117,7 @@ func (x *extendedPolicy) mayLeave(s *slot) bool {
 }
 
 // stamp implements senderPolicy.
-func (x *extendedPolicy) stamp(s *slot, k uint32, retransmit bool, p *bth.Packet) {
+func (x *extendedPolicy) stamp(now mono.Time, s *slot, k uint32, retransmit bool, p *bth.Packet) {
 	if s.sent == 0 {
 		x.number(s)
 	}
@@ -112,6 +125,9 @@ func (x *extendedPolicy) stamp(s *slot, k uint32, retransmit bool, p *bth.Packet
 	h.Profile, h.Flags = x.q.cfg.kind, 0
 	if retransmit {
 		h.Flags = bth.XReTx
+	}
+	if x.q.x.fields.Fields != nil {
+		x.q.putData(now, p, x.q.req.rec)
 	}
 	if x.q.req.synchronises(s) {
 		h.Flags |= bth.XSync
@@ -146,9 +162,11 @@ func (x *extendedPolicy) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 	}
 	r, s := &x.q.req, p.AETH.Syndrome
 	switch {
-	case (s.IsACK() || s == bth.SyndromePSNSeqErr) && !r.stale(p):
+	case numbered(s) && !r.stale(p):
 		f := &r.q.scratch.feedback
-		decode(p, f)
+		if !r.q.decode(p, f) {
+			return DropFields
+		}
 		if r.feedback(now, f, p); r.q.sending() {
 			r.clock(now, f, r.bytesInFlight())
 		}
@@ -161,8 +179,8 @@ func (x *extendedPolicy) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 
 // receiveResponse places a READ response or the value of an atomic, in any order.
 func (x *extendedPolicy) receiveResponse(now mono.Time, p *bth.Packet, m arrival) Drop {
-	if !announce(x.trk, p) {
-		return DropStaleAck
+	if d := x.q.announce(x.trk, p); d != Accepted {
+		return d
 	}
 	verdict := x.trk.Classify(p.PSN)
 	switch verdict {
@@ -185,8 +203,13 @@ func (x *extendedPolicy) receiveResponse(now mono.Time, p *bth.Packet, m arrival
 		return r.failRequest(now, s, StatusRemAccessErr, DropAccess)
 	}
 	copied := x.buffersAll && verdict == reorder.Held
+	if copied && !x.q.fetch(p) {
+		return Later
+	}
 	if !copied {
-		if d := r.placeResponse(s, k, s.rspan, p); d != Accepted {
+		if d := r.placeResponse(s, k, s.rspan, p); d == Later {
+			return d
+		} else if d != Accepted {
 			return r.badResponse(now, s, d)
 		}
 	}

@@ -14,14 +14,17 @@ import (
 type extension struct {
 	Traits
 	anyOrder
-	out extendedPolicy
+	out    extendedPolicy
+	policy senderPolicy // out, or that of mrc
+	mrc    *mrc         // MRC only
+	fields fields
 }
 
 // requestsFirst implements admission: acknowledgements go first because they clock the peer; requests and responses
 // take turns.
 func (x *extension) requestsFirst() int {
 	switch {
-	case x.acks.Len() > 0 || x.syndrome != 0 || x.out.acks.Len() > 0:
+	case x.mrc != nil && x.mrc.pending(), x.acks.Len() > 0 || x.syndrome != 0 || x.out.acks.Len() > 0:
 		return 0
 	case x.responses.idle():
 		return nothingDue
@@ -31,21 +34,35 @@ func (x *extension) requestsFirst() int {
 
 // poll implements admission: acknowledgements of requests, then of responses, then responses.
 func (x *extension) poll(now mono.Time, t *Transmit) bool {
+	if x.mrc != nil {
+		return x.mrc.in.poll(t) || x.mrc.ends.poll(now, t)
+	}
 	return x.pollAck(t) || x.out.pollAck(t) || x.responses.poll(now, t)
 }
 
-// announce passes the fields that the sender's agent added to p (Eunomia 3.2.1) to a tracker. It returns false if p
-// is from an earlier connection.
-func announce(t reorder.Tracker, p *bth.Packet) bool {
+// announce passes the fields that the sender's agent (Eunomia 3.2.1) or transport added to p to a tracker. It returns a
+// reason to drop p: it is from an earlier connection, or its fields are malformed.
+func (q *QP) announce(t reorder.Tracker, p *bth.Packet) Drop {
+	if q.x.fields.Fields != nil && !q.takeData(p, t) {
+		return DropFields
+	}
 	agent, ok := t.(reorder.Agent)
-	return !ok || p.Ext.Flags&bth.XHasHead != 0 && agent.Announce(p.Ext.Head, p.Ext.Flags&bth.XTail != 0)
+	if ok && (p.Ext.Flags&bth.XHasHead == 0 || !agent.Announce(p.Ext.Head, p.Ext.Flags&bth.XTail != 0)) {
+		return DropStaleAck
+	}
+	return Accepted
 }
 
 // ackTimeout returns the ACK timeout, zero for none. The recoveries of extended transports have much shorter timeouts
 // of their own, which use no retries. A retry is an ACK timeout without progress, so that a silent peer is given up
 // after the same time as with RC. Each OnTimeout uses at most one retry: a process that stalls beyond several
 // timeouts loses only one.
-func (q *QP) ackTimeout() time.Duration { return time.Duration(ackTimeoutNs(q.attr.Timeout)) }
+func (q *QP) ackTimeout() time.Duration {
+	if x := q.mrc(); x != nil && x.given&MRCTimeout != 0 {
+		return mrcTimeout(x.attr.Timeout)
+	}
+	return time.Duration(ackTimeoutNs(q.attr.Timeout))
+}
 
 // unexpected takes a packet of an extended transport on a queue pair of a standard one, or the reverse. A peer that
 // refuses the transport of this queue pair sends a NAK of RC.
@@ -86,8 +103,8 @@ func (q *QP) pollProfileNAK(t *Transmit) bool {
 	return true
 }
 
-// decode sets f to the content of an acknowledgement.
-func decode(p *bth.Packet, f *reorder.Feedback) {
+// decode sets f to the content of an acknowledgement. It returns false if the fields of the transport are malformed.
+func (q *QP) decode(p *bth.Packet, f *reorder.Feedback) bool {
 	h := &p.Ext
 	*f = reorder.Feedback{}
 	f.Expected, f.Gap = p.PSN, p.AETH.Syndrome == bth.SyndromePSNSeqErr
@@ -96,11 +113,12 @@ func decode(p *bth.Packet, f *reorder.Feedback) {
 		f.SACK = h.SACK
 	}
 	if h.Flags&bth.XHasPath != 0 {
-		f.VP = h.Path
+		f.VP = uint32(h.Path)
 	}
 	if n := h.HoleCount(); n > 0 {
 		f.Holes, f.NumHoles = h.Holes, uint8(n)
 	}
+	return q.x.fields.Fields == nil || q.takeAck(p, f)
 }
 
 // ackQueue holds the acknowledgements that are due. Those that carry only the expected PSN are merged, unless each
@@ -114,13 +132,16 @@ func (a *ackQueue) push() *reorder.Feedback {
 	return f
 }
 
-// merge merges the last two acknowledgements if possible.
-func (a *ackQueue) merge() {
+// merge merges the last two acknowledgements if possible. whole means that they carry fields of the transport.
+func (a *ackQueue) merge(whole bool) {
 	if a.Len() < 2 {
 		return
 	}
 	if f, last := a.At(a.Tail-2), a.At(a.Tail-1); plain(f) && plain(last) {
 		f.Expected = last.Expected
+		if whole {
+			*f = *last
+		}
 		a.Tail--
 	}
 }
@@ -133,7 +154,7 @@ func (a *ackQueue) pop() *reorder.Feedback {
 
 // plain reports whether f carries only the expected PSN.
 func plain(f *reorder.Feedback) bool {
-	return !f.Gap && !f.HasSACK && !f.Refused && !f.ECE && !f.ReTx && f.NumHoles == 0
+	return !f.Gap && !f.HasSACK && !f.Refused && !f.ECE && !f.ReTx && f.NumHoles == 0 && f.Bitmap == 0
 }
 
 // queueAck makes the acknowledgement of p due, with the feedback of its tracker.
@@ -147,14 +168,14 @@ func (q *QP) queueAck(to *ackQueue, t reorder.Tracker, p *bth.Packet, m arrival)
 // many acknowledgements wait, it drops the oldest, which counts as lost in the network.
 func (q *QP) completeAck(to *ackQueue, f *reorder.Feedback, p *bth.Packet, m arrival) {
 	f.ECE = m.ce
-	if q.x.OnlyHoles && f.NumHoles == 0 {
+	if q.x.OnlyHoles && f.NumHoles == 0 && !f.Refused {
 		f.HasSACK = false
 	}
 	if q.x.PerPacket {
 		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.path
 		f.ReTx = p.Ext.Flags&bth.XReTx != 0
 	} else {
-		to.merge()
+		to.merge(q.x.fields.Fields != nil)
 	}
 	if to.Len() > q.cfg.Tuning.ackDepth() {
 		to.pop()
@@ -181,7 +202,13 @@ func (q *QP) acknowledge(t *Transmit, op bth.Opcode, f *reorder.Feedback, expect
 	set(f.Refused, bth.XRefused)
 	set(f.HasSACK, bth.XHasSACK)
 	set(f.VP != 0, bth.XHasPath)
-	h.SACK, h.Path = f.SACK, f.VP
+	h.SACK, h.Path = f.SACK, uint16(f.VP)
 	h.SetHoles(f.Holes[:f.NumHoles])
+	if q.x.fields.Fields != nil && numbered(p.AETH.Syndrome) {
+		q.putAck(p, f)
+	}
 	t.Path = f.VP
 }
+
+// numbered reports whether an acknowledgement with syndrome s reports on PSNs; others are errors or RNR NAKs.
+func numbered(s bth.Syndrome) bool { return s.IsACK() || s == bth.SyndromePSNSeqErr }

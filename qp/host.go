@@ -26,11 +26,12 @@ type Host interface {
 	// bytes behind them belong to the same message and are read next, unless sending is interrupted: the host may read
 	// remote memory in larger pieces.
 	ReadLocal(lkey uint32, va uint64, n int, ahead uint32) ([]byte, bool)
-	// WriteLocal places p at va under lkey, which needs AccessLocalWrite. The data may become visible as late as Sync.
-	WriteLocal(lkey uint32, va uint64, p []byte) bool
+	// WriteLocal places p at va under lkey, which needs AccessLocalWrite. The data may become visible as late as Sync. The
+	// ahead bytes behind p belong to the same message, and later packets fill them: the host may place their data early.
+	WriteLocal(lkey uint32, va uint64, p []byte, ahead uint32) bool
 	// WriteRecv is WriteLocal for a receive work request. The memory of an SRQ's receives belongs to the SRQ's protection
 	// domain, which may differ from that of the queue pair.
-	WriteRecv(lkey uint32, va uint64, p []byte) bool
+	WriteRecv(lkey uint32, va uint64, p []byte, ahead uint32) bool
 	// Sync makes all written data visible. It is called at the end of a message, before its completion or
 	// acknowledgement. It returns false if some data was lost.
 	Sync() bool
@@ -43,7 +44,7 @@ type Host interface {
 	// ReadRemote returns a view like ReadLocal; needs AccessRemoteRead.
 	ReadRemote(rkey uint32, va uint64, n int, ahead uint32) ([]byte, bool)
 	// WriteRemote places p like WriteLocal; needs AccessRemoteWrite.
-	WriteRemote(rkey uint32, va uint64, p []byte) bool
+	WriteRemote(rkey uint32, va uint64, p []byte, ahead uint32) bool
 	// CompareSwap and FetchAdd modify the 8 aligned bytes at va, in host byte order, and return the original value; need
 	// AccessRemoteAtomic.
 	CompareSwap(rkey uint32, va uint64, compare, swap uint64) (orig uint64, ok bool)
@@ -53,10 +54,16 @@ type Host interface {
 	// BindMW binds a type 2 memory window.
 	BindMW(b BindWR) bool
 
-	// Later reports whether the call that has just failed may succeed later, because the memory is not available yet:
-	// a read of memory, an atomic operation or Sync. Call it once, right after the failed call. If it returns true, the
-	// call has changed nothing, QP.Resume follows when the memory is available, and the queue pair repeats the call.
+	// Later reports whether the call that has just failed may succeed later. Call it once, right after the failed call:
+	//
+	//   - After a read of memory, an atomic operation or Sync, true means that the memory is not available yet. The call has
+	//     changed nothing, QP.Resume follows when the memory is available, and the queue pair repeats the call.
+	//   - After a write or Fetch, true means that the payload of the current packet is not available. The queue pair keeps
+	//     its state and returns Later.
 	Later() bool
+
+	// Fetch returns the payload p of the current packet in memory that only the host changes, until the next packet.
+	Fetch(p []byte) ([]byte, bool)
 
 	// Scratch returns n bytes that stay valid until Flushed, to gather a payload that spans several SGEs.
 	Scratch(n int) []byte

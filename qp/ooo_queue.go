@@ -76,6 +76,12 @@ func (a *anyOrder) hold(p *bth.Packet, t *target, copied bool) {
 	e.data = data
 }
 
+// fetch makes the payload of p independent of the memory of its sender, before retain.
+func (q *QP) fetch(p *bth.Packet) (ok bool) {
+	p.Payload, ok = q.host.Fetch(p.Payload)
+	return ok
+}
+
 // retain returns a copy of p, in the memory of buf if it fits. Phantom payload is not copied.
 func (q *QP) retain(p, buf []byte) []byte {
 	if q.cfg.Phantom {

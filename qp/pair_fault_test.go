@@ -120,7 +120,10 @@ func anyFaults(t *rapid.T, c pairConfig) {
 		return f
 	}
 	loads := []*workload{newWorkload(p, 0), newWorkload(p, 1)}
-	ops := []WROpcode{WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCmpSwap, WRFetchAdd, WRLocalInv, WRBindMW, WRSendWithInv, WRAtomicWrite}
+	ops := c.ops
+	if ops == nil {
+		ops = []WROpcode{WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCmpSwap, WRFetchAdd, WRLocalInv, WRBindMW, WRSendWithInv, WRAtomicWrite}
+	}
 	for range rapid.IntRange(1, 40).Draw(t, "ops") {
 		l := loads[rng.IntN(2)]
 		flags := SendFlags(0)

@@ -38,7 +38,7 @@ func (h *pairHost) ReadRemote(rkey uint32, va uint64, n int, _ uint32) ([]byte, 
 	return h.remote(rkey, va, n)
 }
 
-func (h *pairHost) WriteRemote(rkey uint32, va uint64, p []byte) bool {
+func (h *pairHost) WriteRemote(rkey uint32, va uint64, p []byte, _ uint32) bool {
 	b, ok := h.remote(rkey, va, len(p))
 	copy(b, p)
 	return ok
@@ -127,6 +127,8 @@ type pairConfig struct {
 	seed     uint64         // of the roads' losses
 	tuning   *Tuning        // nil: the daemon's
 	phantom  bool
+	ops      []WROpcode // of anyFaults and mixed; nil: all
+	created  func(end int, q *QP)
 }
 
 func newPair(t testing.TB, c pairConfig) *pair {
@@ -150,6 +152,9 @@ func newPair(t testing.TB, c pairConfig) *pair {
 			MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256, MaxUnacked: c.unacked,
 		})
 		p.ends[i] = end{q, h}
+		if c.created != nil {
+			c.created(i, q)
+		}
 		err := toRTS(q, Attr{
 			PathMTU: 1, DestQPN: uint32(20 + 1 - i), SQPSN: c.psn, RQPSN: c.psn,
 			Timeout: c.timeout, RetryCnt: c.retry, RNRRetry: c.rnrRetry, MinRNRTimer: 1,

@@ -19,6 +19,9 @@ type Traits struct {
 	Head      bool // packets carry the connection's first PSN and mark its last packet (Eunomia 3.2.1)
 	OnlyHoles bool // only a new hole triggers a NACK (MELO 3.2.4)
 	HoldLast  HoldLast
+	// SelectiveRTT measures round trips by the acknowledgement of the timed packet itself, also with PerPacket. Otherwise
+	// the cumulative acknowledgement ends them there, so that they include the slowest path.
+	SelectiveRTT bool
 }
 
 // HoldLast selects the end that holds back the last packet of a WRITE under Eunomia. A program that polls memory for
@@ -52,6 +55,7 @@ type Profile struct {
 	ResponseRecovery retrans.Recovery
 	ResponsePaths    path.Selector     // nil: the connection's one path
 	ResponseControl  ccalgo.Controller // nil: they share the rate of requests and have no window
+	Fields           *Fields           // of extended transports: bytes of their own in packets; nil: none
 }
 
 // Config describes a queue pair at its creation.
@@ -84,21 +88,22 @@ type Config struct {
 // RxMeta is the part of a packet's encapsulation that the queue pair needs.
 type RxMeta struct {
 	CE   bool   // ECN congestion experienced
-	Path uint16 // UDP source port
+	Path uint32 // entropy value of the packet, see bth.JoinEntropy
+	Trim Trim   // not Whole: the packet has BTH, METH and perhaps TSETH, and its ICRC has not been checked
 	GRH  []byte // UD: the 40 bytes placed before the payload (IBTA annex A17: for IPv4, 20 zero bytes and the IPv4 header)
 }
 
 // arrival holds the marks of a packet that its acknowledgement echoes (MP-RDMA 3.1).
 type arrival struct {
 	ce   bool
-	path uint16
+	path uint32
 }
 
 // Transmit is one packet to send.
 type Transmit struct {
 	Packet bth.Packet
 	AH     uint32 // UD: address handle; RC and UC packets use the connection's path
-	Path   uint16 // UDP source port, 0 for that of the path
+	Path   uint32 // entropy value, see bth.SplitEntropy; 0 for that of the connection
 	// Snapshot requests a copy of the payload before the computation of its ICRC. Programs may change memory during
 	// transmission; a packet whose ICRC covers earlier content is lost. So retransmissions are copied. READ responses
 	// of one packet are copied too, because programs poll memory with them that others change.
@@ -122,6 +127,7 @@ const (
 	DropLength
 	DropStaleAck // acknowledges no outstanding packet
 	DropProfile  // of another transport profile
+	DropFields   // the bytes of the transport's own are malformed
 	// Later: memory that the packet needs is not available yet (Host.Later). Nothing has changed; the NIC must call
 	// Receive with the packet again after Resume.
 	Later
@@ -131,7 +137,7 @@ const (
 func (d Drop) String() string {
 	return [...]string{"accepted", "QP state does not receive", "unexpected opcode", "duplicate", "out of order",
 		"no receive work request", "bad Q_Key", "remote access error", "bad length", "stale acknowledgement",
-		"another transport profile", "memory is not available yet"}[d]
+		"another transport profile", "malformed fields of the transport", "memory is not available yet"}[d]
 }
 
 // QP is one queue pair.
@@ -185,7 +191,7 @@ func New(cfg Config) *QP {
 		p.Tracker = reorder.NewStrict()
 	}
 	p.Paths = cmp.Or[path.Selector](p.Paths, &path.Single{})
-	if p.Kind.Extended() {
+	if p.Kind != bth.ProfileRC {
 		if p.Recovery == nil {
 			p.Recovery = retrans.NewGoBackN()
 		}
@@ -198,10 +204,15 @@ func New(cfg Config) *QP {
 	}
 	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, usage: cfg.Usage, scratch: cfg.Scratch,
 		np: notifier{interval: uint32(min(cfg.CNPInterval, math.MaxUint32))}}
-	if cfg.Type == RC && p.Kind.Extended() {
-		q.x, q.transport = &extension{Traits: p.Traits}, bth.TransportExt
+	if cfg.Type == RC && p.Kind != bth.ProfileRC {
+		q.x, q.transport = &extension{Traits: p.Traits, fields: makeFields(p.Fields)}, bth.TransportExt
 		q.x.out.init(q, p)
 		q.x.init(q, p)
+		q.x.policy = &q.x.out
+		if p.Kind == bth.ProfileMRC {
+			q.x.mrc, q.transport = newMRC(q, p), bth.TransportMRC
+			q.x.policy = &q.x.mrc.out
+		}
 	}
 	q.req.init(q, p)
 	q.resp.init(q, p)
@@ -245,9 +256,12 @@ func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if q.state < RTR || q.state > SQE {
 		return DropState
 	}
+	x := q.mrc()
 	switch {
-	case p.Opcode.IsMRC():
+	case p.Opcode.IsMRC() != (x != nil):
 		return DropProfile
+	case x != nil:
+		return x.receive(now, p, m)
 	case p.Opcode.IsExt() != (q.x != nil):
 		return q.unexpected(now, p)
 	case q.x == nil && p.Opcode.Transport() != q.transport:
@@ -282,9 +296,8 @@ func (q *QP) Resume(now mono.Time) {
 	q.touch()
 	q.memory = memorySynced
 	if q.x != nil && q.state >= RTR && q.state <= SQE {
-		if q.resp.release(now); q.sending() {
-			q.x.out.release(now, true)
-		}
+		q.resp.release(now)
+		q.req.policy.resume(now)
 	}
 	q.traceState(now)
 }

@@ -67,7 +67,7 @@ func (in *receive) fill(q *QP, off uint32, p []byte) *refusal {
 	case uint64(off)+uint64(len(p)) > in.room:
 		return shortBuffer
 	case !scatter(q.host.WriteRecv, in.wqe.SGEs, off, p):
-		return badBuffer
+		return q.failed(badBuffer)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (in *receive) matches(p *bth.Packet) bool {
 }
 
 // scatter places p at off of a list of memory by write.
-func scatter(write func(lkey uint32, va uint64, p []byte) bool, list []SGE, off uint32, p []byte) bool {
+func scatter(write func(lkey uint32, va uint64, p []byte, ahead uint32) bool, list []SGE, off uint32, p []byte) bool {
 	for i := 0; i < len(list) && len(p) > 0; i++ {
 		s := &list[i]
 		if off >= s.Length {
@@ -90,7 +90,7 @@ func scatter(write func(lkey uint32, va uint64, p []byte) bool, list []SGE, off 
 			continue
 		}
 		n := min(uint32(len(p)), s.Length-off)
-		if !write(s.LKey, s.Addr+uint64(off), p[:n]) {
+		if !write(s.LKey, s.Addr+uint64(off), p[:n], s.Length-off-n) {
 			return false
 		}
 		p, off = p[n:], 0

@@ -60,7 +60,10 @@ type requester struct {
 func (r *requester) init(q *QP, p *Profile) {
 	r.sender = newSender(q, p.Recovery, p.Controller, p.Paths)
 	if q.x != nil {
-		r.policy = &q.x.out
+		r.policy = q.x.policy
+		if !r.onePath {
+			r.can.router, _ = r.policy.(router)
+		}
 		return
 	}
 	r.policy, r.rec = standardPolicy{r}, nil
@@ -86,12 +89,9 @@ func (r *requester) start(psn bth.PSN) {
 func (r *requester) configure() {
 	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 	if r.rec != nil {
-		d := r.q.ackTimeout()
-		r.rec.SetTimeout(d)
-		if r.q.x != nil {
-			r.q.x.responses.rec.SetTimeout(d)
-		}
+		r.rec.SetTimeout(r.q.ackTimeout())
 	}
+	r.policy.configure()
 }
 
 // forget clears all state but the plug-ins.
@@ -232,7 +232,7 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 		}
 		r.rnxt = r.rnxt.Add(int(s.rspan))
 	}
-	r.policy.stamp(s, k, false, &t.Packet)
+	r.policy.stamp(now, s, k, false, &t.Packet)
 	psn, span, n := r.nxt, uint32(1), len(t.Packet.Payload)
 	if s.kind.responds() {
 		span = s.span

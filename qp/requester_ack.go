@@ -68,7 +68,7 @@ func (r *requester) resend(now mono.Time, i, k uint32, t *Transmit) bool {
 		r.unreadable(now, i)
 		return false
 	}
-	r.policy.stamp(s, k, true, &t.Packet)
+	r.policy.stamp(now, s, k, true, &t.Packet)
 	psn, span := s.first.Add(int(k)), uint32(1)
 	if s.kind.responds() {
 		span = s.span - k

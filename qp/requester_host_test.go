@@ -91,14 +91,14 @@ func (h *scriptHost) ReadLocal(lkey uint32, va uint64, n int, _ uint32) ([]byte,
 	return h.at(lkey, va, n, false)
 }
 
-func (h *scriptHost) WriteLocal(lkey uint32, va uint64, p []byte) bool {
+func (h *scriptHost) WriteLocal(lkey uint32, va uint64, p []byte, _ uint32) bool {
 	b, ok := h.at(lkey, va, len(p), true)
 	copy(b, p)
 	return ok
 }
 
-func (h *scriptHost) WriteRecv(lkey uint32, va uint64, p []byte) bool {
-	return h.WriteLocal(lkey, va, p)
+func (h *scriptHost) WriteRecv(lkey uint32, va uint64, p []byte, _ uint32) bool {
+	return h.WriteLocal(lkey, va, p, 0)
 }
 
 func (h *scriptHost) Sync() bool { return true }
@@ -112,7 +112,7 @@ func (h *scriptHost) CheckLocal(lkey uint32, va uint64, n uint32, need Access) b
 
 func (h *scriptHost) CheckRemote(uint32, uint64, uint32, Access) bool       { return false }
 func (h *scriptHost) ReadRemote(uint32, uint64, int, uint32) ([]byte, bool) { return nil, false }
-func (h *scriptHost) WriteRemote(uint32, uint64, []byte) bool               { return false }
+func (h *scriptHost) WriteRemote(uint32, uint64, []byte, uint32) bool       { return false }
 func (h *scriptHost) CompareSwap(_ uint32, _, _, _ uint64) (uint64, bool)   { return 0, false }
 func (h *scriptHost) FetchAdd(_ uint32, _, _ uint64) (orig uint64, ok bool) { return 0, false }
 
@@ -125,6 +125,8 @@ func (h *scriptHost) BindMW(b BindWR) bool {
 	fmt.Fprintf(&h.log, "bind %d\n", b.RKey)
 	return b.RKey != 0
 }
+
+func (h *scriptHost) Fetch(p []byte) ([]byte, bool) { return p, true }
 
 func (h *scriptHost) Scratch(n int) []byte {
 	h.scratch = append(h.scratch[:0], make([]byte, n)...)

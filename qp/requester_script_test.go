@@ -11,6 +11,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/retrans"
 )
 
 // script drives the requester of one queue pair with the commands of testdata/requester. Each command prints its
@@ -52,7 +53,7 @@ func (s *script) command(d *datadriven.TestData) string {
 		return ""
 	case "poll":
 		return s.poll(s.arg(d, "max", 1000))
-	case "ack", "nak", "rnr", "read", "atomic":
+	case "ack", "nak", "rnr", "read", "atomic", "tack", "sack", "nack":
 		return s.q.Receive(s.now, s.packet(d), RxMeta{}).String() + "\n"
 	case "flushed":
 		s.q.Flushed(s.now)
@@ -79,7 +80,7 @@ func (s *script) arg(d *datadriven.TestData, key string, v int) int {
 
 // open returns a queue pair in RTS.
 func (s *script) open(d *datadriven.TestData) string {
-	types := map[string]Type{"rc": RC, "uc": UC, "ud": UD}
+	types := map[string]Type{"rc": RC, "uc": UC, "ud": UD, "mrc": RC}
 	typ := types[d.CmdArgs[0].Key]
 	s.h, s.now = newScriptHost(1<<16), 0
 	window, rate := uint64(s.arg(d, "window", 0)), uint64(s.arg(d, "rate", 0))
@@ -93,12 +94,17 @@ func (s *script) open(d *datadriven.TestData) string {
 	if d.HasArg("uncontrolled") {
 		control = ccalgo.None{}
 	}
+	prof := Profile{Controller: control}
+	if d.CmdArgs[0].Key == "mrc" {
+		prof = mrcProfile(nil, retrans.Params{"max_wimm": float64(s.arg(d, "wimm", 32)), "loss_packets": float64(s.arg(d, "loss", 16))})()
+		prof.Controller = control
+	}
 	s.q = New(Config{Tuning: Software,
 		Type: typ, QPN: 17, Host: s.h,
 		MaxSendWR: 16, MaxSendSGE: 4, MaxInline: 512,
 		MaxUnacked: uint32(s.arg(d, "unacked", 16)),
 		SigAll:     d.HasArg("sigall"),
-		Profile:    Profile{Controller: control},
+		Profile:    prof,
 	})
 	err := toRTS(s.q, Attr{
 		PathMTU: 1, DestQPN: 99, SQPSN: uint32(s.arg(d, "psn", 100)), QKey: 0x1111,
@@ -227,6 +233,15 @@ func (s *script) describe(tr *Transmit) string {
 	if p.Opcode.HasDETH() {
 		out += fmt.Sprintf(" qkey=%#x src=%d dest=%d ah=%d", p.DETH.QKey, p.DETH.SrcQP, p.DestQP, tr.AH)
 	}
+	if p.Opcode.IsMRC() && p.Opcode.IsWrite() {
+		out += fmt.Sprintf(" msn=%d rqmsn=%d stamp=%d", p.METH.MSN, p.METH.RQMSN, p.TSETH.Timestamp)
+		if p.ReTx {
+			out += " retx"
+		}
+	}
+	if p.Opcode.IsProbe() {
+		out += fmt.Sprintf(" probe=%d stamp=%d", p.PETH.ProbeID, p.PETH.TSETH.Timestamp)
+	}
 	if p.Solicited {
 		out += " solicited"
 	}
@@ -245,7 +260,7 @@ func (s *script) deadline() string {
 }
 
 // packet builds the peer's packet: ack psn=, nak psn= code=, rnr psn= timer=, read first|middle|last|only psn= len=,
-// atomic psn= value=.
+// atomic psn= value=. Of MRC: tack psn= msn= code=, sack cack= psn= base= bitmap= probe= mpr= stamp=, nack psn= reason=.
 func (s *script) packet(d *datadriven.TestData) *bth.Packet {
 	p := &bth.Packet{
 		Opcode: bth.OpAcknowledge,
@@ -257,6 +272,16 @@ func (s *script) packet(d *datadriven.TestData) *bth.Packet {
 		p.AETH.Syndrome = bth.Syndrome(0x60 + s.arg(d, "code", 0))
 	case "rnr":
 		p.AETH.Syndrome = bth.SyndromeRNR | bth.Syndrome(s.arg(d, "timer", 1))
+	case "tack":
+		p.Opcode, p.AETH.MSN = bth.TransportMRC|bth.OpAcknowledge, uint32(s.arg(d, "msn", 0))
+		if code := s.arg(d, "code", -1); code >= 0 {
+			p.AETH.Syndrome = bth.Syndrome(0x60 + code)
+		}
+	case "sack":
+		s.sack(d, p)
+	case "nack":
+		p.Opcode = bth.OpcodeMRCNACK
+		p.NETH = bth.NETH{Reason: bth.MRCReason(s.arg(d, "reason", int(bth.MRCTrimmed))), PSN: p.PSN, CCType: bth.MRCStateNACK}
 	case "atomic":
 		p.Opcode, p.AtomicAck = bth.OpAtomicAck, uint64(s.arg(d, "value", 0))
 	case "read":
@@ -268,6 +293,21 @@ func (s *script) packet(d *datadriven.TestData) *bth.Packet {
 		p.Payload = make([]byte, s.arg(d, "len", 256))
 	}
 	return p
+}
+
+// sack makes p a SACK.
+func (s *script) sack(d *datadriven.TestData, p *bth.Packet) {
+	p.Opcode = bth.OpcodeMRCSACK
+	cack := bth.MakePSN(uint32(s.arg(d, "cack", 0)))
+	p.SETH = bth.SETH{Cack: cack, MPR: uint8(s.arg(d, "mpr", 0)), Bitmap: uint64(s.arg(d, "bitmap", 0)), SACKOffset: int16(s.arg(d, "base", 1))}
+	if d.HasArg("psn") {
+		p.SETH.AckOffset = int16(p.PSN.Diff(cack))
+	}
+	if d.HasArg("probe") {
+		p.SETH.ProbeReply, p.SETH.AckOffset = true, int16(s.arg(d, "probe", 0))
+	}
+	p.PSN = cack
+	p.CCState.Timestamp = uint16(s.arg(d, "stamp", 0))
 }
 
 func (s *script) modify(d *datadriven.TestData) string {

@@ -21,6 +21,9 @@ func (k kind) responds() bool { return k == kindRead || k == kindAtomic }
 // oneAnswer reports whether a retransmission of s triggers at most one packet of the peer.
 func (s *slot) oneAnswer() bool { return s.kind == kindData || s.span == 1 }
 
+// end returns the PSN behind those of s, which has been sent.
+func (s *slot) end() bth.PSN { return s.first.Add(int(s.span)) }
+
 // slot is a request in the requester's ring.
 type slot struct {
 	wqe SendWQE
@@ -130,7 +133,7 @@ func (s *slot) place(psn bth.PSN) (k uint32, ok bool) {
 // every access.
 func (q *QP) prepare(s *slot) Status {
 	w := &s.wqe
-	if int(w.Opcode) >= len(workOps) || workOps[w.Opcode].services>>q.cfg.Type&1 == 0 {
+	if int(w.Opcode) >= len(workOps) || workOps[w.Opcode].services>>q.cfg.Type&1 == 0 || q.mrc() != nil && workOps[w.Opcode].completion != WCWrite {
 		return StatusLocQPOpErr
 	}
 	s.kind = workOps[w.Opcode].kind

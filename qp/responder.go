@@ -180,6 +180,9 @@ func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if f == nil {
 		f = r.validate(p, &t)
 	}
+	if f == nil && v.step == stepBuffer && !r.q.fetch(p) {
+		f = r.q.failed(badAccess)
+	}
 	if f == nil {
 		f = r.place(p, &t, placed)
 	}

@@ -108,7 +108,7 @@ func (h *replayHost) ReadRemote(_ uint32, va uint64, n int, _ uint32) ([]byte, b
 	return b, true
 }
 
-func (h *replayHost) WriteRemote(_ uint32, va uint64, p []byte) bool {
+func (h *replayHost) WriteRemote(_ uint32, va uint64, p []byte, _ uint32) bool {
 	for i := range p {
 		*h.at(va + uint64(i)) = p[i]
 	}
@@ -118,14 +118,14 @@ func (h *replayHost) WriteRemote(_ uint32, va uint64, p []byte) bool {
 func (h *replayHost) FetchAdd(_ uint32, va, add uint64) (uint64, bool) {
 	b, _ := h.ReadRemote(0, va, 8, 0)
 	orig := binary.LittleEndian.Uint64(b)
-	return orig, h.WriteRemote(0, va, binary.LittleEndian.AppendUint64(nil, orig+add))
+	return orig, h.WriteRemote(0, va, binary.LittleEndian.AppendUint64(nil, orig+add), 0)
 }
 
 func (h *replayHost) CompareSwap(_ uint32, va, compare, swap uint64) (uint64, bool) {
 	b, _ := h.ReadRemote(0, va, 8, 0)
 	orig := binary.LittleEndian.Uint64(b)
 	if orig == compare {
-		h.WriteRemote(0, va, binary.LittleEndian.AppendUint64(nil, swap))
+		h.WriteRemote(0, va, binary.LittleEndian.AppendUint64(nil, swap), 0)
 	}
 	return orig, true
 }
@@ -209,9 +209,9 @@ func (r *replay) foresee(i int, e *replayEnd, c *captured) {
 		case k < 0 || k >= span || seen[x.p.PSN]:
 			continue
 		case x.p.Opcode.IsReadResponse() && c.p.Opcode.IsReadRequest():
-			e.WriteRemote(0, c.p.RETH.VA+uint64(k*mtu), x.p.Payload)
+			e.WriteRemote(0, c.p.RETH.VA+uint64(k*mtu), x.p.Payload, 0)
 		case x.p.Opcode.IsAtomicAck() && e.pages[c.p.AtomicETH.VA>>12] == nil:
-			e.WriteRemote(0, c.p.AtomicETH.VA, binary.LittleEndian.AppendUint64(nil, x.p.AtomicAck))
+			e.WriteRemote(0, c.p.AtomicETH.VA, binary.LittleEndian.AppendUint64(nil, x.p.AtomicAck), 0)
 		case x.p.Opcode.IsAck():
 			e.refuse = x.p.AETH.Syndrome == bth.SyndromeRemoteAccessErr
 			e.waiting = x.p.AETH.Syndrome.IsRNR()

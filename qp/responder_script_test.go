@@ -13,6 +13,7 @@ import (
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/qptest"
+	"roced.io/roced/reorder"
 )
 
 // Memory of a lone responder. Its MTU is 256.
@@ -38,6 +39,7 @@ type lone struct {
 	h   *qptest.Host
 	ctr qp.Counters
 	typ qp.Type
+	mrc bool
 	now mono.Time
 }
 
@@ -49,7 +51,12 @@ var loneAttr = qp.Attr{
 
 // newLone returns a queue pair in state, RTS at most.
 func newLone(t testing.TB, typ qp.Type, state qp.State, srq bool, a qp.Attr) *lone {
-	l := &lone{h: qptest.NewHost(), typ: typ, now: 1}
+	return newLoneWith(t, typ, state, srq, a, qp.Profile{})
+}
+
+// newLoneWith is newLone with plug-ins.
+func newLoneWith(t testing.TB, typ qp.Type, state qp.State, srq bool, a qp.Attr, prof qp.Profile) *lone {
+	l := &lone{h: qptest.NewHost(), typ: typ, mrc: prof.Kind == bth.ProfileMRC, now: 1}
 	local := l.h.Register(lkey, localVA, 0x3000, qp.AccessLocalWrite)
 	l.h.Regions[2] = &qptest.Region{Base: localVA, Mem: local.Mem}
 	remote := l.h.Register(rkey, remoteVA, 0x3000, remoteAll)
@@ -57,7 +64,7 @@ func newLone(t testing.TB, typ qp.Type, state qp.State, srq bool, a qp.Attr) *lo
 	l.h.Regions[7] = &qptest.Region{Base: remoteVA, Mem: remote.Mem, Access: qp.AccessRemoteWrite}
 	l.q = qp.New(qp.Config{Tuning: qp.Software,
 		Type: typ, QPN: 17, Host: l.h, Counters: &l.ctr, HasSRQ: srq,
-		MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4,
+		MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, Profile: prof,
 	})
 	if err := qptest.Connect(l.now, l.q, typ, a, state); err != nil {
 		t.Fatal(err)
@@ -73,7 +80,7 @@ var opcodes = map[string]bth.Opcode{
 	"write_first": bth.OpWriteFirst, "write_middle": bth.OpWriteMiddle, "write_last": bth.OpWriteLast,
 	"write_last_imm": bth.OpWriteLastImm, "write_only": bth.OpWriteOnly, "write_only_imm": bth.OpWriteOnlyImm,
 	"read": bth.OpReadRequest, "cmp_swap": bth.OpCmpSwap, "fetch_add": bth.OpFetchAdd, "atomic_write": bth.OpAtomicWrite,
-	"flush": bth.OpFlush,
+	"flush": bth.OpFlush, "probe": bth.OpcodeMRCProbe,
 }
 
 var transports = map[qp.Type]bth.Opcode{qp.RC: bth.TransportRC, qp.UC: bth.TransportUC, qp.UD: bth.TransportUD}
@@ -86,7 +93,9 @@ func (l *lone) pack(line string) (p bth.Packet, err error) {
 	if !ok {
 		return p, fmt.Errorf("no opcode %s", words[0])
 	}
-	p.Opcode = transports[l.typ] | op
+	if p.Opcode = transports[l.typ] | op; l.mrc {
+		p.Opcode |= bth.TransportMRC
+	}
 	p.RETH = bth.RETH{VA: remoteVA, RKey: rkey}
 	p.AtomicETH = bth.AtomicETH{VA: remoteVA, RKey: rkey}
 	p.DETH = bth.DETH{QKey: 0x1111, SrcQP: 77}
@@ -129,7 +138,9 @@ func (l *lone) pack(line string) (p bth.Packet, err error) {
 		case "solicited":
 			p.Solicited = true
 		default:
-			return p, fmt.Errorf("unknown word %s", w)
+			if !mrcWord(&p, key, uint16(v)) {
+				return p, fmt.Errorf("unknown word %s", w)
+			}
 		}
 	}
 	p.Payload = make([]byte, n)
@@ -139,13 +150,33 @@ func (l *lone) pack(line string) (p bth.Packet, err error) {
 	return p, nil
 }
 
+// mrcWord sets a field that only packets of MRC have.
+func mrcWord(p *bth.Packet, key string, v uint16) bool {
+	switch key {
+	case "msn":
+		p.METH.MSN = v
+	case "rqmsn":
+		p.METH.RQMSN = v
+	case "stamp":
+		p.TSETH.Timestamp, p.PETH.TSETH.Timestamp = v, v
+	case "id":
+		p.PETH.ProbeID = v
+	case "retx":
+		p.ReTx = true
+	case "ce": // see rx
+	default:
+		return false
+	}
+	return true
+}
+
 // rx delivers a request.
 func (l *lone) rx(t testing.TB, line string) qp.Drop {
 	p, err := l.pack(line)
 	if err != nil {
 		t.Fatalf("%s: %v", line, err)
 	}
-	return l.q.Receive(l.now, &p, qp.RxMeta{GRH: qptest.GRH[:]})
+	return l.q.Receive(l.now, &p, qp.RxMeta{GRH: qptest.GRH[:], CE: strings.HasSuffix(line, " ce"), Path: 0xc123})
 }
 
 // tx polls for all packets, and describes them.
@@ -162,6 +193,16 @@ func (l *lone) poll(most int) string {
 		fmt.Fprintf(&out, "%v %v", p.PSN, p.Opcode)
 		if p.Opcode.HasAETH() {
 			fmt.Fprintf(&out, " %v msn=%d", p.AETH.Syndrome, p.AETH.MSN)
+		}
+		if h := &p.SETH; p.Opcode.IsSACK() {
+			fmt.Fprintf(&out, " mark=%d ack=%+d base=%+d bitmap=%b mpr=%d ev=%#x stamp=%d ooo=%d received=%d", h.Mark, h.AckOffset, h.SACKOffset, h.Bitmap, h.MPR,
+				h.Entropy, p.CCState.Timestamp, p.CCState.OutOfOrder, p.CCState.Received)
+			if h.ProbeReply {
+				out.WriteString(" probe")
+			}
+		}
+		if h := &p.NETH; p.Opcode.IsNACK() {
+			fmt.Fprintf(&out, " %v psn=%v ev=%#x stamp=%d", h.Reason, h.PSN, h.Entropy, h.Timestamp)
 		}
 		if p.Opcode.IsAtomicAck() {
 			fmt.Fprintf(&out, " orig=%d", p.AtomicAck)
@@ -281,8 +322,17 @@ func open(d *datadriven.TestData, t *testing.T) *lone {
 	if d.HasArg("rtr") {
 		state = qp.RTR
 	}
-	types := map[string]qp.Type{"rc": qp.RC, "uc": qp.UC, "ud": qp.UD}
-	l := newLone(t, types[d.CmdArgs[0].Key], state, d.HasArg("srq"), a)
+	types := map[string]qp.Type{"rc": qp.RC, "uc": qp.UC, "ud": qp.UD, "mrc": qp.RC}
+	var prof qp.Profile
+	if d.CmdArgs[0].Key == "mrc" {
+		in := reorder.Params{"max_wimm": float64(arg(d, t, "wimm", 32)), "sack_bytes": float64(arg(d, t, "sack", 16384)), "dynamic_mpr": float64(arg(d, t, "dynamic", 0))}
+		trk, err := reorder.New("mrc", in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prof = qp.Profile{Kind: bth.ProfileMRC, Tracker: trk}
+	}
+	l := newLoneWith(t, types[d.CmdArgs[0].Key], state, d.HasArg("srq"), a, prof)
 	for i := range l.h.Regions[rkey].Mem {
 		l.h.Regions[rkey].Mem[i] = byte(i >> 8)
 	}
@@ -310,6 +360,17 @@ func (l *lone) command(d *datadriven.TestData, t *testing.T) (out string) {
 				out += fmt.Sprintf("%s: %v\n", strings.Fields(line)[1], v)
 			}
 		}
+	case "trimmed":
+		p, err := l.pack(strings.TrimSpace(d.Input))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.RETH, p.Payload = bth.RETH{}, nil
+		m := qp.RxMeta{Path: 0xc123, Trim: qp.Trimmed}
+		if d.HasArg("last_hop") {
+			m.Trim = qp.TrimmedLastHop
+		}
+		return fmt.Sprintln(l.q.Receive(l.now, &p, m))
 	case "poll":
 		return l.poll(arg(d, t, "max", 1000))
 	case "recv":

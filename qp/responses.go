@@ -143,6 +143,9 @@ func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.P
 		a.nxt = psn.Next()
 		a.timer.onSent(now, psn)
 	}
+	if a.q.x.fields.Fields != nil {
+		a.q.putData(now, &t.Packet, a.rec)
+	}
 	a.rec.OnSent(now, psn, 1, retransmit)
 	a.q.traceSent(now, &t.Packet, 1, retransmit)
 	switch {
@@ -196,8 +199,10 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 		return DropStaleAck
 	}
 	f := &a.q.scratch.feedback
-	decode(p, f)
-	out := a.feedback(now, f)
+	if !a.q.decode(p, f) {
+		return DropFields
+	}
+	out := a.feedback(now, f, 0)
 	if out.Acked > 0 {
 		a.since, a.retries = now, 0
 		for a.Head != a.Tail && a.una.Since(a.At(a.Head).first) >= a.At(a.Head).span {

@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"math"
 	"time"
 
 	"roced.io/roced/bth"
@@ -49,22 +50,39 @@ type source interface {
 type capabilities struct {
 	bounded retrans.Capped // limits outstanding packets (BDP-FC, IRN 3.2)
 	early   retrans.Early  // retransmits packets that may be lost
+	router  router         // decides and records the path of each packet
 	syncer  path.Syncer    // synchronise operations wait for slower paths
 	syncAt  mono.Time      // a synchronise operation waits until then; zero: none waits
 }
 
+// router is the part of a transport that knows the path of each outstanding packet.
+type router interface {
+	// avoid is called before psn is retransmitted.
+	avoid(psn bth.PSN)
+	// routed is called after a packet has been built that leaves on the path vp.
+	routed(p *bth.Packet, vp uint32)
+}
+
 func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Selector) sender {
-	s := sender{q: q, rec: rec, ctl: ctl, paths: paths}
+	s := sender{q: q, rec: rec}
 	if q.x != nil {
 		s.perPacket = q.x.PerPacket
 		s.can = new(capabilities)
 		s.can.bounded, _ = rec.(retrans.Capped)
 		s.can.early, _ = rec.(retrans.Early)
+	}
+	s.plug(ctl, paths)
+	return s
+}
+
+// plug sets congestion control and path selection.
+func (s *sender) plug(ctl ccalgo.Controller, paths path.Selector) {
+	s.ctl, s.paths = ctl, paths
+	if s.can != nil {
 		s.can.syncer, s.clocked = paths.(path.Syncer)
 	}
 	_, s.noControl = ctl.(ccalgo.None)
 	_, s.onePath = paths.(*path.Single)
-	return s
 }
 
 // clear drops all state; psn is the next one to send.
@@ -125,9 +143,17 @@ func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
 	if s.clocked {
 		w = s.window()
 	}
+	if s.can.router != nil {
+		if psn, lost := s.rec.NextRetransmit(); lost {
+			s.can.router.avoid(psn)
+		}
+	}
 	vp, ok := s.paths.Next(now, w)
 	if !ok || !s.choose(now, t, from, w) {
 		return false
+	}
+	if s.can.router != nil {
+		s.can.router.routed(&t.Packet, vp)
 	}
 	t.Path = vp
 	s.paths.OnSent(now, w)
@@ -189,16 +215,17 @@ func (s *sender) recent(psn bth.PSN) bool {
 	return psn.Since(s.una) <= s.outstanding() || s.una.Since(psn) <= retrans.MaxLate
 }
 
-// feedback passes an acknowledgement to the recovery.
-func (s *sender) feedback(now mono.Time, f *reorder.Feedback) retrans.Outcome {
-	s.q.scratch.rtt = 0
+// feedback passes an acknowledgement to the recovery. rtt is the round-trip time that it tells by itself, zero if none.
+func (s *sender) feedback(now mono.Time, f *reorder.Feedback, rtt time.Duration) retrans.Outcome {
+	s.q.scratch.rtt = rtt
 	out := s.rec.OnFeedback(now, f)
 	if out.Acked > 0 {
 		s.una, s.overdue = s.rec.Una(), false
-		s.q.scratch.rtt = s.timer.onAck(now, s.una, s.nxt)
+		s.q.scratch.rtt = max(rtt, s.timer.onAck(now, s.una, s.nxt))
 	}
-	if s.timer.running && !s.perPacket && f.HasSACK && !f.Refused && f.SACK == s.timer.psn {
-		s.timer.running, s.q.scratch.rtt = false, now.Sub(s.timer.since)
+	if bySACK := !s.perPacket || s.q.x.SelectiveRTT; bySACK && s.timer.running() && f.HasSACK && !f.Refused && f.SACK == s.timer.psn {
+		s.q.scratch.rtt = now.Sub(s.timer.since)
+		s.timer.stop()
 	}
 	if d := s.q.ctr.Distributions; d != nil && s.q.scratch.rtt > 0 {
 		d.RTT.add(uint64(s.q.scratch.rtt))
@@ -238,7 +265,7 @@ func (s *sender) lost(now mono.Time, packets uint32, timeout bool) {
 		f.onLoss(now, s.age(now, timeout))
 	}
 	s.ctl.OnLoss(now, packets, timeout)
-	s.timer.running = false
+	s.timer.stop()
 	if timeout {
 		s.paths.Restart()
 	}
@@ -247,7 +274,7 @@ func (s *sender) lost(now mono.Time, packets uint32, timeout bool) {
 // age returns the age of a flight in which a packet was lost, as far as it is known.
 func (s *sender) age(now mono.Time, timeout bool) time.Duration {
 	switch {
-	case s.timer.running:
+	case s.timer.running():
 		return now.Sub(s.timer.since)
 	case timeout:
 		return s.q.ackTimeout()
@@ -277,26 +304,38 @@ func (s *sender) onDeadline(now mono.Time) {
 	}
 }
 
-// rttTimer measures the round-trip time of one packet at a time.
+// rttTimer measures round-trip times. An acknowledgement of all packets answers the newest, so its time counts. Otherwise,
+// after a lost acknowledgement, the pause of a paced sender would count as delay of the network. Three fields take two
+// words, because each queue pair has a timer.
 type rttTimer struct {
-	running bool
-	psn     bth.PSN
-	since   mono.Time
+	psn bth.PSN // the packet with which the timer started
+	// newest is the time from that packet to the newest, in nanoseconds plus one. Zero: the timer stands.
+	newest uint32
+	since  mono.Time // of that packet
 }
 
-// onSent starts the timer unless it already times a packet. The caller times no retransmission: its acknowledgement
-// may belong to either transmission (Karn's rule).
+func (m *rttTimer) running() bool { return m.newest != 0 }
+
+func (m *rttTimer) stop() { m.newest = 0 }
+
+// onSent times a packet. The caller times no retransmission: its acknowledgement may belong to either transmission
+// (Karn's rule).
 func (m *rttTimer) onSent(now mono.Time, psn bth.PSN) {
-	if !m.running {
-		*m = rttTimer{true, psn, now}
+	if !m.running() {
+		m.psn, m.since = psn, now
 	}
+	m.newest = uint32(min(now.Sub(m.since), math.MaxUint32-1)) + 1
 }
 
-// onAck returns the round-trip time if the packet is acknowledged, else zero.
+// onAck returns the round-trip time if the packet of the start is acknowledged, else zero.
 func (m *rttTimer) onAck(now mono.Time, una, nxt bth.PSN) time.Duration {
-	if !m.running || m.psn.Since(una) < nxt.Since(una) {
+	if !m.running() || m.psn.Since(una) < nxt.Since(una) {
 		return 0
 	}
-	m.running = false
-	return now.Sub(m.since)
+	rtt := now.Sub(m.since)
+	if una == nxt {
+		rtt -= time.Duration(m.newest - 1)
+	}
+	m.stop()
+	return rtt
 }

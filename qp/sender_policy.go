@@ -5,6 +5,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // senderPolicy holds the rules of the requester that differ between standard RC (standardPolicy) and the extended
@@ -13,13 +14,15 @@ import (
 type senderPolicy interface {
 	// start begins a connection at psn.
 	start(psn bth.PSN)
+	// configure applies attributes that may have changed.
+	configure()
 	// spans returns the number of PSNs of a request of n packets or responses. rspan is the number of PSNs of its
 	// responses if these have a PSN space of their own.
 	spans(n uint32, responds bool) (span, rspan uint32)
 	// mayLeave reports whether the next packet of s may leave beside the outstanding packets.
 	mayLeave(s *slot) bool
 	// stamp sets the extension headers of packet k of s. When s begins, it numbers the message.
-	stamp(s *slot, k uint32, retransmit bool, p *bth.Packet)
+	stamp(now mono.Time, s *slot, k uint32, retransmit bool, p *bth.Packet)
 	// requestsAck reports whether the packet just sent requests an acknowledgement. ends means that it ends its
 	// request.
 	requestsAck(now mono.Time, ends, retransmit bool) bool
@@ -29,6 +32,11 @@ type senderPolicy interface {
 	pollProbe(now mono.Time, t *Transmit) bool
 	// receive takes an acknowledgement or a response.
 	receive(now mono.Time, p *bth.Packet, m arrival) Drop
+	// measure returns the round-trip time that p, an acknowledgement with the content f, tells by itself; zero if none. It
+	// precedes the recovery.
+	measure(now mono.Time, f *reorder.Feedback, p *bth.Packet) time.Duration
+	// resume is called when memory is available for which messages or responses waited.
+	resume(now mono.Time)
 	// acksFollowResponses reports whether the acknowledgement of a packet sent now follows outstanding responses.
 	acksFollowResponses() bool
 	// onProgress is called when una has moved. rtt is zero if no packet was timed.

@@ -12,6 +12,7 @@ import (
 type Scratch struct {
 	rtt      time.Duration        // measured by the last acknowledgement, if any
 	feedback reorder.Feedback     // of the acknowledgement being processed
+	own      [bth.MaxOwn]byte     // bytes of the transport's own in the packet being built or processed
 	word     [atomicWriteLen]byte // value of an ATOMIC WRITE or result of an atomic, on its way to memory
 }
 

@@ -7,6 +7,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // standardPolicy is the senderPolicy of standard RC, and of UC and UD, which are not acknowledged. Responses have the
@@ -32,6 +33,15 @@ type tailProbe struct {
 // start implements senderPolicy.
 func (standardPolicy) start(bth.PSN) {}
 
+// configure implements senderPolicy.
+func (standardPolicy) configure() {}
+
+// measure implements senderPolicy.
+func (standardPolicy) measure(mono.Time, *reorder.Feedback, *bth.Packet) time.Duration { return 0 }
+
+// resume implements senderPolicy.
+func (standardPolicy) resume(mono.Time) {}
+
 // spans implements senderPolicy.
 func (standardPolicy) spans(n uint32, _ bool) (span, rspan uint32) { return n, 0 }
 
@@ -42,7 +52,7 @@ func (s standardPolicy) mayLeave(next *slot) bool {
 }
 
 // stamp implements senderPolicy.
-func (standardPolicy) stamp(*slot, uint32, bool, *bth.Packet) {}
+func (standardPolicy) stamp(mono.Time, *slot, uint32, bool, *bth.Packet) {}
 
 // requestsAck implements senderPolicy (IBTA vol.1 9.7.3, AckReq). A responder need not acknowledge other packets, and
 // rxe does not. A packet requests an acknowledgement
@@ -102,7 +112,7 @@ func (s standardPolicy) pollProbe(now mono.Time, t *Transmit) bool {
 		}
 		r.tail.sent++
 		r.since, r.tail.due = now, false
-		r.timer.running = false // Karn's rule
+		r.timer.stop() // Karn's rule
 	}
 	i, k, ok := r.locate(psn)
 	if !ok || !r.At(i).oneAnswer() || !r.resend(now, i, k, t) {

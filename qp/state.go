@@ -103,6 +103,9 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 		q.resp.reset()
 		q.np.reset()
 		q.refuseProfile = false
+		if x := q.mrc(); x != nil {
+			x.restore()
+		}
 		q.Free()
 		return nil
 	case Err:

@@ -66,6 +66,9 @@ type TraceEvent struct {
 	Requests, Bitmap int
 	// Packet was sent or received. It and its payload are valid until Trace returns.
 	Packet *bth.Packet
+	// Fields are the fields of the transport in a packet or an acknowledgement, and Own their bytes, valid as long.
+	Fields []Field
+	Own    []byte
 }
 
 // tracing is the tracer of a queue pair and the last state that it observed.
@@ -139,15 +142,28 @@ func (t *tracing) limit(now mono.Time, last *limits, l limits, response bool) {
 // traceSent reports a sent packet of span PSNs.
 func (q *QP) traceSent(now mono.Time, p *bth.Packet, span uint32, retransmit bool) {
 	if q.trace != nil {
-		q.trace.to.Trace(now, TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
-			Retransmission: retransmit, Response: !p.Opcode.IsRequest(), Packet: p})
+		e := TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
+			Retransmission: retransmit, Response: !p.Opcode.IsRequest(), Packet: p}
+		q.traceFields(&e)
+		q.trace.to.Trace(now, e)
+	}
+}
+
+// traceFields adds the fields of the transport in the packet of e.
+func (q *QP) traceFields(e *TraceEvent) {
+	if q.x != nil && q.x.fields.Fields != nil {
+		e.Fields, e.Own = q.x.fields.Data, e.Packet.Ext.Own(&q.scratch.own)
 	}
 }
 
 // traceAck reports an acknowledgement of requests or, in extended transports, of responses.
 func (q *QP) traceAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, response bool) {
 	if q.trace != nil {
-		q.trace.to.Trace(now, TraceEvent{Kind: TraceAck, Feedback: *f, RTT: rtt, Response: response})
+		e := TraceEvent{Kind: TraceAck, Feedback: *f, RTT: rtt, Response: response}
+		if q.x != nil && q.x.fields.Fields != nil { // the scratch holds the bytes of the acknowledgement being processed
+			e.Fields, e.Own = q.x.fields.Ack, q.scratch.own[:padded(int(q.x.fields.ack))]
+		}
+		q.trace.to.Trace(now, e)
 	}
 }
 
@@ -174,6 +190,7 @@ func (q *QP) tracedReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if q.trace != nil {
 		e := TraceEvent{Kind: TraceReceived, PSN: p.PSN, Length: uint32(len(p.Payload)), Drop: d, Response: !p.Opcode.IsRequest(), Packet: p}
 		e.Degree, e.Verdict = degree, verdictOf(d, degree)
+		q.traceFields(&e)
 		q.trace.to.Trace(now, e)
 	}
 	q.traceState(now)
@@ -184,7 +201,9 @@ func (q *QP) tracedReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 // own, such as acknowledgements.
 func (q *QP) expects(p *bth.Packet) (bth.PSN, bool) {
 	switch {
-	case p.Opcode.IsMRC(), p.Opcode.IsExt() != (q.x != nil):
+	case p.Opcode.IsMRC():
+		return q.resp.trk.Expected(), q.mrc() != nil && p.Opcode.IsWrite()
+	case q.mrc() != nil, p.Opcode.IsExt() != (q.x != nil):
 		return bth.PSN{}, false
 	case q.cfg.Type == UD:
 		return p.PSN, p.Opcode.IsSend()

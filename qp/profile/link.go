@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
+	"roced.io/roced/plugin/param"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 // Link describes a NIC's link. It provides defaults for the parameters of plug-ins with the same meaning. A zero field is
@@ -17,10 +21,13 @@ type Link struct {
 	// Fastest is the rate of the fastest link of a peer, if it is higher than Rate. Parameters on which both ends of a
 	// connection must agree follow it.
 	Fastest float64
-	// RTO is the timeout of recoveries whose own timeout is optional. It is for NICs that are never late, such as
-	// hardware. Zero selects the timeout of the queue pair.
+	// RTO is the timeout of the recoveries eunomia and selective, whose own timeout is optional. It is for NICs that are
+	// never late, such as hardware. Zero selects the timeout of the queue pair, and batches of packets for super-frames.
 	RTO time.Duration
 }
+
+// superFrame is the number of consecutive packets on one path for NICs that send super-frames: 16 of 4 KiB.
+const superFrame = 16
 
 // tailRTT is the round trip of MELO's bandwidth-delay product. It includes queueing: "the 99.9 % RTT for a commodity RDMA
 // datacenter" (4.2.2).
@@ -51,8 +58,11 @@ func (l Link) defaults(name string) map[string]float64 {
 		known["base_rtt_us"] = float64(l.RTT) / 1e3
 		known["min_rtt_us"] = float64(l.RTT) / 1e3
 	}
-	if l.RTO > 0 {
+	if l.RTO > 0 && oneOf(name, "eunomia", "selective") {
 		known["rto_us"] = float64(l.RTO) / 1e3
+	}
+	if l.RTO == 0 && name == "mrc" {
+		known["batch"] = superFrame
 	}
 	if bdp := l.bdp(name); bdp > 0 {
 		known["bdp_packets"] = bdp
@@ -62,39 +72,27 @@ func (l Link) defaults(name string) map[string]float64 {
 	return known
 }
 
-// limits are the parameters of receiver structures and loss recoveries that depend on the link.
-var limits = map[string][]string{"irn": {"bdp_packets"}, "melo": {"bdp_packets", "pool_bits"}}
-
 // complete completes the parameters of all parts.
 func (l Link) complete(s Spec) Spec {
-	s.Reorder = l.fill(s.Reorder, limits[s.Reorder.Name]...)
-	switch s.Recovery.Name {
-	case "eunomia", "selective":
-		s.Recovery = l.fill(s.Recovery, "rto_us")
-	default:
-		s.Recovery = l.fill(s.Recovery, limits[s.Recovery.Name]...)
-	}
-	if s.Paths.Name == "mp-rdma" {
-		s.Paths = l.fill(s.Paths, "base_rtt_us")
-	}
-	for _, known := range ccalgo.Parameters(s.Congestion.Name) {
-		s.Congestion = l.fill(s.Congestion, known.Name)
-	}
+	s.Reorder = l.fill(s.Reorder, reorder.Parameters(s.Reorder.Name))
+	s.Recovery = l.fill(s.Recovery, retrans.Parameters(s.Recovery.Name))
+	s.Paths = l.fill(s.Paths, path.Parameters(s.Paths.Name))
+	s.Congestion = l.fill(s.Congestion, ccalgo.Parameters(s.Congestion.Name))
 	return s
 }
 
-// fill adds the parameters with these names that l knows and p does not have. It does not change p.
-func (l Link) fill(p Part, names ...string) Part {
+// fill adds the parameters that l knows and p does not have. It does not change p.
+func (l Link) fill(p Part, parameters []param.Parameter) Part {
 	known, given := l.defaults(p.Name), maps.Clone(p.Params)
-	for _, name := range names {
-		v, ok := known[name]
-		if _, has := given[name]; !ok || has {
+	for _, x := range parameters {
+		v, ok := known[x.Name]
+		if _, has := given[x.Name]; !ok || has {
 			continue
 		}
 		if given == nil {
 			given = map[string]float64{}
 		}
-		given[name] = v
+		given[x.Name] = v
 	}
 	return Part{Name: p.Name, Params: given}
 }

@@ -33,71 +33,137 @@ type Spec struct {
 	Recovery   Part // of the sender
 	Paths      Part
 	Congestion Part
-	HoldLast   string // eunomia only: receiver, sender or sender-idle; empty means receiver
+	HoldLast   string // eunomia only: receiver, sender or sender-idle; empty means receiver, or sender if Exact
+	// Exact removes the departures of the plug-ins from their papers (exact.go). Parameters that are given prevail.
+	Exact bool
 }
 
-// profile is a profile as its paper describes it. Congestion control belongs to the NIC, except for MP-RDMA, which has its
-// own.
-type profile struct {
-	name   string
-	kind   bth.Profile
-	traits qp.Traits
-	spec   Spec
+// Transport is a transport profile: the kind of its packets and its default parts. Register adds one of the calling program.
+type Transport struct {
+	Name string
+	// Kind marks its packets on the wire. Built-in kinds are below bth.FirstOwnProfile, those of other programs from there on.
+	Kind   bth.Profile
+	Traits qp.Traits
+	// Parts are the default parts. Without Paths, packets take one path; without Congestion, the NIC's is used.
+	Parts Spec
+	// Fields are the bytes of its own in the extension header; nil: none.
+	Fields *qp.Fields
+	// Rules reject combinations of parts, of this profile and of others.
+	Rules []Rule
 }
 
-// profiles are all profiles, ordered by kind; the standard one is first.
-var profiles = []profile{
-	{"rc", bth.ProfileRC, qp.Traits{}, Spec{Reorder: Part{Name: "strict"}, Recovery: Part{Name: "gobackn"}}},
-	{"irn", bth.ProfileIRN, qp.Traits{}, Spec{Reorder: Part{Name: "irn"}, Recovery: Part{Name: "irn"}}},
-	{"melo", bth.ProfileMELO, qp.Traits{OnlyHoles: true}, Spec{Reorder: Part{Name: "melo"}, Recovery: Part{Name: "melo"}}},
-	{"mp-rdma", bth.ProfileMPRDMA, qp.Traits{PerPacket: true}, Spec{Reorder: Part{Name: "mp-rdma"}, Recovery: Part{Name: "mp-rdma"}, Paths: Part{Name: "mp-rdma"}, Congestion: Part{Name: "mp-rdma"}}},
-	{"eunomia", bth.ProfileEunomia, qp.Traits{Head: true, HoldLast: qp.HoldAtReceiver}, Spec{Reorder: Part{Name: "eunomia"}, Recovery: Part{Name: "eunomia"}}},
+// Rule rejects a combination of parts.
+type Rule struct {
+	// Wrong reports whether the parts s, which all have names, do not go together in the profile t.
+	Wrong func(t *Transport, s Spec) bool
+	Why   string // and what to do
+}
+
+// profiles are all profiles: the built-in ones ordered by kind, the standard one first, then registered ones.
+var profiles = []Transport{
+	{Name: "rc", Kind: bth.ProfileRC, Parts: Spec{Reorder: Part{Name: "strict"}, Recovery: Part{Name: "gobackn"}}, Rules: rules},
+	{Name: "irn", Kind: bth.ProfileIRN, Parts: Spec{Reorder: Part{Name: "irn"}, Recovery: Part{Name: "irn"}}},
+	{Name: "melo", Kind: bth.ProfileMELO, Traits: qp.Traits{OnlyHoles: true}, Parts: Spec{Reorder: Part{Name: "melo"}, Recovery: Part{Name: "melo"}}},
+	{Name: "mp-rdma", Kind: bth.ProfileMPRDMA, Traits: qp.Traits{PerPacket: true},
+		Parts: Spec{Reorder: Part{Name: "mp-rdma"}, Recovery: Part{Name: "mp-rdma"}, Paths: Part{Name: "mp-rdma"}, Congestion: Part{Name: "mp-rdma"}}},
+	{Name: "eunomia", Kind: bth.ProfileEunomia, Traits: qp.Traits{Head: true, HoldLast: qp.HoldAtReceiver},
+		Parts: Spec{Reorder: Part{Name: "eunomia"}, Recovery: Part{Name: "eunomia"}}},
+	{Name: "mrc", Kind: bth.ProfileMRC, Parts: Spec{Reorder: Part{Name: "mrc"}, Recovery: Part{Name: "mrc"}, Paths: Part{Name: "mrc"}}},
+}
+
+// Register adds a profile of the calling program. Register its parts before. Both ends of a connection need it. Call it at the
+// beginning of main or in a test's init: look-ups take no lock. It panics if t cannot work: the name or the kind is taken, a
+// default part is unknown or does not suit the others, or Fields have no layout.
+func Register(t Transport) {
+	switch {
+	case t.Name == "" || slices.Contains(Names(), t.Name):
+		panic(fmt.Sprintf("profile: the name %q is taken", t.Name))
+	case t.Kind < bth.FirstOwnProfile || NameOf(t.Kind) != unknown:
+		panic(fmt.Sprintf("profile: %s: the kind %d is taken; the free ones begin at %d", t.Name, t.Kind, bth.FirstOwnProfile))
+	}
+	if err := t.Fields.Check(); err != nil {
+		panic(fmt.Sprintf("profile: %s: %v", t.Name, err))
+	}
+	profiles = append(profiles, t)
+	if err := Validate(t.Name, Spec{}); err != nil {
+		profiles = profiles[:len(profiles)-1]
+		panic(fmt.Sprintf("profile: %s: %v", t.Name, err))
+	}
 }
 
 // Names returns the names of the profiles, the standard one first.
 func Names() (names []string) {
-	for _, p := range profiles {
-		names = append(names, p.name)
+	for i := range profiles {
+		names = append(names, profiles[i].Name)
 	}
 	return names
 }
 
+// Complete returns the names of the profiles whose queue pairs of RC execute every operation, the standard one first.
+func Complete() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool { return !Supports(name, qp.WRRead) })
+}
+
+// Supports reports whether RC queue pairs with the named profile execute op. MRC has WRITEs only.
+func Supports(name string, op qp.WROpcode) bool {
+	return name != profiles[bth.ProfileMRC].Name || op == qp.WRWrite || op == qp.WRWriteImm
+}
+
+const unknown = "unknown"
+
 // NameOf returns the name of the profile with that kind of packets, "unknown" if there is none.
 func NameOf(kind bth.Profile) string {
-	if int(kind) < len(profiles) {
-		return profiles[kind].name
+	if t := byKind(kind); t != nil {
+		return t.Name
 	}
-	return "unknown"
+	return unknown
+}
+
+// FieldsOf returns the bytes of their own of packets with that kind, nil if they have none or the kind is unknown.
+func FieldsOf(kind bth.Profile) *qp.Fields {
+	if t := byKind(kind); t != nil {
+		return t.Fields
+	}
+	return nil
+}
+
+func byKind(kind bth.Profile) *Transport {
+	for i := range profiles {
+		if profiles[i].Kind == kind {
+			return &profiles[i]
+		}
+	}
+	return nil
 }
 
 // find returns the profile of that name; the empty name is "rc".
-func find(name string) (profile, error) {
+func find(name string) (*Transport, error) {
 	if name == "" {
 		name = "rc"
 	}
-	if i := slices.IndexFunc(profiles, func(p profile) bool { return p.name == name }); i >= 0 {
-		return profiles[i], nil
+	if i := slices.IndexFunc(profiles, func(t Transport) bool { return t.Name == name }); i >= 0 {
+		return &profiles[i], nil
 	}
-	return profile{}, fmt.Errorf("no transport profile %q, there are %v", name, Names())
+	return nil, fmt.Errorf("no transport profile %q, there are %v", name, Names())
 }
 
 // Resolve completes s with the default parts of the profile of that name; the empty name is "rc".
 func Resolve(name string, s Spec) (Spec, error) {
-	d, err := find(name)
+	t, err := find(name)
 	if err != nil {
 		return s, err
 	}
-	fill := func(p *Part, defaults ...string) {
-		for _, name := range defaults {
+	fill := func(p *Part, defaults ...Part) {
+		for _, d := range defaults {
 			if p.Name == "" {
-				p.Name = name
+				*p = Part{Name: d.Name, Params: p.Params}.with(d.Params)
 			}
 		}
 	}
-	fill(&s.Reorder, d.spec.Reorder.Name)
-	fill(&s.Recovery, d.spec.Recovery.Name)
-	fill(&s.Paths, d.spec.Paths.Name, "single")
-	fill(&s.Congestion, d.spec.Congestion.Name, "none")
+	fill(&s.Reorder, t.Parts.Reorder)
+	fill(&s.Recovery, t.Parts.Recovery)
+	fill(&s.Paths, t.Parts.Paths, Part{Name: "single"})
+	fill(&s.Congestion, t.Parts.Congestion, Part{Name: "none"})
 	return s, nil
 }
 
@@ -106,17 +172,11 @@ var holders = map[string]qp.HoldLast{
 	"receiver": qp.HoldAtReceiver, "sender": qp.HoldAtSender, "sender-idle": qp.HoldAtSenderIdle,
 }
 
-// rule rejects a combination of parts.
-type rule struct {
-	wrong func(kind bth.Profile, s Spec) bool
-	why   string
-}
-
 func oneOf(name string, of ...string) bool { return slices.Contains(of, name) }
 
 // windowless reports whether congestion control has no window; it may have a rate.
 func windowless(congestion Part) bool {
-	c, err := control(congestion)
+	c, err := ccalgo.New(congestion.Name, congestion.Params)
 	if err != nil {
 		return false // Validate reports it elsewhere
 	}
@@ -125,28 +185,43 @@ func windowless(congestion Part) bool {
 	return window == ccalgo.Unlimited
 }
 
-var rules = []rule{
-	{func(k bth.Profile, s Spec) bool {
-		return k == bth.ProfileRC && (s.Reorder.Name != "strict" || s.Recovery.Name != "gobackn" || s.Paths.Name != "single")
+// clocked reports whether acknowledgements clock packets out to the paths.
+func clocked(p Part) bool {
+	sel, err := path.New(p.Name, p.Params)
+	_, ok := sel.(path.Syncer)
+	return err == nil && ok
+}
+
+// rules are those of the built-in parts.
+var rules = []Rule{
+	{func(t *Transport, s Spec) bool {
+		return t.Kind == bth.ProfileRC && (s.Reorder.Name != "strict" || s.Recovery.Name != "gobackn" || s.Paths.Name != "single")
 	}, "standard packets lack the fields that this needs; use strict, gobackn and single with rc"},
-	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileEunomia && s.Reorder.Name == "eunomia" },
+	{func(t *Transport, s Spec) bool {
+		return (t.Kind == bth.ProfileMRC) != (s.Reorder.Name == "mrc") || (t.Kind == bth.ProfileMRC) != (s.Recovery.Name == "mrc")
+	}, "only the receiver and the recovery mrc suit the packets of the profile mrc, and they suit no others"},
+	{func(t *Transport, s Spec) bool { return t.Kind != bth.ProfileMRC && s.Paths.Name == "mrc" },
+		"paths mrc need the path feedback that only acknowledgements of the profile mrc have"},
+	{func(t *Transport, s Spec) bool { return t.Kind == bth.ProfileMRC && s.Congestion.Name == "dcqcn" },
+		"receivers of mrc send no CNPs, which dcqcn needs"},
+	{func(t *Transport, s Spec) bool { return !t.Traits.Head && s.Reorder.Name == "eunomia" },
 		"the bitmaps of eunomia need the Head that only packets of the profile eunomia have"},
-	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileEunomia && s.HoldLast != "" },
+	{func(t *Transport, s Spec) bool { return t.Traits.HoldLast == qp.HoldNowhere && s.HoldLast != "" },
 		"only eunomia holds the last packets of WRITEs"},
-	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileMPRDMA && s.Paths.Name == "mp-rdma" },
+	{func(t *Transport, s Spec) bool { return !t.Traits.PerPacket && s.Paths.Name == "mp-rdma" },
 		"paths mp-rdma need the path field that only acknowledgements of the profile mp-rdma have"},
-	{func(_ bth.Profile, s Spec) bool { return s.Paths.Name == "mp-rdma" && windowless(s.Congestion) },
-		"paths mp-rdma clock packets within a window; use congestion control that has one"},
-	{func(_ bth.Profile, s Spec) bool {
+	{func(_ *Transport, s Spec) bool { return clocked(s.Paths) && windowless(s.Congestion) },
+		"these paths clock packets within a window; use congestion control that has one"},
+	{func(_ *Transport, s Spec) bool {
 		_, by, err := ccalgo.SplitSharing(s.Congestion.Params)
-		return err == nil && by != ccalgo.PerQueuePair && s.Paths.Name == "mp-rdma"
-	}, "paths mp-rdma clock packets within a window; use congestion control that queue pairs do not share"},
-	{func(_ bth.Profile, s Spec) bool { return s.Recovery.Name == "melo" && s.Reorder.Name != "melo" },
+		return err == nil && by != ccalgo.PerQueuePair && clocked(s.Paths)
+	}, "these paths clock packets within a window; use congestion control that queue pairs do not share"},
+	{func(_ *Transport, s Spec) bool { return s.Recovery.Name == "melo" && s.Reorder.Name != "melo" },
 		"the recovery melo needs the holes that only the receiver melo reports"},
-	{func(_ bth.Profile, s Spec) bool {
+	{func(_ *Transport, s Spec) bool {
 		return s.Reorder.Name == "strict" && oneOf(s.Recovery.Name, "irn", "selective", "mp-rdma")
 	}, "a strict receiver drops all out-of-order packets, so selective retransmissions cannot fill a gap"},
-	{func(_ bth.Profile, s Spec) bool { return s.Reorder.Name == "strict" && s.Paths.Name != "single" },
+	{func(_ *Transport, s Spec) bool { return s.Reorder.Name == "strict" && s.Paths.Name != "single" },
 		"a strict receiver takes reordering by several paths for losses"},
 }
 
@@ -156,33 +231,30 @@ func Validate(name string, s Spec) error {
 	if err != nil {
 		return err
 	}
-	d, _ := find(name)
-	for _, r := range rules {
-		if r.wrong(d.kind, s) {
-			return fmt.Errorf("%w: %s", ErrMixture, r.why)
+	t, _ := find(name)
+	for i := range profiles {
+		for _, r := range profiles[i].Rules {
+			if r.Wrong(t, s) {
+				return fmt.Errorf("%w: %s", ErrMixture, r.Why)
+			}
 		}
 	}
 	_, err = NewMaker(Link{}).New(name, s)
 	return err
 }
 
-// Maker makes the plug-ins of the queue pairs of one NIC. They share the memory that belongs to the NIC: MELO's bits pools
-// and Eunomia's blocks, and congestion control that is not one of each queue pair's own.
+// Maker makes the plug-ins of the queue pairs of one NIC. They share the memory that belongs to the NIC, such as MELO's bits
+// pools and Eunomia's blocks, and congestion control that is not one of each queue pair's own.
 type Maker struct {
 	link       Link
-	trackers   family[reorder.Tracker, reorder.Params, reorder.Factory]
-	recoveries family[retrans.Recovery, retrans.Params, retrans.Factory]
+	trackers   *reorder.Maker
+	recoveries *retrans.Maker
 	controls   map[string]*ccalgo.Shares // by name and parameters
 }
 
 // NewMaker returns a maker for a NIC on that link.
 func NewMaker(link Link) *Maker {
-	m := &Maker{link: link, controls: map[string]*ccalgo.Shares{}}
-	m.trackers.what, m.trackers.owner, m.trackers.factories = "receiver structure", "reorder", reorder.Factories
-	m.trackers.shared, m.trackers.made = sharedTrackers, map[string]reorder.Factory{}
-	m.recoveries.what, m.recoveries.owner, m.recoveries.factories = "loss recovery", "retrans", retrans.Factories
-	m.recoveries.shared, m.recoveries.made = sharedRecoveries, map[string]retrans.Factory{}
-	return m
+	return &Maker{link: link, trackers: reorder.NewMaker(), recoveries: retrans.NewMaker(), controls: map[string]*ccalgo.Shares{}}
 }
 
 // New makes the plug-ins of one queue pair.
@@ -190,14 +262,18 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	if s, err = Resolve(name, s); err != nil {
 		return p, err
 	}
+	if s.Exact {
+		s = s.exact(name)
+	}
 	s = m.link.complete(s)
 	keep := func(e error) {
 		if err == nil {
 			err = e
 		}
 	}
-	d, _ := find(name)
-	p.Kind, p.Traits = d.kind, d.traits
+	t, _ := find(name)
+	p.Kind, p.Traits, p.Fields = t.Kind, t.Traits, t.Fields
+	p.Traits.SelectiveRTT = s.Exact && t.Traits.PerPacket
 	if s.HoldLast != "" {
 		hold, ok := holders[s.HoldLast]
 		if !ok {
@@ -205,31 +281,40 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 		}
 		p.Traits.HoldLast = hold
 	}
-	p.Tracker = made(keep, m.trackers.make, s.Reorder)
-	p.Recovery = made(keep, m.recoveries.make, s.Recovery)
-	p.Paths = made(keep, paths, s.Paths)
+	p.Tracker = made(keep, m.trackers.New, s.Reorder)
+	p.Recovery = made(keep, m.recoveries.New, s.Recovery)
+	p.Paths = made(keep, path.New, s.Paths)
 	p.Controller = made(keep, m.control, s.Congestion)
 	if !p.Kind.Extended() { // READ responses are not acknowledged
 		return p, err
 	}
-	p.ResponseTracker = made(keep, m.trackers.make, s.Reorder)
+	p.ResponseTracker = made(keep, m.trackers.New, s.Reorder)
 	if t, ok := p.ResponseTracker.(*reorder.IRN); ok {
 		t.TrackResponses()
 	}
-	p.ResponseRecovery = made(keep, m.recoveries.make, s.Recovery)
-	p.ResponsePaths = made(keep, paths, s.Paths)
-	if s.Paths.Name == "mp-rdma" { // a clock needs a window of its own
+	p.ResponseRecovery = made(keep, m.recoveries.New, s.Recovery)
+	p.ResponsePaths = made(keep, path.New, s.Paths)
+	if _, clocked := p.Paths.(path.Syncer); clocked { // a clock needs a window of its own
 		p.ResponseControl = made(keep, m.control, s.Congestion)
 	}
 	return p, err
 }
 
-func made[T any](keep func(error), factory func(Part) (T, error), p Part) T {
-	v, err := factory(p)
+func made[T any, P ~map[string]float64](keep func(error), factory func(string, P) (T, error), p Part) T {
+	v, err := factory(p.Name, P(p.Params))
 	keep(err)
 	return v
 }
 
-func paths(p Part) (path.Selector, error) { return path.New(p.Name, p.Params) }
-
-func control(p Part) (ccalgo.Controller, error) { return ccalgo.New(p.Name, p.Params) }
+// control makes congestion control, or a queue pair's part of a shared one.
+func (m *Maker) control(name string, params ccalgo.Params) (ccalgo.Controller, error) {
+	own, by, err := ccalgo.SplitSharing(params)
+	if err != nil || by == ccalgo.PerQueuePair {
+		return ccalgo.New(name, params)
+	}
+	key := fmt.Sprint(name, params)
+	if m.controls[key] == nil {
+		m.controls[key] = ccalgo.NewShares(name, own, by)
+	}
+	return m.controls[key].New()
+}

@@ -9,6 +9,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/path"
+	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
 	"roced.io/roced/reorder"
@@ -68,6 +69,12 @@ func TestMixtures(t *testing.T) {
 		{"mp-rdma", profile.Spec{Congestion: profile.Part{Name: "static", Params: map[string]float64{"window_bytes": 1e5}}}, ""},
 		{"eunomia", profile.Spec{Reorder: part("strict"), Recovery: part("selective")}, "strict receiver drops"},
 		{"eunomia", profile.Spec{Reorder: part("strict"), Recovery: part("gobackn"), Paths: part("spray")}, "loss"},
+		{"mrc", profile.Spec{Congestion: part("swift")}, ""},
+		{"mrc", profile.Spec{Congestion: part("dcqcn")}, "no CNPs"},
+		{"mrc", profile.Spec{Paths: part("spray")}, ""},
+		{"irn", profile.Spec{Paths: part("mrc")}, "path feedback"},
+		{"mrc", profile.Spec{Recovery: part("irn")}, "profile mrc"},
+		{"irn", profile.Spec{Reorder: part("mrc")}, "profile mrc"},
 	} {
 		err := profile.Validate(c.name, c.spec)
 		if c.wrong == "" && err != nil || c.wrong != "" && (!errors.Is(err, profile.ErrMixture) || !strings.Contains(err.Error(), c.wrong)) {
@@ -86,6 +93,84 @@ func TestMixtures(t *testing.T) {
 	if err := profile.Validate("warp", profile.Spec{}); err == nil || !strings.Contains(err.Error(), "mp-rdma") {
 		t.Errorf("unknown profile: %v", err)
 	}
+}
+
+// TestExact: Exact selects the paper's rules, unless a parameter says otherwise; it does not change the given parameters.
+func TestExact(t *testing.T) {
+	own := map[string]float64{"rto_doublings": 2}
+	for _, c := range []struct {
+		name string
+		spec profile.Spec
+		want func(p qp.Profile) bool
+	}{
+		{"rc", profile.Spec{}, func(p qp.Profile) bool { return p.Traits == qp.Traits{} }},
+		{"mp-rdma", profile.Spec{}, func(p qp.Profile) bool { return p.Traits.SelectiveRTT }},
+		{"eunomia", profile.Spec{}, func(p qp.Profile) bool { return p.Traits.HoldLast == qp.HoldAtSender }},
+		{"eunomia", profile.Spec{HoldLast: "receiver"}, func(p qp.Profile) bool { return p.Traits.HoldLast == qp.HoldAtReceiver }},
+		{"irn", profile.Spec{}, func(p qp.Profile) bool { return timeouts(p.Recovery) == 1 }},
+		{"irn", profile.Spec{Recovery: profile.Part{Name: "irn", Params: own}}, func(p qp.Profile) bool { return timeouts(p.Recovery) == 4 }},
+		{"irn", profile.Spec{Recovery: profile.Part{Name: "irn", Params: map[string]float64{"partial_ack": 1}}}, func(p qp.Profile) bool { return partial(p.Recovery) }},
+		{"irn", profile.Spec{}, func(p qp.Profile) bool { return !partial(p.Recovery) }},
+		{"melo", profile.Spec{}, func(p qp.Profile) bool { return timeouts(p.Recovery) == 1 }},
+		{"mp-rdma", profile.Spec{}, func(p qp.Profile) bool { return grows(p.Controller) }},
+	} {
+		c.spec.Exact = true
+		if err := profile.Validate(c.name, c.spec); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		p, err := profile.NewMaker(profile.Link{}).New(c.name, c.spec)
+		if err != nil || !c.want(p) {
+			t.Errorf("%s, %+v: %+v, %v", c.name, c.spec, p, err)
+		}
+	}
+	if len(own) != 1 {
+		t.Errorf("the given parameters are now %v", own)
+	}
+	if p, err := profile.NewMaker(profile.Link{}).New("mp-rdma", profile.Spec{}); err != nil || p.Traits.SelectiveRTT || grows(p.Controller) {
+		t.Errorf("exact by default: %+v, %v", p, err)
+	}
+}
+
+// timeouts returns the ratio of the timeout after two timeouts to the first one.
+func timeouts(r retrans.Recovery) float64 {
+	r.Reset(bth.PSN{})
+	for i := range 9 {
+		r.OnSent(0, bth.PSN{}.Add(i), 1, false)
+	}
+	first := r.Deadline()
+	var now mono.Time
+	for range 2 {
+		now = r.Deadline()
+		r.OnTimeout(now)
+		psn, _ := r.NextRetransmit()
+		r.OnSent(now, psn, 1, true)
+	}
+	return float64(r.Deadline().Sub(now)) / float64(first)
+}
+
+// partial reports whether a partial acknowledgement after a timeout means another loss.
+func partial(r retrans.Recovery) bool {
+	r.Reset(bth.PSN{})
+	for i := range 9 {
+		r.OnSent(0, bth.PSN{}.Add(i), 1, false)
+	}
+	r.OnTimeout(r.Deadline())
+	r.OnSent(1, bth.PSN{}, 1, true)
+	r.OnFeedback(2, &reorder.Feedback{Expected: bth.PSN{}.Add(1)})
+	_, again := r.NextRetransmit()
+	return again
+}
+
+// grows reports whether an acknowledgement raises a window that is not filled.
+func grows(c ccalgo.Controller) bool {
+	c.Reset(1000)
+	before, _ := c.Limits()
+	for range 20 {
+		c.OnAck(0, ccalgo.Sample{Bytes: 1000})
+	}
+	after, _ := c.Limits()
+	return after > before
 }
 
 // TestHoldLast: the receiver holds last packets unless it is said otherwise (Eunomia A.1).

@@ -115,14 +115,16 @@ func (h *Host) ReadLocal(lkey uint32, va uint64, n int, _ uint32) ([]byte, bool)
 }
 
 // WriteLocal implements qp.Host.
-func (h *Host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
+func (h *Host) WriteLocal(lkey uint32, va uint64, p []byte, _ uint32) bool {
 	b := h.view(lkey, va, uint64(len(p)), qp.AccessLocalWrite)
 	copy(b, p)
 	return b != nil
 }
 
 // WriteRecv implements qp.Host.
-func (h *Host) WriteRecv(lkey uint32, va uint64, p []byte) bool { return h.WriteLocal(lkey, va, p) }
+func (h *Host) WriteRecv(lkey uint32, va uint64, p []byte, _ uint32) bool {
+	return h.WriteLocal(lkey, va, p, 0)
+}
 
 // Sync implements qp.Host: all writes are complete.
 func (h *Host) Sync() bool { return true }
@@ -147,7 +149,7 @@ func (h *Host) ReadRemote(rkey uint32, va uint64, n int, _ uint32) ([]byte, bool
 }
 
 // WriteRemote implements qp.Host.
-func (h *Host) WriteRemote(rkey uint32, va uint64, p []byte) bool {
+func (h *Host) WriteRemote(rkey uint32, va uint64, p []byte, _ uint32) bool {
 	b := h.view(rkey, va, uint64(len(p)), qp.AccessRemoteWrite)
 	copy(b, p)
 	return b != nil
@@ -191,6 +193,9 @@ func (h *Host) BindMW(b qp.BindWR) bool {
 	h.Bound = append(h.Bound, b)
 	return true
 }
+
+// Fetch implements qp.Host.
+func (*Host) Fetch(p []byte) ([]byte, bool) { return p, true }
 
 // Scratch implements qp.Host.
 func (h *Host) Scratch(n int) []byte {

@@ -1,0 +1,297 @@
+package qp
+
+import (
+	"time"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
+)
+
+// mrcRequester is the senderPolicy of MRC. SACKs move the window. Transport ACKs complete messages; they count as the
+// responses of extendedPolicy. A request thus has one PSN of each kind for each packet.
+//
+// Probes ask for a SACK when acknowledgements are missing. If all packets have arrived and only a Transport ACK is missing,
+// the last packet is retransmitted instead.
+type mrcRequester struct {
+	*extendedPolicy
+	rec        *retrans.MRC
+	evs        *path.MRC // nil: the connection's one path
+	acked      uint32    // messages that Transport ACKs have reported
+	immediates int       // WRITEs with immediate data that they have not reported
+	retriedAt  mono.Time // last retry without outstanding packets
+	probe      uint16    // number of the last probe
+	probedAt   mono.Time // when it was sent
+}
+
+// start implements senderPolicy.
+func (x *mrcRequester) start(psn bth.PSN) {
+	x.extendedPolicy.start(psn)
+	x.q.x.mrc.ends.reset()
+	*x = mrcRequester{extendedPolicy: x.extendedPolicy, rec: x.rec, evs: x.evs, probe: x.probe}
+}
+
+// avoid implements router.
+func (x *mrcRequester) avoid(psn bth.PSN) {
+	if x.evs != nil {
+		x.evs.Avoid(x.rec.Port(psn))
+	}
+}
+
+// routed implements router.
+func (x *mrcRequester) routed(p *bth.Packet, vp uint32) {
+	port, _ := bth.SplitEntropy(vp)
+	x.rec.SetPort(p.PSN, port)
+}
+
+// spans implements senderPolicy.
+func (*mrcRequester) spans(n uint32, _ bool) (span, rspan uint32) { return n, n }
+
+// mayLeave implements senderPolicy.
+func (x *mrcRequester) mayLeave(s *slot) bool {
+	return x.q.req.hasRoom() && (s.sent > 0 || s.wqe.Opcode != WRWriteImm || x.immediates < x.rec.MaxImmediates())
+}
+
+// stamp implements senderPolicy.
+func (x *mrcRequester) stamp(now mono.Time, s *slot, k uint32, retransmit bool, p *bth.Packet) {
+	if s.sent == 0 {
+		if x.number(s); s.wqe.Opcode == WRWriteImm {
+			x.immediates++
+		}
+	}
+	w, done := &s.wqe, k*x.q.mtu
+	p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length}
+	p.METH = bth.METH{MSN: uint16(s.msn), RQMSN: uint16(s.sn)}
+	p.ReTx, p.Stamped, p.TSETH = retransmit, true, bth.TSETH{Timestamp: stampMRC(now), Format: bth.MRCFormatTimestamp}
+}
+
+// requestsAck implements senderPolicy: as in RC, and when the peer's limits stop the sender. Retransmissions are acknowledged
+// in any case.
+func (x *mrcRequester) requestsAck(now mono.Time, ends, retransmit bool) bool {
+	r := &x.q.req
+	return !retransmit && (standardPolicy{r}.requestsAck(now, ends, false) || !r.hasRoom() || x.immediates >= x.rec.MaxImmediates())
+}
+
+// onAckReq implements senderPolicy.
+func (x *mrcRequester) onAckReq(now mono.Time) { x.q.req.since, x.q.req.tail.due = now, false }
+
+// waits reports whether the peer has yet to acknowledge something.
+func (x *mrcRequester) waits() bool {
+	r := &x.q.req
+	return r.outstanding() > 0 || r.cursor != r.Head
+}
+
+// pollProbe implements senderPolicy: a probe is due, or no other packet may leave and no outstanding one has requested an
+// acknowledgement.
+func (x *mrcRequester) pollProbe(now mono.Time, t *Transmit) bool {
+	r := &x.q.req
+	n := r.outstanding()
+	if x.q.Blocked() || !x.q.sending() || !r.tail.due && (n == 0 || r.acks.pending()) || !x.waits() || r.pace.Waiting || !r.pace.Ready(now) {
+		return false
+	}
+	if r.tail.due {
+		r.tail.sent++
+	}
+	r.since, r.tail.due = now, false
+	t.Path = x.path(now)
+	if n == 0 {
+		psn := r.At(r.cursor - 1).end().Add(-1)
+		i, k, ok := r.locate(psn)
+		return ok && r.resend(now, i, k, t)
+	}
+	x.probe, x.probedAt = x.probe+1, now
+	p := &t.Packet
+	x.q.headerMRC(p, bth.OpcodeMRCProbe, bth.PSN{})
+	p.AckReq = true
+	p.PETH = bth.PETH{ProbeID: x.probe, TSETH: bth.TSETH{Timestamp: stampMRC(now), Format: bth.MRCFormatTimestamp}}
+	p.PETH.SrcContext, p.PETH.DestContext = x.q.contexts()
+	r.recordAckReq(now, r.nxt.Add(-1), true)
+	x.rec.Probed()
+	return true
+}
+
+// path returns the path of a packet beside the data, which takes its turn.
+func (x *mrcRequester) path(now mono.Time) uint32 {
+	s := &x.q.req.sender
+	if s.onePath {
+		return 0
+	}
+	vp, _ := s.paths.Next(now, path.Window{})
+	s.paths.OnSent(now, path.Window{})
+	return vp
+}
+
+// contexts returns the spdcid and dpdcid of a packet.
+//
+// Choice: one source has the low halves of the queue pair numbers. They are ignored on receipt.
+func (q *QP) contexts() (src, dest uint16) { return uint16(q.cfg.QPN), uint16(q.attr.DestQPN) }
+
+// receive implements senderPolicy.
+func (x *mrcRequester) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
+	if p.Opcode.IsAck() {
+		return x.transportAck(now, p)
+	}
+	r, f := &x.q.req, &x.q.scratch.feedback
+	decodeMRC(p, r.una, f)
+	switch {
+	case !r.recent(f.Expected), f.HasSACK && !r.recent(f.SACK), f.Refused && f.SACK.Since(r.una) >= r.outstanding():
+		return DropStaleAck
+	case f.Receiver.Reason == uint8(bth.MRCUnexpected):
+		return x.failPacket(now, f.SACK, StatusRemOpErr)
+	}
+	if f.ProbeReply = f.ProbeReply && f.ProbeID == x.probe; !f.Refused {
+		r.since, r.tail.due = now, false
+	}
+	r.feedback(now, f, p)
+	r.paths.OnAck(now, f, r.q.scratch.rtt, path.Window{})
+	return Accepted
+}
+
+// transportAck takes a Transport ACK or NAK. Messages complete by their number.
+func (x *mrcRequester) transportAck(now mono.Time, p *bth.Packet) Drop {
+	r, s := &x.q.req, p.AETH.Syndrome
+	n, outstanding := (p.AETH.MSN-x.acked)&mask24, p.PSN.Since(r.rdone) < r.nxt.Since(r.rdone)
+	switch {
+	case n > r.cursor-r.Head, !outstanding && !(s.IsACK() && r.recent(p.PSN)):
+		return DropStaleAck
+	case n > 0:
+		x.complete(now, n, p)
+	}
+	if s.IsACK() || !x.q.sending() {
+		return Accepted
+	}
+	return x.refused(now, p)
+}
+
+// refused takes a NAK. The requests before the refused one are complete only if Transport ACKs have said so.
+func (x *mrcRequester) refused(now mono.Time, p *bth.Packet) Drop {
+	c, status := x.q.ctr, StatusRemOpErr
+	switch p.AETH.Syndrome {
+	case bth.SyndromeInvalidRequest:
+		c.ReqRemoteInvalidRequest++
+		status = StatusRemInvReqErr
+	case bth.SyndromeRemoteAccessErr:
+		c.ReqRemoteAccessErrors++
+		status = StatusRemAccessErr
+	case bth.SyndromeRemoteOpErr:
+	default:
+		return DropOpcode
+	}
+	return x.failPacket(now, p.PSN, status)
+}
+
+// failPacket breaks the queue pair because of the request to which psn belongs.
+func (x *mrcRequester) failPacket(now mono.Time, psn bth.PSN, status Status) Drop {
+	r := &x.q.req
+	i, _, ok := r.locate(psn)
+	if !ok {
+		return DropStaleAck
+	}
+	return r.failRequest(now, r.At(i), status, Accepted)
+}
+
+// complete records that the peer has executed the n oldest messages, and thus received their packets.
+func (x *mrcRequester) complete(now mono.Time, n uint32, p *bth.Packet) {
+	r := &x.q.req
+	for i := range n {
+		if r.At(r.Head+i).wqe.Opcode == WRWriteImm {
+			x.immediates--
+		}
+	}
+	x.acked = (x.acked + n) & mask24
+	if r.rdone = r.At(r.Head + n - 1).end(); r.rdone.After(r.una) {
+		r.cumulative(now, r.rdone, false, p)
+		return
+	}
+	x.rec.RestartRetries()
+	r.restartRetries(now)
+	r.retire(now)
+}
+
+// measure implements senderPolicy: it returns the round-trip time of the packet that triggered a SACK, by its timestamp.
+func (x *mrcRequester) measure(now mono.Time, f *reorder.Feedback, p *bth.Packet) time.Duration {
+	r := &x.q.req
+	r.timer.stop()
+	if !f.Receiver.Reported || p.SETH.ProbeReply && !f.ProbeReply {
+		return 0
+	}
+	age := x.rec.Since(now, p.SETH.AckPSN())
+	if p.SETH.ProbeReply {
+		age = now.Sub(x.probedAt)
+	}
+	rtt := ccalgo.EchoedRTT(now, now.Add(-age), f.Timestamp)
+	if rtt > 0 {
+		r.tail.trip.add(rtt)
+	}
+	return rtt
+}
+
+// configure implements senderPolicy.
+func (x *mrcRequester) configure() {
+	x.extendedPolicy.configure()
+	if x.q.x.mrc.given&MRCRetryCnt == 0 {
+		x.rec.SetRetries(int(x.q.attr.RetryCnt))
+	}
+}
+
+// resume implements senderPolicy: messages have been executed, so that a Transport ACK is due.
+func (x *mrcRequester) resume(mono.Time) { x.q.x.mrc.in.executed() }
+
+// onProgress implements senderPolicy.
+func (x *mrcRequester) onProgress(time.Duration) { x.q.req.tail.sent, x.q.req.tail.due = 0, false }
+
+// onLoss implements senderPolicy.
+func (x *mrcRequester) onLoss(now mono.Time) {
+	if x.rec.Exhausted() && !x.q.patient(now) {
+		x.q.ctr.RetryExceededErr++
+		x.q.req.fail(now, StatusRetryExcErr)
+	}
+}
+
+// maxProbeShift limits the doublings of the time between probes.
+const maxProbeShift = 6
+
+// pto returns the probe timeout: three round trips, as UET's model has, or more if they vary. Software needs TailProbe.
+// Before the first round trip has been measured, it is a part of the ACK timeout.
+func (x *mrcRequester) pto() time.Duration {
+	q, trip := x.q, &x.q.req.tail.trip
+	if trip.mean == 0 {
+		return max(q.cfg.Tuning.TailProbe, q.ackTimeout()/probesPerTimeout)
+	}
+	mean := time.Duration(trip.mean)
+	return max(3*mean, mean+4*time.Duration(trip.spread), q.cfg.Tuning.TailProbe)
+}
+
+// deadline implements senderPolicy.
+func (x *mrcRequester) deadline() mono.Time {
+	return x.probeDeadline().Min(x.q.x.mrc.ends.deadline(x.waits()))
+}
+
+// probeDeadline returns the time of the next probe. The time doubles with each of them, because software may be late; UET's
+// model has five round trips.
+func (x *mrcRequester) probeDeadline() mono.Time {
+	t, wait := &x.q.req.tail, x.pto()
+	if t.due || wait == 0 || !x.waits() {
+		return mono.Never
+	}
+	return x.q.req.since.Add(wait << min(t.sent, maxProbeShift))
+}
+
+// onDeadline implements senderPolicy: pollProbe sends the probe. A missing Transport ACK uses a retry in each ACK timeout,
+// because no packet has a timer then.
+func (x *mrcRequester) onDeadline(now mono.Time) {
+	x.q.x.mrc.ends.onDeadline(now)
+	if now < x.probeDeadline() {
+		return
+	}
+	r, limit := &x.q.req, x.rec.Timeout()
+	r.tail.due = true
+	if r.outstanding() == 0 && limit > 0 && now.Sub(x.retriedAt) >= limit {
+		x.retriedAt = now
+		x.rec.UseRetry()
+		x.onLoss(now)
+	}
+}
