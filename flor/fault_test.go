@@ -265,6 +265,34 @@ func TestQueuePairsFail(t *testing.T) {
 	}
 }
 
+// TestFailureInSetup: a queue pair fails again while it waits in INIT for the peer. Both ends set it up anew.
+func TestFailureInSetup(t *testing.T) {
+	e := newEnds(t, Config{})
+	a, b := e.dev[0], e.dev[1]
+	p := a.pairs[uint32(e.conn[0].e.Primary())]
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
+	b.worker.do(func() { <-hold })
+	is := func(want pairState) func() bool {
+		return func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return p.state == want
+		}
+	}
+	a.enter()
+	a.eng.Disconnected(a.now(), engine.QPN(p.num))
+	a.leave()
+	lab.Eventually(t, 10*time.Second, "the queue pair waits for the peer", is(pairReady))
+	lab.Must(t, p.q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState))
+	release()
+	lab.Eventually(t, 10*time.Second, "the queue pair is connected again", is(pairUp))
+	if failed := e.storm(t, 40, 12, nil); failed > 0 || a.Counters().Reconnects == 0 || b.Counters().Reconnects == 0 {
+		t.Errorf("%d messages failed; %+v; %+v", failed, a.Counters(), b.Counters())
+	}
+}
+
 // TestSharedAcks: with SharedAcks, acknowledgements use the data queue pairs and need no others.
 func TestSharedAcks(t *testing.T) {
 	e := newEnds(t, Config{SharedAcks: true})

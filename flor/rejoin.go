@@ -160,10 +160,11 @@ func (p *pair) drained() {
 		if err == nil {
 			err = p.initialize()
 		}
+		broken := err != nil && p.inError()
 		d.enter()
 		defer d.leave()
 		p.state, p.psn, p.wait = pairReady, randomPSN(), 0
-		if p.stopped(err) {
+		if p.stopped(err, broken) {
 			return
 		}
 		d.joining[p] = struct{}{}
@@ -172,8 +173,16 @@ func (p *pair) drained() {
 	})
 }
 
-// stopped handles an error and the end of the connection. It reports whether there is either.
-func (p *pair) stopped(err error) bool {
+// stopped handles an error of the setup and the end of the connection. It reports whether there is either. A broken
+// queue pair, which failed during its setup, is set up again in a later epoch.
+func (p *pair) stopped(err error, broken bool) bool {
+	if broken && !p.going {
+		delete(p.d.joining, p)
+		p.state, p.flushed = pairLeft, true
+		p.target++
+		p.drained()
+		return true
+	}
 	if err != nil {
 		p.c.e.Fail(p.d.now(), err)
 	}
@@ -192,9 +201,10 @@ func (p *pair) join() {
 	d, epoch, peerPSN := p.d, p.target, p.peerPSN
 	d.worker.do(func() {
 		err := p.connect(p.peerQPN, peerPSN)
+		broken := err != nil && p.inError()
 		d.enter()
 		defer d.leave()
-		if p.state == pairGone || p.stopped(err) {
+		if p.state == pairGone || p.stopped(err, broken) {
 			return
 		}
 		now := d.now()
@@ -211,6 +221,12 @@ func (p *pair) join() {
 		}
 		p.announce(now)
 	})
+}
+
+// inError reports whether the queue pair is in ERR. It waits for the daemon.
+func (p *pair) inError() bool {
+	attr, err := p.q.Query()
+	return err == nil && attr.State == verbs.QPErr
 }
 
 // initialize takes the queue pair from RESET to INIT.

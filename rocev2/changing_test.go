@@ -13,7 +13,7 @@ import (
 // ICRC covers, but not always. The response to a READ of one packet always has the right ICRC.
 func TestChangingMemory(t *testing.T) {
 	const mtu = 4096
-	for _, name := range profile.Names() {
+	for _, name := range profile.Complete() {
 		for _, c := range []struct {
 			what    string
 			write   bool

@@ -20,6 +20,7 @@ type Counters struct {
 	PortXmitDiscards uint64 // frames not sent because the link was down
 	MemoryFaults     uint64 // failed accesses to a client's memory, which has gone
 	RKeyGuesses      uint64 // queue pairs broken because their peers guessed keys
+	MRCAttrErrors    uint64 // refused changes of attributes of MRC
 	TxDroppedNoPath  uint64 // no path, or no such address handle
 	TxDroppedMTU     uint64 // longer than the link's MTU
 
@@ -169,6 +170,7 @@ func (n *NIC) appendPort(s []Counter) []Counter {
 		Counter{"address_conflicts", net.AddrConflicts},
 		Counter{"memory_faults", c.MemoryFaults},
 		Counter{"rkey_guess_errors", c.RKeyGuesses},
+		Counter{"mrc_attr_errors", c.MRCAttrErrors},
 		Counter{"tx_dropped_no_path", c.TxDroppedNoPath},
 		Counter{"tx_dropped_mtu", c.TxDroppedMTU},
 		Counter{"tx_dropped_unreachable", net.TxDroppedUnreachable},

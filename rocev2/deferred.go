@@ -59,7 +59,7 @@ func (h *host) deferrals() *deferrals {
 // Later implements qp.Host. Call it once, right after a failed call.
 func (h *host) Later() bool {
 	if h.defers == nil || !h.defers.later {
-		return false
+		return h.nic.rx.gone
 	}
 	h.defers.later = false
 	return true
@@ -125,7 +125,7 @@ func (d *deferrals) taken(remote bool) {
 	}
 }
 
-// write gathers p, to be written at off of r.
+// write gathers p, to be written at off of r. It returns false if the data of p have gone.
 func (d *deferrals) write(r *memory.Region, off uint64, p []byte) bool {
 	if w := d.run; w != nil && (w.region != r || w.Mem != r.Deferred || w.Off+uint64(len(w.Buf)) != off || len(w.Buf)+len(p) > runSize) {
 		d.flush()
@@ -137,8 +137,9 @@ func (d *deferrals) write(r *memory.Region, off uint64, p []byte) bool {
 		}
 		*d.run = access{Access: memory.Access{Kind: memory.AccessWrite, Mem: r.Deferred, Off: off, Buf: d.run.Buf[:0]}, region: r}
 	}
-	d.run.Buf = append(d.run.Buf, p...)
-	return true
+	buf, ok := d.q.nic.append(d.run.Buf, p)
+	d.run.Buf = buf
+	return ok
 }
 
 // full reports whether packets must wait for the writes in progress.

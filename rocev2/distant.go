@@ -1,17 +1,21 @@
 package rocev2
 
-import "roced.io/roced/rocev2/memory"
+import (
+	"roced.io/roced/internal/base/mapped"
+	"roced.io/roced/rocev2/memory"
+)
 
 // runSize bounds gathered writes: a super-frame's payload.
 const runSize = 1 << 16
 
-// writeRun holds accepted data for consecutive bytes of a Distant memory that are not written yet. It lasts for a batch of
-// frames. flushRun writes it before a completion (Sync), before any other access, and before the next frame leaves.
+// writeRun holds accepted data for consecutive bytes of a memory that are not written yet. It lasts for a batch of frames.
+// flushRun writes it before a completion (Sync), before any other access, and before the next frame leaves.
 type writeRun struct {
-	q   *QueuePair // nil: empty
-	mem Distant
-	off uint64
-	buf []byte
+	q      *QueuePair // nil: empty
+	region *memory.Region
+	mem    memory.Memory
+	off    uint64
+	buf    []byte
 }
 
 // readAhead holds data of a message beyond the packet that they were read for. It lives as long as the frame with that
@@ -25,14 +29,25 @@ type readAhead struct {
 
 // view returns n bytes of r at off, to be sent. The next calls probably request the ahead bytes behind them.
 func (h *host) view(r *memory.Region, off uint64, n int, ahead uint32, remote bool) ([]byte, bool) {
+	b := &h.nic.tx
+	train := b.train && !b.gathering && !h.wary
+	if train {
+		ahead = uint32(min(uint64(ahead), r.Extent(off)-uint64(n)))
+	}
 	switch {
 	case r.Deferred != nil:
 		return h.deferrals().view(r, off, n, int(ahead), remote)
 	case r.Distant == nil:
 		v, ok := r.Mem.View(off, n)
+		if ok && train {
+			h.extend(r, off, v, ahead)
+		}
 		return v, h.reached(ok)
+	case train:
+		if v, done, ok := h.postpone(r.Distant, off, n, ahead); done {
+			return v, h.reached(ok)
+		}
 	}
-	b := &h.nic.tx
 	a := &b.ahead
 	if a.mem == r.Distant && a.remote == remote && a.off == off && len(a.buf) >= n {
 		v := a.buf[:n:n]
@@ -46,8 +61,46 @@ func (h *host) view(r *memory.Region, off uint64, n int, ahead uint32, remote bo
 		h.nic.ctr.MemoryFaults++
 		return nil, false
 	}
+	h.wary = false
 	*a = readAhead{r.Distant, remote, off + uint64(n), v[n:]}
 	return v[:n:n], true
+}
+
+// postponeMin is the shortest rest of a message that the receiver on a switch reads.
+const postponeMin = 8 << 10
+
+// postpone returns n bytes that the receiver on the switch reads from mem, straight into its own memory if it can. Of each
+// train, the sender reads one byte, to find memory that has gone. done is false if the sender has to read the data.
+func (h *host) postpone(mem Distant, off uint64, n int, ahead uint32) (v []byte, done, ok bool) {
+	b := &h.nic.tx
+	u := &b.source
+	if u.mem != mem || u.off+uint64(len(u.buf)) != off {
+		if n+int(ahead) < postponeMin {
+			return nil, false, false
+		}
+		h.nic.flushRun()
+		if !mem.Read(off, b.scrap[:1]) {
+			return nil, true, false
+		}
+	}
+	*u = origin{of: h.nic, buf: b.alloc(n), mem: mem, off: off, ahead: min(int(ahead), b.roomAfter(n))}
+	return u.buf, true, true
+}
+
+// extend makes v, the view of a packet at off of r, the source of the packet. With it come the packets behind it.
+func (h *host) extend(r *memory.Region, off uint64, v []byte, ahead uint32) {
+	b := &h.nic.tx
+	s := &b.source
+	if _, follows := mapped.Join(s.buf, v); follows && s.mem == nil && len(v) <= s.ahead {
+		s.buf, s.ahead = s.buf[len(s.buf):][:len(v)], s.ahead-len(v)
+		return
+	}
+	more := min(int(ahead), max(0, maxTrain-b.carried-len(v)))
+	w, ok := r.Mem.View(off, len(v)+more)
+	if !ok {
+		w, more = v, 0
+	}
+	*s = origin{of: h.nic, buf: w[:len(v)], ahead: more}
 }
 
 // reached counts an access to memory that has failed. It returns ok.
@@ -60,6 +113,9 @@ func (h *host) reached(ok bool) bool {
 
 // roomAfter returns the room of the frame behind a packet with a payload of n bytes.
 func (b *txState) roomAfter(n int) int {
+	if b.train {
+		return max(0, min(maxTrain-b.carried-n, len(b.scratch[0])-b.scratchOff-n))
+	}
 	segs, body := b.segs, b.body
 	if segs == 0 {
 		body = 0
@@ -67,20 +123,30 @@ func (b *txState) roomAfter(n int) int {
 	return max(0, min((b.maxSegs-segs-1)*n, b.maxBytes-body-n, len(b.scratch[0])-b.scratchOff-n))
 }
 
-// write places p at off of r, or keeps it until Sync. Writes become visible in order.
-func (h *host) write(r *memory.Region, off uint64, p []byte) bool {
-	q, w := (*QueuePair)(h), &h.nic.run
-	if w.q != nil && !(w.q == q && w.mem == r.Distant && w.off+uint64(len(w.buf)) == off && len(w.buf)+len(p) <= runSize) {
-		h.nic.flushRun()
+// write places p at off of r, or keeps it until Sync. Writes become visible in order. The ahead bytes behind p get their
+// data later, or with p.
+func (h *host) write(r *memory.Region, off uint64, p []byte, ahead uint32) bool {
+	q, n := (*QueuePair)(h), h.nic
+	w := &n.run
+	if w.q != nil && !(w.q == q && w.region == r && w.off+uint64(len(w.buf)) == off && len(w.buf)+len(p) <= runSize) {
+		n.flushRun()
 	}
-	switch {
-	case r.Deferred != nil:
+	if r.Deferred != nil {
 		return h.deferrals().write(r, off, p)
-	case r.Distant == nil:
+	}
+	if n.rx.origin.of != nil {
+		if from := n.rx.origin.part(p); from.of != nil {
+			n.flushRun()
+			return h.pull(r, off, p, &from, ahead)
+		}
+	}
+	n.pulled = pulled{}
+	if r.Distant == nil {
+		n.flushRun()
 		return h.reached(r.Mem.Write(off, p))
 	}
 	if w.q == nil {
-		w.q, w.mem, w.off, w.buf = q, r.Distant, off, w.buf[:0]
+		*w = writeRun{q: q, region: r, mem: r.Mem, off: off, buf: w.buf[:0]}
 	}
 	w.buf = append(w.buf, p...)
 	return true
@@ -96,7 +162,7 @@ func (n *NIC) flushRun() {
 		n.ctr.MemoryFaults++
 		w.q.lost = true
 	}
-	w.q, w.mem = nil, nil
+	*w = writeRun{buf: w.buf}
 }
 
 // detachMemory prepares for the end of a region.

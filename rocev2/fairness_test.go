@@ -88,6 +88,7 @@ func TestFlowsShareABottleneck(t *testing.T) {
 		{"dcqcn", ccalgo.Params{"line_rate_bps": rate}, 5e3, 200e3, 0.1, 5 * time.Millisecond, 40 * time.Millisecond, 200e3},
 		{"dctcp", nil, 30e3, 30e3, 1, 2 * time.Millisecond, 5 * time.Millisecond, 80e3},
 		{"mp-rdma", ccalgo.Params{"line_rate_bps": rate, "base_rtt_us": 40}, 10e3, 100e3, 0.8, 2 * time.Millisecond, 5 * time.Millisecond, 150e3},
+		{"nscc", ccalgo.Params{"line_rate_bps": rate, "base_rtt_us": 45}, 30e3, 30e3, 1, 2 * time.Millisecond, 20 * time.Millisecond, 150e3},
 		// By delay: the switch marks nothing. TIMELY is missing, because its flows do not converge to one share (Zhu
 		// et al., CoNEXT 2016).
 		{"swift", ccalgo.Params{"base_target_us": 60}, 1e9, 1e9, 0, 2 * time.Millisecond, 10 * time.Millisecond, 150e3},

@@ -37,7 +37,7 @@ type MADRoute struct {
 type gsiState struct {
 	agent GSI // nil: none attached
 	psn   bth.PSN
-	buf   []byte
+	buf   []byte // of buildOne
 }
 
 // SetGSI attaches g. Without one, the NIC drops management datagrams.
@@ -64,6 +64,17 @@ func (n *NIC) SendMAD(now mono.Time, to MADRoute, m []byte) error {
 		return fmt.Errorf("rocev2: management datagram to %v: %w", to.DGID.Addr(), err)
 	}
 	defer n.releasePath(&p)
+	p.SetSourcePort(gsiSourcePort)
+	pkt := bth.Packet{
+		Opcode: madOpcode, AckReq: true, PKey: bth.DefaultPKey, DestQP: 1, PSN: n.gsi.psn,
+		DETH: bth.DETH{QKey: mad.QKey, SrcQP: 1}, Payload: m,
+	}
+	n.gsi.psn = n.gsi.psn.Next()
+	return n.sendOne(now, &p, &pkt, 0)
+}
+
+// sendOne sends a packet that no queue pair of a client has produced. It may wait for the peer's Ethernet address.
+func (n *NIC) sendOne(now mono.Time, p *stack.Path, pkt *bth.Packet, entropy uint32) error {
 	next := n.net.MAC()
 	if nb := p.Next; nb != nil {
 		n.net.Reuse(now, nb)
@@ -73,7 +84,7 @@ func (n *NIC) SendMAD(now mono.Time, to MADRoute, m []byte) error {
 		}
 		next = nb.MAC
 	}
-	b := n.buildMAD(&p, m)
+	b := n.buildOne(p, pkt, entropy)
 	copy(b, next[:])
 	if p.Next != nil && p.Next.State == stack.Incomplete {
 		n.net.Hold(p.Next, &Frame{Bufs: [][]byte{b}, Len: len(b)})
@@ -94,16 +105,13 @@ func (n *NIC) madPath(now mono.Time, to MADRoute) (stack.Path, error) {
 	return n.net.NewPath(now, AddressVector{DGID: to.DGID, SGIDIndex: index, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit})
 }
 
-// buildMAD returns the frame of a management datagram, valid until the next call.
-func (n *NIC) buildMAD(p *stack.Path, m []byte) []byte {
+// buildOne returns the frame of sendOne, valid until the next call.
+func (n *NIC) buildOne(p *stack.Path, pkt *bth.Packet, entropy uint32) []byte {
 	g := &n.gsi
-	pkt := bth.Packet{
-		Opcode: madOpcode, AckReq: true, PKey: bth.DefaultPKey, DestQP: 1, PSN: g.psn,
-		DETH: bth.DETH{QKey: mad.QKey, SrcQP: 1}, Payload: m,
-	}
-	g.psn = g.psn.Next()
-	p.SetSourcePort(gsiSourcePort)
 	g.buf = pkt.AppendTo(append(g.buf[:0], p.Headers()...))
+	if entropy != 0 {
+		p.SetEntropy(g.buf, entropy)
+	}
 	l4, body := p.L4(), g.buf[p.Len():]
 	p.Seal(g.buf, n.net.TakeID(1), len(body), false)
 	end := len(body) - bth.ICRCLen

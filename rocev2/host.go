@@ -73,25 +73,27 @@ func (h *host) ReadLocal(lkey uint32, va uint64, n int, ahead uint32) ([]byte, b
 	return h.view(r, off, n, ahead, false)
 }
 
-func (h *host) WriteLocal(lkey uint32, va uint64, p []byte) bool { return h.place(h.pd, lkey, va, p) }
+func (h *host) WriteLocal(lkey uint32, va uint64, p []byte, ahead uint32) bool {
+	return h.place(h.pd, lkey, va, p, ahead)
+}
 
 // WriteRecv looks for the memory of an SRQ's receives only in the domain of the SRQ (IBTA vol.1 10.2.9), as mlx5 and
 // irdma do. rxe looks in the domain of the queue pair (send_data_in in rxe_resp.c): a program that depends on it would
 // fail on hardware.
-func (h *host) WriteRecv(lkey uint32, va uint64, p []byte) bool {
+func (h *host) WriteRecv(lkey uint32, va uint64, p []byte, ahead uint32) bool {
 	if h.srq != nil {
-		return h.place(h.srq.pd, lkey, va, p)
+		return h.place(h.srq.pd, lkey, va, p, ahead)
 	}
-	return h.place(h.pd, lkey, va, p)
+	return h.place(h.pd, lkey, va, p, ahead)
 }
 
 // place writes p to the region of lkey in pd.
-func (h *host) place(pd *PD, lkey uint32, va uint64, p []byte) bool {
+func (h *host) place(pd *PD, lkey uint32, va uint64, p []byte, ahead uint32) bool {
 	if len(p) == 0 {
 		return true
 	}
 	r, off := h.nic.mem.Local(pd, lkey, va, uint64(len(p)), qp.AccessLocalWrite)
-	return r != nil && h.write(r, off, p)
+	return r != nil && h.write(r, off, p, ahead)
 }
 
 // CheckLocal permits an empty range with any key, as rxe does: it ignores elements of length zero.
@@ -123,12 +125,12 @@ func (h *host) ReadRemote(rkey uint32, va uint64, n int, ahead uint32) ([]byte, 
 	return h.view(r, off, n, ahead, true)
 }
 
-func (h *host) WriteRemote(rkey uint32, va uint64, p []byte) bool {
+func (h *host) WriteRemote(rkey uint32, va uint64, p []byte, ahead uint32) bool {
 	if len(p) == 0 {
 		return true
 	}
 	r, off := h.remote(rkey, va, uint64(len(p)), qp.AccessRemoteWrite)
-	return r != nil && h.write(r, off, p)
+	return r != nil && h.write(r, off, p, ahead)
 }
 
 // atomic returns the region with the operand of an atomic operation, 8 bytes at an address that is a multiple of 8
@@ -172,4 +174,16 @@ func (h *host) Invalidate(rkey uint32) bool { return h.nic.mem.Invalidate(h.pd, 
 
 func (h *host) BindMW(b qp.BindWR) bool { return h.nic.mem.Bind(h.pd, &h.windows, &b) }
 
-func (h *host) Scratch(n int) []byte { return h.nic.tx.alloc(n) }
+func (h *host) Fetch(p []byte) (v []byte, ok bool) {
+	rx := &h.nic.rx
+	if s := rx.origin.part(p); s.of == nil {
+		return p, true
+	}
+	rx.fetched, ok = h.nic.append(rx.fetched[:0], p)
+	return rx.fetched, ok
+}
+
+func (h *host) Scratch(n int) []byte {
+	h.nic.tx.gathering = true
+	return h.nic.tx.alloc(n)
+}

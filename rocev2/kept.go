@@ -26,8 +26,12 @@ func (n *NIC) keep(q *QueuePair, p *bth.Packet, m *qp.RxMeta) rxReason {
 	if len(q.kept) >= maxKeptQP || n.rx.kept >= maxKeptNIC {
 		return rxNoRoom
 	}
+	data, ok := n.append(nil, p.Payload)
+	if !ok {
+		return rxGone
+	}
 	k := keptPacket{*p, *m}
-	k.p.Payload, k.meta.GRH = slices.Clone(p.Payload), slices.Clone(m.GRH)
+	k.p.Payload, k.meta.GRH = data, slices.Clone(m.GRH)
 	q.kept = append(q.kept, k)
 	n.rx.kept++
 	return rxOK

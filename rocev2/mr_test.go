@@ -113,7 +113,7 @@ func TestHugeRegion(t *testing.T) {
 	if !h.CheckRemote(mr.RKey, 1<<40, 1<<31, qp.AccessRemoteWrite) || !h.CheckLocal(mr.LKey, 1<<40+1<<61, math.MaxUint32, 0) {
 		t.Error("a long range is refused")
 	}
-	if !h.WriteRemote(mr.RKey, 1<<40+1<<61, []byte{1}) || m.off != 1<<61 {
+	if !h.WriteRemote(mr.RKey, 1<<40+1<<61, []byte{1}, 0) || m.off != 1<<61 {
 		t.Errorf("offset %#x", m.off)
 	}
 	if _, ok := h.FetchAdd(mr.RKey, 1<<40+4, 1); ok {
@@ -139,9 +139,9 @@ func TestRights(t *testing.T) {
 			need qp.Access
 		}{
 			{"ReadLocal", readLocal, 0},
-			{"WriteLocal", h.WriteLocal(mr.LKey, base, []byte{1}), lw},
+			{"WriteLocal", h.WriteLocal(mr.LKey, base, []byte{1}, 0), lw},
 			{"ReadRemote", readRemote, rr},
-			{"WriteRemote", h.WriteRemote(mr.RKey, base, []byte{1}), rw},
+			{"WriteRemote", h.WriteRemote(mr.RKey, base, []byte{1}, 0), rw},
 			{"CompareSwap", cas, ra},
 			{"FetchAdd", add, ra},
 			{"CheckLocal", h.CheckLocal(mr.LKey, base, 1, lw), lw},
@@ -174,7 +174,7 @@ func TestHostileKeys(t *testing.T) {
 		_, rr := h.ReadRemote(key, base, 8, 0)
 		_, cas := h.CompareSwap(key, base, 0, 0)
 		_, add := h.FetchAdd(key, base, 0)
-		if r || rr || cas || add || h.WriteLocal(key, base, []byte{1}) || h.WriteRemote(key, base, []byte{1}) ||
+		if r || rr || cas || add || h.WriteLocal(key, base, []byte{1}, 0) || h.WriteRemote(key, base, []byte{1}, 0) ||
 			h.CheckLocal(key, base, 1, 0) || h.CheckRemote(key, base, 1, 0) || h.Invalidate(key) {
 			t.Errorf("%s: key %#x opens something", name, key)
 		}
@@ -259,7 +259,7 @@ func TestRereg(t *testing.T) {
 		t.Error("rights have not changed")
 	}
 	ok(t, o.ReregMR(mr, ReregTranslation|ReregAccess, nil, MRAttr{VA: 0x9000, Length: 64, Mem: NewBytes(mem2), Access: allAccess}))
-	if h.CheckLocal(key, 0x1000, 1, 0) || !h.WriteRemote(key, 0x9001, []byte{7}) || mem2[1] != 7 {
+	if h.CheckLocal(key, 0x1000, 1, 0) || !h.WriteRemote(key, 0x9001, []byte{7}, 0) || mem2[1] != 7 {
 		t.Error("translation has not changed")
 	}
 	ok(t, o.ReregMR(mr, ReregPD, pd, MRAttr{}))

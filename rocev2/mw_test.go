@@ -34,7 +34,7 @@ func TestWindowLifeCycle(t *testing.T) {
 	if !inside(b.RKey) || inside(b.MWRKey) {
 		t.Error("the new key does not open it, or the old one does")
 	}
-	if !h.WriteRemote(b.RKey, b.Addr+1, []byte{9}) || o.buf[4097] != 9 {
+	if !h.WriteRemote(b.RKey, b.Addr+1, []byte{9}, 0) || o.buf[4097] != 9 {
 		t.Error("the write has not reached the memory")
 	}
 	if h.CheckRemote(b.RKey, b.Addr-1, 1, 0) || h.CheckRemote(b.RKey, b.Addr+4096, 1, 0) {
@@ -134,7 +134,7 @@ func TestZeroBasedWindow(t *testing.T) {
 	o := newObjs(t, Limits{})
 	_, b := o.newWindow(MWType2)
 	b.Access |= qp.AccessZeroBased
-	if h := o.host(); !h.BindMW(b) || !h.WriteRemote(b.RKey, 3, []byte{1}) || o.buf[4099] != 1 ||
+	if h := o.host(); !h.BindMW(b) || !h.WriteRemote(b.RKey, 3, []byte{1}, 0) || o.buf[4099] != 1 ||
 		h.CheckRemote(b.RKey, b.Addr, 1, 0) {
 		t.Error("addresses do not count from the first byte of the window")
 	}
@@ -176,7 +176,7 @@ func TestBindTakesTheTag(t *testing.T) {
 		if !o.host().BindMW(b) || mw.RKey != want {
 			t.Fatalf("type %d: key %#x, want %#x", typ, mw.RKey, want)
 		}
-		if !o.host().WriteRemote(want, b.Addr, []byte{9}) || o.host().CheckRemote(b.RKey, b.Addr, 1, 0) {
+		if !o.host().WriteRemote(want, b.Addr, []byte{9}, 0) || o.host().CheckRemote(b.RKey, b.Addr, 1, 0) {
 			t.Errorf("type %d: open by another key", typ)
 		}
 	}

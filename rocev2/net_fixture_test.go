@@ -16,12 +16,14 @@ import (
 type script struct {
 	out      []bth.Packet
 	ah       []uint32
+	paths    []uint32
 	endless  bool // restart at the end of out
 	sent     int
 	bytes    int
 	got      []bth.Packet
 	grh      [][]byte
 	ce       int
+	from     []uint32 // paths of got
 	keep     bool
 	verdict  qp.Drop
 	deadline mono.Time
@@ -39,6 +41,7 @@ func (s *script) Receive(_ mono.Time, p *bth.Packet, m qp.RxMeta) qp.Drop {
 		c.Payload = bytes.Clone(p.Payload)
 		s.got = append(s.got, c)
 		s.grh = append(s.grh, bytes.Clone(m.GRH))
+		s.from = append(s.from, m.Path)
 	}
 	if m.CE {
 		s.ce++
@@ -63,6 +66,9 @@ func (s *script) PollTransmit(_ mono.Time, t *qp.Transmit) bool {
 	t.Packet = s.out[i]
 	if s.ah != nil {
 		t.AH = s.ah[i]
+	}
+	if s.paths != nil {
+		t.Path = s.paths[i]
 	}
 	s.sent++
 	s.bytes += t.Packet.WireLen()

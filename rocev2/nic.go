@@ -69,6 +69,9 @@ type Config struct {
 	CNPDSCP     uint8
 	// NewProfile creates the plug-ins of a new queue pair, by profile name. The empty name is the NIC's default.
 	NewProfile func(name string) (qp.Profile, error)
+	// MRCProfile creates the plug-ins of queue pairs of MRC that select other paths or congestion control by their number.
+	// 0 is the transport profile's own. nil: there are no others.
+	MRCProfile func(paths, congestion uint64) (qp.Profile, error)
 	Limits     Limits
 	// Distributions makes the NIC keep distributions of times and degrees.
 	Distributions bool
@@ -148,12 +151,14 @@ type NIC struct {
 	obj        objects       // CQs, SRQs, QPs, AHs (objects.go)
 	mem        *memory.Space // PDs, MRs, MWs
 	run        writeRun      // gathered writes (distant.go)
+	pulled     pulled        // data of a train that are in place (switch.go)
 	net        *stack.Stack  // addresses, neighbours, routes
 	up         bool          // the link is up
 	rx         rxState       // rx.go
 	tx         txState       // tx.go
 	sch        scheduler     // sched.go
 	gsi        gsiState      // gsi.go
+	ends       endpoints     // endpoint.go
 	mcast      multicast     // multicast.go
 	peers      map[GID]*peer // peer.go
 	contention qp.Contention // of clients
@@ -161,6 +166,8 @@ type NIC struct {
 	temp       qp.Scratch
 	obs        Observer
 	next       NextTracer // trace.go
+	sw         *Switch    // switch.go; nil: none
+	swPort     any        // of Switch.Join
 	now        mono.Time  // of the current input: its completions carry this time
 }
 

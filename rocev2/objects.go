@@ -49,9 +49,6 @@ func New(cfg Config) (*NIC, error) {
 		m := profile.NewMaker(profile.Link{})
 		cfg.NewProfile = func(name string) (qp.Profile, error) { return makeProfile(m, name) }
 	}
-	if cfg.MaxUnacked == 0 {
-		cfg.MaxUnacked = defaultMaxUnacked
-	}
 	if cfg.CNPInterval == 0 {
 		cfg.CNPInterval = defaultCNPInterval
 	}

@@ -252,9 +252,9 @@ func TestHostDoesNotAllocate(t *testing.T) {
 		h.NextRecv(&r)
 		h.SendRetired(1)
 		h.ReadLocal(mr.LKey, 0x1000, 64, 0)
-		h.WriteLocal(mr.LKey, 0x1000, data)
+		h.WriteLocal(mr.LKey, 0x1000, data, 0)
 		h.CheckRemote(mr.RKey, 0x1000, 64, qp.AccessRemoteWrite)
-		h.WriteRemote(mr.RKey, 0x1000, data)
+		h.WriteRemote(mr.RKey, 0x1000, data, 0)
 		h.ReadRemote(mr.RKey, 0x1000, 64, 0)
 		h.FetchAdd(mr.RKey, 0x1000, 1)
 		h.CompareSwap(mr.RKey, 0x1000, 1, 2)
@@ -283,7 +283,7 @@ func BenchmarkWriteRemote(b *testing.B) {
 	var h qp.Host = o.host()
 	data := make([]byte, 64)
 	for b.Loop() {
-		if !h.WriteRemote(mr.RKey, 0x1000, data) {
+		if !h.WriteRemote(mr.RKey, 0x1000, data, 0) {
 			b.Fatal("refused")
 		}
 	}

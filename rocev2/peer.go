@@ -1,6 +1,8 @@
 package rocev2
 
 import (
+	"cmp"
+
 	"roced.io/roced/internal/base/list"
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
@@ -85,7 +87,11 @@ func (n *NIC) setPeer(now mono.Time, q *QueuePair) {
 	}
 	p := n.peers[q.path.Dst]
 	if p == nil {
-		p = &peer{Peer: qp.NewPeer(n.cfg.PeerWindow, n.cfg.Near, &n.contention), addr: q.path.Dst, flows: map[*shareGroup]*flow{}}
+		most, near := n.cfg.PeerWindow, n.cfg.Near
+		if n.station(&q.path) != 0 && n.across(&q.path) == nil {
+			most, near = min(cmp.Or(most, FarWindow), FarWindow), true
+		}
+		p = &peer{Peer: qp.NewPeer(most, near, &n.contention), addr: q.path.Dst, flows: map[*shareGroup]*flow{}}
 		n.peers[q.path.Dst] = p
 	}
 	q.flow = p.flow(q.node.share)

@@ -125,6 +125,7 @@ func (n *NIC) SetLink(now mono.Time, up bool, mtu int) error {
 // address and next hop.
 func (n *NIC) SetAddrs(_ mono.Time, addrs []netip.Prefix, gateways []netip.Addr) error {
 	err := n.net.SetAddrs(addrs, gateways)
+	n.sw.changed()
 	if err == nil {
 		n.cfg.Events.PortEvent(qp.EventGIDChange)
 	}
@@ -135,6 +136,7 @@ func (n *NIC) SetAddrs(_ mono.Time, addrs []netip.Prefix, gateways []netip.Addr)
 // present, and gets it again when it returns. Existing paths keep their source address and take over a new MAC.
 func (n *NIC) SetInterface(i *Interface) error {
 	changed, err := n.net.SetInterface(i)
+	n.sw.changed()
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/list"
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
@@ -26,6 +27,7 @@ type QueuePair struct {
 
 	failing bool      // a completion queue has overflowed, see failOverflowed
 	lost    bool      // a write since the last Sync has failed
+	wary    bool      // read distant memory before it is sent: it had gone when the receiver read it
 	failure qp.Status // of the last work request that failed
 	sigAll  bool
 	guesses guesses
@@ -33,7 +35,8 @@ type QueuePair struct {
 	kept    []keptPacket // packets that wait for memory
 	windows memory.Bindings
 	path    stack.Path
-	flow    *flow // nil: not connected to another address
+	flow    *flow                 // nil: not connected to another address
+	ends    list.Node[*QueuePair] // in endpointPeer.queuePairs
 	node    schedNode
 	av      AddressVector
 
@@ -111,7 +114,7 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 	q.core = qp.New(qp.Config{Type: a.Type, QPN: q.num,
 		MaxSendWR: a.Caps.MaxSendWR, MaxRecvWR: a.Caps.MaxRecvWR,
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
-		SigAll: a.SigAll, HasSRQ: a.SRQ != nil, MaxUnacked: n.cfg.MaxUnacked,
+		SigAll: a.SigAll, HasSRQ: a.SRQ != nil, MaxUnacked: n.maxUnacked(prof.Kind),
 		CNPInterval: max(n.cfg.CNPInterval, 0),
 		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Usage: a.Usage, Scratch: &n.temp, Tuning: tuning})
 	q.hold(1)
@@ -219,6 +222,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 		return failWith(verb, "attributes", ErrInvalid, err)
 	}
 	if mask&qp.AttrAV != 0 {
+		n.ends.leave(q)
 		n.releasePath(&q.path)
 		q.path, q.av = p, *av
 		n.sch.prioritise(q, av.Priority())
@@ -227,6 +231,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 		n.net.SetQPNs(&q.path, q.num, bth.QPN(q.core.Attr().DestQPN))
 		q.core.SetFlow(qp.Flow{Dst: q.path.Dst, Port: q.path.SourcePort()})
 		n.setPeer(now, q)
+		n.ends.join(q)
 	}
 	switch to := q.State(); {
 	case mask&qp.AttrState == 0:
@@ -296,6 +301,7 @@ func (n *NIC) reset(q *QueuePair) {
 		q.rq.Reset()
 	}
 	q.core.ClearFlow()
+	n.ends.leave(q)
 	n.releasePath(&q.path)
 	n.setPeer(n.now, q)
 	q.av = AddressVector{}
@@ -312,6 +318,7 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 	q.core.CloseTrace()
 	q.core.Free()
 	q.core.ClearFlow()
+	n.ends.leave(q)
 	n.releasePath(&q.path)
 	n.setPeer(n.now, q)
 	q.windows.Unbind()

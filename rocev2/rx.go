@@ -30,6 +30,8 @@ const (
 	rxUnconnected
 	rxCNP
 	rxNoRoom
+	rxGone
+	rxEndpoint
 
 	rxCore
 	numRxReasons = rxCore + 16
@@ -47,6 +49,8 @@ var rxReasons = [numRxReasons]stack.Reason{
 	rxUnconnected: {Counter: "rx_dropped_unconnected", Comment: "dropped: queue pair is not connected"},
 	rxCNP:         {Counter: "rx_dropped_cnp", Comment: "dropped: CNP for an unconnected queue pair"},
 	rxNoRoom:      {Counter: "rx_dropped_no_room", Comment: "dropped: too many packets wait for memory"},
+	rxEndpoint:    {Counter: "rx_dropped_endpoint", Comment: "dropped: endpoint operation of MRC that no connection expects"},
+	rxGone:        {Counter: "rx_dropped_sender_gone", Comment: "dropped: the sender's memory has gone"},
 
 	rxCore + rxReason(qp.DropState):      {Counter: "rx_dropped_qp_state"},
 	rxCore + rxReason(qp.DropOpcode):     {Counter: "rx_dropped_opcode"},
@@ -58,6 +62,7 @@ var rxReasons = [numRxReasons]stack.Reason{
 	rxCore + rxReason(qp.DropLength):     {Counter: "rx_dropped_length"},
 	rxCore + rxReason(qp.DropStaleAck):   {Counter: "rx_dropped_stale_ack"},
 	rxCore + rxReason(qp.DropProfile):    {Counter: "rx_dropped_profile"},
+	rxCore + rxReason(qp.DropFields):     {Counter: "rx_dropped_fields"},
 }
 
 // describe returns the counter of r, empty if it has none, and its comment.
@@ -85,6 +90,11 @@ type rxState struct {
 	grh  [stack.IPv6Len]byte
 	obs  []byte // a frame for the observer
 	kept int    // packets that wait for memory
+	// carried and origin describe a packet from another NIC of the switch.
+	carried stack.Datagram
+	origin  origin
+	gone    bool // its data were not there
+	fetched []byte
 }
 
 // minRoCE is the shortest UDP payload of RoCEv2: a BTH and an ICRC.

@@ -17,15 +17,21 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	crc := bth.ICRCStart(l3, udp, body[:bth.BTHLen])
 	diff := bth.ICRCUpdate(crc, body[bth.BTHLen:end]) ^ bth.GetICRC(body[end:])
 	if diff != 0 && !n.net.AcceptICRC(l3, len(body), diff) {
-		return nil, rxICRC
+		return n.receiveTrimmed(now, l3, udp, body)
 	}
 	p := &rx.pkt
 	if p.Decode(body) != nil {
 		return nil, rxTransport
 	}
+	return n.accept(now, l3, qp.RxMeta{Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), stack.FlowLabel(l3))})
+}
+
+// accept passes the decoded packet to its queue pair. It returns the queue pair, to be settled.
+func (n *NIC) accept(now mono.Time, l3 []byte, meta qp.RxMeta) (*QueuePair, rxReason) {
+	rx := &n.rx
+	p := &rx.pkt
 	n.ctr.RcvdPkts++
-	meta := qp.RxMeta{CE: rx.in.ECN == stack.CE, Path: binary.BigEndian.Uint16(udp)}
-	if meta.CE {
+	if meta.CE = rx.in.ECN == stack.CE; meta.CE {
 		n.ctr.NPECNMarked++
 	}
 	if rx.in.Dst.Multicast() {
@@ -33,6 +39,9 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	}
 	if p.DestQP <= 1 {
 		return nil, n.receiveMAD(now)
+	}
+	if p.Opcode.IsEndpoint() || p.DestQP == bth.MRCEndpointQPN {
+		return n.receiveEndpoint(now, meta)
 	}
 	q := n.lookupQP(p.DestQP)
 	if q == nil {
@@ -46,7 +55,7 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	} else if r := rx.checkPeer(q); r != rxOK {
 		return nil, r
 	}
-	if n.cfg.Sockets {
+	if n.cfg.Sockets && rx.in != &rx.carried {
 		n.net.Recognise(q.path.Next, l3)
 	}
 	if p.Opcode.IsCNP() {
@@ -56,7 +65,10 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	if q.kept == nil && !q.defers.full() { // it must not overtake kept packets
 		d = q.machine().Receive(now, p, meta)
 	}
-	if d == qp.Later {
+	switch {
+	case n.rx.gone:
+		return q, rxGone
+	case d == qp.Later:
 		return q, n.keep(q, p, &meta)
 	}
 	return q, n.judge(now, q, p, d)
@@ -117,4 +129,30 @@ func (rx *rxState) makeGRH(l3 []byte) []byte {
 		stack.SealIPv4(h)
 	}
 	return rx.grh[:]
+}
+
+// receiveTrimmed takes a packet whose ICRC is wrong: it may be one of MRC that a switch has trimmed. Others are dropped.
+func (n *NIC) receiveTrimmed(now mono.Time, l3, udp, body []byte) (*QueuePair, rxReason) {
+	rx := &n.rx
+	p := &rx.pkt
+	if p.Decode(body) != bth.ErrTrimmed {
+		return nil, rxICRC
+	}
+	q := n.lookupQP(p.DestQP)
+	switch {
+	case q == nil:
+		return nil, rxQPN
+	case q.typ != qp.RC:
+		return nil, rxICRC
+	case !pkeyMatch(p.PKey, q.pkey):
+		return nil, rxPKey
+	}
+	if r := rx.checkPeer(q); r != rxOK {
+		return nil, r
+	}
+	meta := qp.RxMeta{CE: rx.in.ECN == stack.CE, Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), stack.FlowLabel(l3)), Trim: qp.Trimmed}
+	if stack.DSCP(l3) == bth.MRCDSCPTrimmedLastHop {
+		meta.Trim = qp.TrimmedLastHop
+	}
+	return q, n.judge(now, q, p, q.machine().Receive(now, p, meta))
 }

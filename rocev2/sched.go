@@ -281,5 +281,5 @@ func (n *NIC) unschedule(q *QueuePair) {
 	n.sch.remove(q)
 	n.tx.drop(q)
 	n.forgetKept(q, len(q.kept))
-	q.defers, q.lost = nil, false
+	q.defers, q.lost, q.wary = nil, false, false
 }

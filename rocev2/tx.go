@@ -1,8 +1,6 @@
 package rocev2
 
 import (
-	"encoding/binary"
-
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/plugin/mono"
@@ -39,11 +37,18 @@ type txState struct {
 	segSize int
 	body    int         // bytes of UDP payload
 	path    *stack.Path // destination
-	port    uint16      // UDP source port, 0 for that of path
+	entropy uint32      // path selected by the queue pair, 0: that of path
 	queue   *QueuePair  // source of the packets, until they have left
 	seg     [stack.MaxHeaderLen]byte
 	control bool // frame is the head of the control ring
 	away    bool // the link has frame, which consists of packets
+
+	// For packets to NICs of the switch (switch.go).
+	train     bool   // the packets probably need no frame
+	carried   int    // bytes of UDP payload that needed none
+	gathering bool   // the payload of the packet is being gathered
+	source    origin // of the packet
+	scrap     [viewMin]byte
 
 	// t is the latest packet. If it does not fit the frame it waits for the next one, and pending is its queue pair.
 	t       qp.Transmit
@@ -86,14 +91,14 @@ func (b *txState) alloc(sz int) []byte {
 	return s
 }
 
-// begin starts a frame to p. The UDP source port is port, or that of p if port is 0.
-func (b *txState) begin(p *stack.Path, size int, port uint16) {
-	b.path, b.segSize, b.port = p, size, port
+// begin starts a frame to p. Its path is that of p, or another one if entropy is not 0.
+func (b *txState) begin(p *stack.Path, size int, entropy uint32) {
+	b.path, b.segSize, b.entropy = p, size, entropy
 	b.segs, b.body, b.piece = 0, 0, 0
 	b.bufs = b.bufs[:0]
 	b.off = copy(b.arena, p.Headers())
-	if port != 0 {
-		binary.BigEndian.PutUint16(b.arena[p.L4():], port)
+	if entropy != 0 {
+		p.SetEntropy(b.arena, entropy)
 	}
 	copy(b.seg[:], b.arena[:b.off])
 	if p.Next != nil {

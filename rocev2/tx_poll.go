@@ -1,6 +1,7 @@
 package rocev2
 
 import (
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
@@ -60,11 +61,19 @@ func (n *NIC) nextControl() *Frame {
 // down, the peer is on this NIC, or the peer's address is unknown. A port with fault rules also takes the frames to this
 // NIC, and shows frames itself.
 func (n *NIC) dispose(now mono.Time, f *Frame) bool {
+	if f.Carried {
+		return false
+	}
 	b, faults := &n.tx, n.cfg.Offload.Faults
 	data := b.queue != nil
 	own := data && b.path.Local() || !data && MAC(f.Bufs[0]) == n.net.MAC()
+	place := uint32(0)
+	if data {
+		place = n.station(b.path)
+	}
 	switch {
 	case own:
+	case place != 0:
 	case data && b.path.Group:
 		n.keepOwn(f)
 	case data && b.path.Next.State == stack.Incomplete:
@@ -84,6 +93,14 @@ func (n *NIC) dispose(now mono.Time, f *Frame) bool {
 		n.loopback(now, f)
 		return true
 	}
+	if place == 0 {
+		return false
+	}
+	if to := n.sw.near(place); to != nil && !faults && !to.cfg.Offload.Faults {
+		n.hand(now, to, f)
+		return true
+	}
+	_, f.Across = n.sw.target(place)
 	return false
 }
 
@@ -153,7 +170,7 @@ func (n *NIC) chosen() *QueuePair {
 // mustResolve reports whether q must wait for the address of its peer. A packet that it has produced must leave first.
 func (n *NIC) mustResolve(q *QueuePair) bool {
 	nb := q.path.Next
-	return q.typ != qp.UD && nb != nil && nb.State == stack.Incomplete && n.tx.pending != q
+	return q.typ != qp.UD && nb != nil && nb.State == stack.Incomplete && n.tx.pending != q && n.station(&q.path) == 0
 }
 
 // fill builds one frame of packets of q. It is a super-frame while they have the same destination, path and length; a
@@ -161,11 +178,19 @@ func (n *NIC) mustResolve(q *QueuePair) bool {
 // drained: q has nothing more.
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 	b := &n.tx
-	b.segs, b.ahead = 0, readAhead{}
+	b.segs, b.carried, b.ahead = 0, 0, readAhead{}
+	to := n.across(&q.path)
+	if b.train = to != nil && n.plain(to); b.train {
+		b.source, to.pulled = origin{}, pulled{}
+	}
 	drained, ok := n.pack(now, q, n.net.TakeID(0))
 	if !ok {
 		n.ctr.MemoryFaults++
 		b.off = b.start
+	}
+	if b.carried > 0 {
+		b.frame = Frame{Carried: true, Len: b.carried}
+		return &b.frame, drained
 	}
 	if b.segs == 0 {
 		return nil, drained
@@ -180,7 +205,7 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 	defer mapped.Recover(&ok)
 	b := &n.tx
-	for b.segs == 0 || b.fits() {
+	for b.more() {
 		var taken bool
 		if taken, drained = n.take(now, q); !taken {
 			break
@@ -190,12 +215,32 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 			q.node.turn.Charge(size)
 			continue
 		}
-		if b.segs > 0 && (b.to != b.path || b.t.Path != b.port || size > b.segSize || cnp) {
+		to := n.shortcut()
+		if to == nil && b.train && !n.readPayload() {
+			ok = false
+			break
+		}
+		if b.carried > 0 && to == nil || b.segs > 0 && to != nil {
+			b.pending = q
+			break
+		}
+		if to != nil {
+			q.node.turn.Charge(size)
+			if ok = n.carry(now, to, size); !ok {
+				break
+			}
+			continue
+		}
+		if b.segs > 0 && (b.to != b.path || b.t.Path != b.entropy || size > b.segSize || cnp) {
 			b.pending = q
 			break
 		}
 		if b.segs == 0 {
 			b.begin(b.to, size, b.t.Path)
+			if place := n.station(b.to); place != 0 {
+				mac, _ := n.sw.target(place)
+				copy(b.arena, mac[:])
+			}
 			if cnp {
 				b.path.SetTrafficClass(b.arena, n.cfg.CNPDSCP<<2)
 			}
@@ -203,16 +248,25 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 		q.node.turn.Charge(size)
 		b.add(&b.t.Packet, id, size, b.t.Snapshot)
 		n.ctr.countPacket(b.t.Packet.Opcode)
-		if size < b.segSize || cnp || b.single() {
+		if size < b.segSize || cnp || n.single() {
 			break
 		}
 	}
 	return drained, true
 }
 
+// more reports whether there is room for another packet.
+func (b *txState) more() bool {
+	if b.segs == 0 {
+		return b.carried < maxTrain
+	}
+	return b.fits()
+}
+
 // single reports whether the frame must remain a single one: it waits for its neighbour.
-func (b *txState) single() bool {
-	return b.path.Next != nil && !b.path.Next.Usable()
+func (n *NIC) single() bool {
+	p := n.tx.path
+	return p.Next != nil && !p.Next.Usable() && n.station(p) == 0
 }
 
 // take gets the waiting packet of q, or the next one, with its path. drained: q has nothing more.
@@ -222,13 +276,17 @@ func (n *NIC) take(now mono.Time, q *QueuePair) (ok, drained bool) {
 		b.pending, b.queue = nil, q
 		return true, false
 	}
-	if b.segs == 0 && q.node.turn.Spent() { // on packets that could not be sent
+	if b.segs == 0 && b.carried == 0 && q.node.turn.Spent() { // on packets that could not be sent
 		return false, false
 	}
+	b.gathering = false
 	if !q.machine().PollTransmit(now, &b.t) {
 		return false, true
 	}
 	q.defers.sent()
+	if b.t.Packet.Opcode == bth.OpcodeMRCEndpointRequest {
+		n.number(q, &b.t.Packet)
+	}
 	b.queue, b.to = q, &q.path
 	if q.typ == qp.UD {
 		b.to = n.lookupAH(q, b.t.AH)
@@ -247,7 +305,7 @@ func (n *NIC) sendable(now mono.Time, q *QueuePair, size int) bool {
 		n.ctr.TxDroppedMTU++
 		return false
 	}
-	if p.Next == nil {
+	if p.Next == nil || n.station(p) != 0 {
 		return true
 	}
 	n.net.Reuse(now, p.Next)

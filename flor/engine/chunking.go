@@ -81,7 +81,7 @@ func (c *rttChunker) OnRTT(rtt time.Duration) {
 	c.rtt += time.Duration(c.alphaShort * float64(rtt-c.rtt))
 	c.rttLong += time.Duration(c.alphaLong * float64(rtt-c.rttLong))
 	long := float64(c.rttLong)
-	share := (c.betaMax*long - float64(c.rtt)) / (c.betaMax*long - c.betaMin*long)
+	share := (float64(c.betaMax*long) - float64(c.rtt)) / (float64(c.betaMax*long) - float64(c.betaMin*long))
 	c.size = uint32(float64(c.max) * max(0, min(share, 1)))
 	c.restarting = max(c.restarting-1, 0)
 }

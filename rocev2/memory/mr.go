@@ -47,6 +47,9 @@ func (r *Region) locate(va, n uint64) (*Region, uint64) {
 	return r, r.off + off
 }
 
+// Extent returns the number of bytes of r that begin at off in r.Mem.
+func (r *Region) Extent(off uint64) uint64 { return r.length - (off - r.off) }
+
 // MR is a memory region (IBTA vol.1 10.6.2).
 type MR struct {
 	LKey, RKey uint32 // the same number

@@ -68,7 +68,7 @@ func (r *deferredRun) check(p *Pair, i int, sent, asked []byte) {
 // link has faults in some runs.
 func TestDeferred(t *testing.T) {
 	const requests = 40
-	for _, name := range profile.Names() {
+	for _, name := range profile.Complete() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(12) {
 				o := Options{Seed: seed, Deferred: true, Offload: super}
@@ -226,7 +226,7 @@ func TestDeferredIsGone(t *testing.T) {
 		{"READ to", func(src, _ *Buffer) *Far { return src.Far }, func(src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr},
 		{"atomic", func(_, dst *Buffer) *Far { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return FetchAdd(1, dst.At(0), 1, src.Part(0, 8)) }, qp.StatusRemAccessErr},
 	} {
-		for _, name := range profile.Names() {
+		for _, name := range profile.Complete() {
 			p := New(t, Options{Seed: 1, Deferred: true})
 			a, _ := p.RC(func(q *QPOptions) { q.Profile = name })
 			src, dst := p.A.Buffer(size), p.B.Buffer(size)
@@ -293,7 +293,7 @@ func TestDeferredAfterReset(t *testing.T) {
 // receives.
 func TestDeferredFlush(t *testing.T) {
 	const size, receives = 3000, 20
-	for _, name := range profile.Names() {
+	for _, name := range profile.Complete() {
 		p := New(t, Options{Seed: 1, Deferred: true})
 		a, b := p.RC(func(q *QPOptions) { q.Profile, q.Depth = name, 2*receives })
 		src, dst := p.A.Buffer(size), p.B.Buffer(size)
@@ -323,7 +323,7 @@ func TestDeferredFlush(t *testing.T) {
 // TestDeferredScattered: a packet may have more destinations than the limit of concurrent writes.
 func TestDeferredScattered(t *testing.T) {
 	const size, places = 1000, 16
-	for _, name := range profile.Names() {
+	for _, name := range profile.Complete() {
 		p := New(t, Options{Seed: 1, Deferred: true})
 		a, b := p.RC(func(q *QPOptions) { q.Profile, q.SGEs = name, places })
 		src, dst := p.A.Buffer(size), p.B.Buffer(2*size)

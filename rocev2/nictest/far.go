@@ -18,8 +18,10 @@ func (f *Far) View(uint64, int) ([]byte, bool) { return nil, false }
 func (f *Far) Read(off uint64, p []byte) bool {
 	f.Reads++
 	v, ok := f.Bytes.View(off, len(p))
-	copy(p, v)
-	return ok && !f.Gone
+	if ok = ok && !f.Gone; ok {
+		copy(p, v)
+	}
+	return ok
 }
 
 // Write implements rocev2.Memory.

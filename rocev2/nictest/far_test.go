@@ -114,21 +114,23 @@ func TestFarIsGone(t *testing.T) {
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return FetchAdd(1, dst.At(0), 1, src.Part(0, 8)) },
 			qp.StatusRemAccessErr, 0, -1},
 	} {
-		p := New(t, Options{Seed: 1, Far: true, Offload: super, Whole: true})
-		a, b := p.RC()
-		src, dst := p.A.Buffer(size), p.B.Buffer(size)
-		c.far(src, dst).Gone = true
-		a.Post(c.post(a, b, src, dst))
-		if e := a.SendCQ.Wait(); e.Status != c.requests {
-			t.Errorf("%s: %v, want %v", c.name, e.Status, c.requests)
-		}
-		if c.receives != 0 {
-			if e := b.RecvCQ.Wait(); e.Status != c.receives {
-				t.Errorf("%s: receive %v, want %v", c.name, e.Status, c.receives)
+		for _, sw := range []*rocev2.Switch{nil, {}} {
+			p := New(t, Options{Seed: 1, Far: true, Offload: super, Whole: true, Switch: sw})
+			a, b := p.RC()
+			src, dst := p.A.Buffer(size), p.B.Buffer(size)
+			c.far(src, dst).Gone = true
+			a.Post(c.post(a, b, src, dst))
+			if e := a.SendCQ.Wait(); e.Status != c.requests {
+				t.Errorf("%s: %v, want %v", c.name, e.Status, c.requests)
 			}
-		}
-		if c.node >= 0 && [2]*Node{p.A, p.B}[c.node].Counter("memory_faults") == 0 {
-			t.Errorf("%s: not counted", c.name)
+			if c.receives != 0 {
+				if e := b.RecvCQ.Wait(); e.Status != c.receives {
+					t.Errorf("%s: receive %v, want %v", c.name, e.Status, c.receives)
+				}
+			}
+			if c.node >= 0 && [2]*Node{p.A, p.B}[c.node].Counter("memory_faults") == 0 {
+				t.Errorf("%s: not counted", c.name)
+			}
 		}
 	}
 }

@@ -45,6 +45,8 @@ type Options struct {
 	Far bool
 	// Deferred makes them memory whose accesses end later (rocev2.Deferred).
 	Deferred bool
+	// Switch joins the NICs by a rocev2.Switch, beside the link.
+	Switch *rocev2.Switch
 	// Limit bounds the virtual time of a Wait call, 30 s.
 	Limit time.Duration
 	// Config may change a NIC's configuration.
@@ -118,6 +120,10 @@ func New(tb TB, o Options) *Pair {
 	p := &Pair{tb: tb, o: o, now: mono.Time(time.Second), digest: fnv.New64a(),
 		RNG: rand.New(rand.NewPCG(o.Seed, 0x6e69637465737421))}
 	p.A, p.B = p.node("a", 1), p.node("b", 2)
+	if o.Switch != nil {
+		p.check(o.Switch.Join(p.A.NIC, nil))
+		p.check(o.Switch.Join(p.B.NIC, nil))
+	}
 	return p
 }
 

@@ -15,12 +15,19 @@ func (p *Pair) nodes() [2]*Node { return [2]*Node{p.A, p.B} }
 
 // transmit sends all frames of the NICs.
 func (p *Pair) transmit() {
-	for _, n := range p.nodes() {
-		for f := p.poll(n); f != nil; f = p.poll(n) {
-			if p.o.Leaving != nil {
-				p.o.Leaving(n)
+	for carried := true; carried; {
+		carried = false
+		for _, n := range p.nodes() {
+			for f := p.poll(n); f != nil; f = p.poll(n) {
+				if f.Carried { // the peer may answer
+					carried = true
+					continue
+				}
+				if p.o.Leaving != nil {
+					p.o.Leaving(n)
+				}
+				p.send(n, f)
 			}
-			p.send(n, f)
 		}
 	}
 }

@@ -2,6 +2,7 @@
 //
 //   - TestSoak: random scenarios over a link with faults, compared
 //     with a naive model byte by byte and completion by completion
+//   - TestSoakOnSwitch: some of them between NICs on a switch
 //   - TestRemovals: objects disappear while work requests use them
 //   - FuzzNIC, FuzzRings: hostile frames and hostile clients
 //   - TestManyQueuePairs, BenchmarkBusyQPs, TestNoAllocations: scale

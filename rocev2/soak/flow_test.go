@@ -152,6 +152,8 @@ func (f *flow) drainEvents() (n int) {
 // ready chooses the window of a message; false means that the message has to wait.
 func (f *flow) ready(m *message) bool {
 	switch {
+	case f.early(m):
+		return false
 	case m.op == qp.WRBindMW:
 		return f.bind(m)
 	case m.op == qp.WRLocalInv:
@@ -166,6 +168,20 @@ func (f *flow) ready(m *message) bool {
 		}
 	}
 	return true
+}
+
+// early reports whether no receive is there for m, although the transport has no RNR NAKs: clients of MRC must not send it.
+func (f *flow) early(m *message) bool {
+	if w := f.from.w; !m.receives() || w.s.transport != "mrc" || w.ending {
+		return false
+	}
+	sent := 0
+	for _, before := range f.msgs[:f.posted] {
+		if before.receives() {
+			sent++
+		}
+	}
+	return sent >= m.to.recvs.posted
 }
 
 // complete processes a completion of the send queue.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
 	"roced.io/roced/rocev2/nictest"
 )
 
@@ -62,12 +63,19 @@ var operations = map[qp.Type][]qp.WROpcode{
 	qp.UD: {qp.WRSend, qp.WRSend, qp.WRSendImm},
 }
 
+// writeOps are the operations of profiles without READs.
+var writeOps = []qp.WROpcode{qp.WRWrite, qp.WRWrite, qp.WRWriteImm}
+
 // plan draws the messages of f.
 func (f *flow) plan(rng *rand.Rand) {
 	s := &f.from.w.s
 	packets, total := s.packets, s.bytes
+	ops := operations[s.typ]
+	if s.typ == qp.RC && !profile.Supports(s.transport, qp.WRRead) {
+		ops = writeOps
+	}
 	for range s.msgs {
-		m := &message{op: pick(rng, operations[s.typ]...), to: f.from.peer, imm: rng.Uint32()}
+		m := &message{op: pick(rng, ops...), to: f.from.peer, imm: rng.Uint32()}
 		if s.typ == qp.UD {
 			m.to = pick(rng, f.from.w.ends[1-f.from.side]...)
 		}

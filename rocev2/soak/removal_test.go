@@ -109,8 +109,11 @@ func newRemoval(t *testing.T, transport string, seed uint64, r removal) *removin
 	}
 	s.drawParts(x.rng)
 	x.ops = pick(x.rng, []int{0}, []int{0, 1, 2, 3}, []int{0, 1, 2, 3, 4, 5, 6})
-	if transport == "uc" {
+	switch {
+	case transport == "uc":
 		x.ops = x.ops[:min(len(x.ops), 4)]
+	case !profile.Supports(transport, qp.WRRead):
+		x.ops = x.ops[:min(len(x.ops), 2)]
 	}
 	x.p = nictest.New(t, nictest.Options{Seed: seed, Hook: nictest.Drop(loss), Rate: pick[uint64](x.rng, 0, 1e9, 1e10), Busy: true, Config: func(c *rocev2.Config) {
 		c.MaxUnacked, c.NewProfile = pick[uint32](x.rng, 1, 4, 64, 0), s.profiles()
@@ -138,7 +141,7 @@ func (x *removing) connect() {
 
 // window opens a part of the peer's memory through a window.
 func (x *removing) window() {
-	if x.transport == "ud" || x.removal.name != "window of the peer" {
+	if x.transport == "ud" || !profile.Supports(x.transport, qp.WRBindMW) || x.removal.name != "window of the peer" {
 		return
 	}
 	var err error

@@ -47,6 +47,7 @@ type scenario struct {
 	rules   []fault.Rule
 	outage  outage
 	cold    bool   // sending begins before addresses are resolved
+	swtch   bool   // the NICs are on a switch
 	control string // congestion control
 
 	transport string // profile of RC
@@ -130,6 +131,9 @@ func draw(seed uint64) scenario {
 	if s.perfect() && s.rnr == 7 && chance(rng, 70) {
 		s.timeout = 0 // progress must not depend on it
 	}
+	if s.transport == "mrc" { // see flow.early
+		s.srq = false
+	}
 	if s.srq && s.rnr == 7 && s.timeout > 0 && !s.mustSucceed() {
 		s.rnr = 6 // a broken connection never returns the requests it took from a shared queue
 	}
@@ -159,6 +163,12 @@ func (s *scenario) drawParts(rng *rand.Rand) {
 	case "mp-rdma":
 		s.control = pick(rng, "mp-rdma", "mp-rdma", "dctcp")
 		s.parts.Recovery.Params = map[string]float64{"early_retransmit": float64(rng.IntN(2))}
+	case "mrc":
+		if s.control == "dcqcn" {
+			s.control = "swift"
+		}
+		s.parts.Reorder.Params = map[string]float64{"sack_bytes": pick(rng, 1, 4096, 16384.0), "dynamic_mpr": float64(rng.IntN(2))}
+		s.parts.Recovery.Params = map[string]float64{"max_wimm": pick(rng, 1, 4, 32.0), "loss_packets": pick(rng, 1, 5, 16.0)}
 	case "eunomia":
 		s.parts.Recovery.Params = map[string]float64{"selective_repeat": float64(rng.IntN(2))}
 		s.parts.HoldLast = pick(rng, "receiver", "sender", "sender-idle")

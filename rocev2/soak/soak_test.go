@@ -12,6 +12,7 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 var (
@@ -98,9 +99,26 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// runSeed runs a scenario, and returns its counts and its hash.
-func runSeed(t *testing.T, seed uint64) (counts, [2]uint64) {
-	s := draw(seed)
+// TestSoakOnSwitch runs a quarter of the scenarios with NICs on a switch. Fault rules act on all frames of such a NIC.
+func TestSoakOnSwitch(t *testing.T) {
+	sum := &total{counts: newCounts(), of: *flagSeeds / 4}
+	for k := range uint64(sum.of) {
+		t.Run(fmt.Sprintf("seed=%d", *flagFirst+k), func(t *testing.T) {
+			s := draw(*flagFirst + k)
+			if s.swtch = true; len(s.rules) > 0 {
+				s.offload = rocev2.Offload{Faults: true}
+			}
+			c, _ := run(t, s)
+			sum.add(&c)
+		})
+	}
+	t.Log(sum.String())
+}
+
+// runSeed runs the scenario of a seed, and returns its counts and its hash.
+func runSeed(t *testing.T, seed uint64) (counts, [2]uint64) { return run(t, draw(seed)) }
+
+func run(t *testing.T, s scenario) (counts, [2]uint64) {
 	var w *world
 	defer func() {
 		if t.Failed() {

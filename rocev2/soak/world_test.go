@@ -51,8 +51,13 @@ func newWorld(t testing.TB, s scenario) *world {
 		w.found[i] = make(map[uint64]bool)
 		w.sharedWord[i] = 24
 	}
+	var sw *rocev2.Switch
+	if s.swtch {
+		sw = &rocev2.Switch{}
+	}
 	w.p = nictest.New(t, nictest.Options{
-		Seed: s.seed, MTU: 4300, Delay: s.delay, Rate: s.rate, Offload: s.offload, Hook: w.wire.hook, Limit: limit,
+		Switch: sw,
+		Seed:   s.seed, MTU: 4300, Delay: s.delay, Rate: s.rate, Offload: s.offload, Hook: w.wire.hook, Limit: limit,
 		Far: s.seed%2 == 1,
 		// Packets without room are lost while memory is awaited.
 		Deferred: s.deferred(),

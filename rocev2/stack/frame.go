@@ -2,7 +2,9 @@ package stack
 
 import (
 	"encoding/binary"
+	"net/netip"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/mapped"
 )
 
@@ -22,8 +24,28 @@ type Frame struct {
 	// Apart: a NIC on sockets must send the datagrams of this super-frame one by one, because the peer may not
 	// accept the IP IDs that segmentation gives (sockets.go).
 	Apart bool
+	// Carried: another NIC of the switch has got the packets. There are no Bufs, and nothing is left to send.
+	Carried bool
+	// Across is the port of the receiver if that is another NIC of the switch (Switch.Join). The port passes the frame to
+	// it, because one of them has fault rules, or their owners differ.
+	Across any
 	// Unseen: the observer has not seen the frame, because the port shows it (Offload.Faults).
 	Unseen bool
+}
+
+// Destination returns address, VLAN and queue pair that a frame of RoCEv2 goes to. ok is false for other frames.
+func Destination(frame []byte) (dst GID, vlan uint16, qpn bth.QPN, ok bool) {
+	l4, body, end, ok := UDPBody(frame)
+	if !ok || end-body < bth.BTHLen || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort {
+		return dst, 0, 0, false
+	}
+	typ, l2, t := EtherType(frame)
+	if typ == TypeIPv4 {
+		dst = GIDOf(netip.AddrFrom4([4]byte(frame[l2+16:])))
+	} else {
+		dst = GID(frame[l2+24:])
+	}
+	return dst, t.vlan(), bth.QPN(binary.BigEndian.Uint32(frame[body+4:])) & bth.MaxQPN, true
 }
 
 // AppendTo appends the pieces of f to b. Zeros replace client memory that has gone, so that the ICRC is wrong.

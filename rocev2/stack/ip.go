@@ -116,6 +116,28 @@ func PutIPv6(b []byte, tclass, hop, next byte, src, dst *GID) {
 	copy(b[24:40], dst[:])
 }
 
+// SetFlowLabel sets the flow label, 20 bits, of the IPv6 header h.
+func SetFlowLabel(h []byte, label uint32) {
+	h[1] = h[1]&0xf0 | byte(label>>16)&0xf
+	binary.BigEndian.PutUint16(h[2:], uint16(label))
+}
+
+// FlowLabel returns the flow label of the IP header h, 0 for IPv4.
+func FlowLabel(h []byte) uint32 {
+	if h[0]>>4 != 6 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(h) & 0xfffff
+}
+
+// DSCP returns the differentiated services code point of the IP header h.
+func DSCP(h []byte) uint8 {
+	if h[0]>>4 == 6 {
+		return (h[0]<<4 | h[1]>>4) >> 2
+	}
+	return h[1] >> 2
+}
+
 // SealIPv4 computes the header checksum of the IPv4 header h.
 func SealIPv4(h []byte) {
 	h[10], h[11] = 0, 0

@@ -40,7 +40,9 @@ type Path struct {
 	holder   Holder     // of Next
 	l2       uint8      // length of the Ethernet header
 	hdrLen   uint16     // Ethernet, IP and UDP; 0 for the zero Path
-	flow     uint32     // flow label of the address vector
+	// Station is the place of the destination on the NIC's switch, as of Epoch. Both belong to the NIC.
+	Station, Epoch uint32
+	flow           uint32 // flow label of the address vector
 	// hdr are the headers of every packet. Ethernet destination (but for a group), lengths, IP ID and checksums are
 	// zero.
 	hdr [MaxHeaderLen]byte
@@ -131,6 +133,24 @@ func (p *Path) makeHeaders(mac *MAC, vlan uint16, av *AddressVector) {
 // Valid reports whether p leads anywhere.
 func (p *Path) Valid() bool { return p.hdrLen != 0 }
 
+// IPv4 reports whether p is a path of IPv4.
+func (p *Path) IPv4() bool { return p.Src.is4() }
+
+// VLAN returns the VLAN of the tag, 0 without one.
+func (p *Path) VLAN() uint16 {
+	_, _, t := EtherType(p.Headers())
+	return t.vlan()
+}
+
+// ECN returns the ECN bits of packets.
+func (p *Path) ECN() uint8 {
+	ip := p.hdr[p.l2:]
+	if p.Src.is4() {
+		return ip[1] & ECNMask
+	}
+	return ip[1] >> 4 & ECNMask
+}
+
 // Local reports whether p leads to an address of this NIC.
 func (p *Path) Local() bool { return p.Next == nil && !p.Group }
 
@@ -156,6 +176,27 @@ func (p *Path) SourcePort() uint16 {
 
 // SetSourcePort sets the UDP source port.
 func (p *Path) SetSourcePort(port uint16) { binary.BigEndian.PutUint16(p.hdr[p.L4():], port) }
+
+// Entropy returns the entropy value that a receiver sees in frames of p. entropy is that of SetEntropy, 0 without it.
+func (p *Path) Entropy(entropy uint32) uint32 {
+	switch {
+	case entropy == 0:
+		return bth.JoinEntropy(p.SourcePort(), FlowLabel(p.hdr[p.l2:]))
+	case p.Src.is4():
+		return entropy & 0xffff
+	}
+	return entropy
+}
+
+// SetEntropy sets the UDP source port of a frame, and with IPv6 its flow label. For IPv4, the other half of the entropy
+// value is lost.
+func (p *Path) SetEntropy(frame []byte, entropy uint32) {
+	port, label := bth.SplitEntropy(entropy)
+	binary.BigEndian.PutUint16(frame[p.L4():], port)
+	if !p.Src.is4() {
+		SetFlowLabel(frame[p.l2:], label)
+	}
+}
 
 // SetSource sets the Ethernet source address, after the interface has got another one.
 func (p *Path) SetSource(mac MAC) { copy(p.hdr[6:12], mac[:]) }

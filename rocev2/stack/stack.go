@@ -109,6 +109,9 @@ func New(cfg Config) (*Stack, error) {
 // MAC returns the Ethernet address of the stack.
 func (s *Stack) MAC() MAC { return s.cfg.MAC }
 
+// Owns reports whether g is an address of the stack in a VLAN, 0 for none.
+func (s *Stack) Owns(g *GID, vlan uint16) bool { return s.addrs.own(g, vlan) }
+
 // MTU returns the largest IP packet of the link in bytes.
 func (s *Stack) MTU() int { return s.cfg.MTU }
 

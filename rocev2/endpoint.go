@@ -1,0 +1,104 @@
+package rocev2
+
+import (
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/list"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+)
+
+// endpoints are the endpoint operations of MRC, which use queue pair bth.MRCEndpointQPN. The NIC answers the requests of
+// addresses to which a queue pair of MRC is connected. A response goes to the queue pair that has sent the request.
+type endpoints struct {
+	peers map[route]*endpointPeer
+	asked *qp.EndpointRequests // nil: none so far
+}
+
+// route is the addresses of a connection.
+type route struct{ own, peer GID }
+
+// endpointPeer is an address with connected queue pairs of MRC.
+type endpointPeer struct {
+	queuePairs list.List[*QueuePair]
+	ports      uint32 // its last port status
+}
+
+// number numbers a request of q, which is about to be sent.
+func (n *NIC) number(q *QueuePair, p *bth.Packet) {
+	if n.ends.asked == nil {
+		n.ends.asked = qp.NewEndpointRequests(uint16(n.obj.seeds.Uint64()))
+	}
+	n.ends.asked.Number(q.num, p)
+}
+
+// join records the peer of q, which has been connected.
+func (e *endpoints) join(q *QueuePair) {
+	if !q.core.Endpoints() || !q.path.Valid() || q.ends.Listed() {
+		return
+	}
+	if e.peers == nil {
+		e.peers = map[route]*endpointPeer{}
+	}
+	r := route{q.path.Src, q.path.Dst}
+	p := e.peers[r]
+	if p == nil {
+		p = &endpointPeer{ports: ^uint32(0)}
+		e.peers[r] = p
+	}
+	q.ends.Item = q
+	p.queuePairs.PushBack(&q.ends)
+}
+
+// leave undoes join.
+func (e *endpoints) leave(q *QueuePair) {
+	if !q.ends.Listed() {
+		return
+	}
+	q.ends.Remove()
+	if r := (route{q.path.Src, q.path.Dst}); e.peers[r].queuePairs.First() == nil {
+		delete(e.peers, r)
+	}
+}
+
+// receiveEndpoint takes a packet for bth.MRCEndpointQPN, or an endpoint operation for another queue pair.
+func (n *NIC) receiveEndpoint(now mono.Time, meta qp.RxMeta) (*QueuePair, rxReason) {
+	p, in := &n.rx.pkt, n.rx.in
+	from := n.ends.peers[route{in.Dst, in.Src}]
+	switch {
+	case p.DestQP != bth.MRCEndpointQPN || from == nil:
+	case !pkeyMatch(p.PKey, pkeyDefault):
+		return nil, rxPKey
+	case p.Opcode == bth.OpcodeMRCEndpointRequest && p.ERTH.Op <= bth.MRCEVProbe:
+		n.answer(now, from, meta)
+		return nil, rxOK
+	case p.Opcode == bth.OpcodeMRCEndpointResponse:
+		return n.answered(now, meta)
+	}
+	return nil, rxEndpoint
+}
+
+// answer answers an endpoint request on the path of the request. An answer that cannot leave is counted and lost: the peer
+// repeats the request.
+func (n *NIC) answer(now mono.Time, from *endpointPeer, meta qp.RxMeta) {
+	p := &n.rx.pkt
+	if ports := p.ERTH.PortMask; p.ERTH.Op == bth.MRCPortStatus && ports != from.ports {
+		from.ports = ports
+		for q := from.queuePairs.First(); q != nil; q = q.Next() {
+			q.Item.core.PeerPorts(now, ports)
+			n.sch.settle(q.Item)
+		}
+	}
+	r := qp.EndpointResponse(p)
+	_ = n.sendOne(now, &from.queuePairs.First().Item.path, &r, meta.Path)
+}
+
+// answered passes a response to the queue pair that has sent the request.
+func (n *NIC) answered(now mono.Time, meta qp.RxMeta) (*QueuePair, rxReason) {
+	p := &n.rx.pkt
+	q := n.lookupQP(n.ends.asked.By(p))
+	if q == nil || n.rx.checkPeer(q) != rxOK {
+		return nil, rxEndpoint
+	}
+	n.ends.asked.Take(p)
+	return q, n.judge(now, q, p, q.machine().Receive(now, p, meta))
+}
