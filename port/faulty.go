@@ -14,19 +14,23 @@ import (
 // port for writability meanwhile.
 const faultyRetry = 50 * time.Microsecond
 
-// faultyBuffer is the size of a buffer for the longest super-frame.
-const faultyBuffer = 1 << 17
-
 // Faulty is a port with fault rules. Without rules it passes everything through. With rules it accepts single frames
 // only, segments received super-frames, and applies the rules to each frame. It then also takes the frames of the NIC to
-// itself, and returns them as received.
+// itself, and returns them as received. Frames to another NIC of a switch go to the inbox of that NIC's Faulty, which may
+// belong to another goroutine.
 type Faulty struct {
 	inner  Port
 	obs    rocev2.Observer
 	engine fault.Engine
 	out    batch
 	in     batch
-	own    []byte // a frame to the NIC itself; empty if there is none
+	across func(frame []byte) any
+	owner  any    // of the NIC; nil without a switch
+	wake   func() // ends the sleep of the owner
+	inbox  inbox
+	spare  []byte // for the next frame to an inbox
+	used   []byte // of the latest frame of the inbox
+	turn   int    // of the inbox and the link
 	failed uint64
 	bufs   [1][]byte
 	frame  rocev2.Frame
@@ -68,7 +72,7 @@ type FaultStats struct {
 	fault.Stats
 	Rules []fault.RuleStats
 	// SendFailed counts frames that the port refused after Send had returned success: the rules had delayed them, or
-	// the link went down.
+	// the link went down. It also counts frames of other NICs of the switch while the link is down.
 	SendFailed uint64
 }
 
@@ -90,21 +94,28 @@ func (f *Faulty) SetRules(rules []fault.Rule) error {
 	if err := f.engine.SetRules(rules); err != nil {
 		return err
 	}
-	if len(rules) > 0 && f.in.buf == nil {
-		f.in.buf = make([]byte, faultyBuffer)
-	}
 	return nil
+}
+
+// SetSwitch joins the port to a switch. across returns the *Faulty of the other NIC that a frame goes to, nil if the frame
+// takes the link (rocev2.NIC.Across). NICs with the same owner belong to one goroutine. Ports of other owners call wake
+// after a frame to this one.
+func (f *Faulty) SetSwitch(across func(frame []byte) any, owner any, wake func()) {
+	f.across, f.owner, f.wake = across, owner, wake
 }
 
 // active reports whether frames cannot simply be passed through.
 func (f *Faulty) active() bool {
-	return f.engine.Active() || !f.out.empty() || !f.in.empty() || len(f.own) > 0
+	return f.engine.Active() || !f.out.empty() || !f.in.empty()
 }
 
 // Send implements Port. A frame that the rules have been applied to counts as sent, even if the port has no room for it
 // now.
 func (f *Faulty) Send(now mono.Time, fr *rocev2.Frame) error {
 	if !f.active() && !fr.Unseen {
+		if to, ok := fr.Across.(*Faulty); ok {
+			return f.pass(to, fr)
+		}
 		return f.inner.Send(now, fr)
 	}
 	if err := f.flush(now); err != nil {
@@ -142,16 +153,15 @@ func (f *Faulty) flush(now mono.Time) error {
 // sendOne sends a single frame. It counts an error other than ErrAgain, because the Send call of the frame may have
 // returned already. ErrDown also discards the rest of the batch.
 func (f *Faulty) sendOne(now mono.Time, b []byte) error {
-	if toItself(b) {
-		if len(f.own) > 0 {
-			f.retry = now.Add(faultyRetry)
-			return ErrAgain
-		}
-		f.own = append(f.own, b...)
-		return nil
-	}
 	f.bufs[0] = b
 	f.frame.Len = len(b)
+	if to := f.receiver(b); to != nil {
+		err := f.pass(to, &f.frame)
+		if err != nil {
+			f.retry = now.Add(faultyRetry)
+		}
+		return err
+	}
 	err := f.inner.Send(now, &f.frame)
 	switch {
 	case err == nil:
@@ -167,6 +177,37 @@ func (f *Faulty) sendOne(now mono.Time, b []byte) error {
 		return ErrDown
 	}
 	return nil
+}
+
+// receiver returns the port that gets a frame in memory, nil if the link does.
+func (f *Faulty) receiver(b []byte) *Faulty {
+	if f.across != nil {
+		if to, ok := f.across(b).(*Faulty); ok {
+			return to
+		}
+	}
+	if toItself(b) {
+		return f
+	}
+	return nil
+}
+
+// pass puts a copy of a frame into the inbox of to. A frame without room waits, or is lost if another goroutine empties
+// the inbox.
+func (f *Faulty) pass(to *Faulty, fr *rocev2.Frame) (err error) {
+	ok := false
+	f.spare, ok = to.inbox.put(letter{fr.AppendTo(f.spare[:0]), fr.SegSize})
+	switch {
+	case to == f || to.owner == f.owner:
+		if !ok {
+			err = ErrAgain
+		}
+	case ok:
+		to.wake()
+	default:
+		to.inbox.lost.Add(1)
+	}
+	return err
 }
 
 // toItself reports whether the sender of a frame is its receiver.
@@ -188,42 +229,74 @@ func (f *Faulty) decide(now mono.Time, d fault.Dir, frame []byte) ([]byte, int) 
 }
 
 // Recv implements Port.
-func (f *Faulty) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+func (f *Faulty) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err error) {
 	if !f.active() {
-		return f.inner.Recv(now, buf)
+		return f.take(now, buf)
 	}
 	f.flush(now)
 	for {
 		if f.in.copies > 0 {
 			f.in.copies--
-			return copy(buf, f.in.now), 0, nil
+			return f.in.now, 0, nil
 		}
 		if frame, ok := f.engine.Release(now, fault.Rx); ok {
-			return copy(buf, frame), 0, nil
-		}
-		if len(f.own) > 0 {
-			f.in.seg, f.own = append(f.in.seg[:0], f.own...), f.own[:0]
-			f.in.now, f.in.copies = f.decide(now, fault.Rx, f.in.seg)
-			continue
+			return frame, 0, nil
 		}
 		seg, ok := f.in.segment()
 		if !ok {
-			raw := f.in.buf[:cap(f.in.buf)]
-			n, segSize, err := f.inner.Recv(now, raw)
+			frame, segSize, err := f.take(now, buf)
 			if err != nil {
-				return 0, 0, err
+				return nil, 0, err
 			}
-			f.in.load(raw[:n], segSize)
+			f.in.load(append(f.in.buf[:0], frame...), segSize)
 			continue
 		}
 		f.in.now, f.in.copies = f.decide(now, fault.Rx, seg)
 	}
 }
 
+const (
+	// inboxTurns is the number of frames of the inbox before the link has a turn.
+	inboxTurns = 8
+	// maxDrops bounds the frames of the inbox that one call drops.
+	maxDrops = 1024
+)
+
+// take receives a frame from the inbox or from the link. Neither starves the other.
+func (f *Faulty) take(now mono.Time, buf []byte) (frame []byte, segSize int, err error) {
+	if f.turn++; f.turn%inboxTurns != 0 {
+		if frame, segSize, ok := f.open(); ok {
+			return frame, segSize, nil
+		}
+	}
+	frame, segSize, err = f.inner.Recv(now, buf)
+	if err != nil {
+		if frame, segSize, ok := f.open(); ok {
+			return frame, segSize, nil
+		}
+	}
+	return frame, segSize, err
+}
+
+// open receives a frame from the inbox. A port whose link is down gets only frames of its NIC to itself.
+func (f *Faulty) open() (frame []byte, segSize int, ok bool) {
+	for range maxDrops {
+		if f.inbox.empty() {
+			break
+		}
+		l := f.inbox.take(f.used)
+		if f.used = l.frame; f.State().Up || toItself(l.frame) {
+			return l.frame, l.segSize, true
+		}
+		f.failed++
+	}
+	return nil, 0, false
+}
+
 // NextTimeout implements Port.
 func (f *Faulty) NextTimeout() mono.Time {
 	t := f.inner.NextTimeout()
-	if !f.in.empty() || len(f.own) > 0 {
+	if !f.in.empty() || !f.inbox.empty() {
 		return 0
 	}
 	if !f.out.empty() {
@@ -259,11 +332,12 @@ func (f *Faulty) Poll(now mono.Time) {
 }
 
 // Stats implements Monitored.
-func (f *Faulty) Stats() Stats {
+func (f *Faulty) Stats() (s Stats) {
 	if m, ok := f.inner.(Monitored); ok {
-		return m.Stats()
+		s = m.Stats()
 	}
-	return Stats{}
+	s.Overruns += f.inbox.lost.Load()
+	return s
 }
 
 // FaultStats returns the counters of the rules.

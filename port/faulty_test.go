@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
@@ -42,16 +43,16 @@ func (m *memPort) Send(_ mono.Time, f *rocev2.Frame) error {
 	return nil
 }
 
-func (m *memPort) Recv(_ mono.Time, buf []byte) (n, segSize int, err error) {
+func (m *memPort) Recv(_ mono.Time, buf []byte) (frame []byte, segSize int, err error) {
 	if m.down {
-		return 0, 0, ErrDown
+		return nil, 0, ErrDown
 	}
 	if len(m.toRecv) == 0 {
-		return 0, 0, ErrAgain
+		return nil, 0, ErrAgain
 	}
 	s := m.toRecv[0]
 	m.toRecv = m.toRecv[1:]
-	return copy(buf, s.frame), s.segSize, nil
+	return buf[:copy(buf, s.frame)], s.segSize, nil
 }
 
 func (m *memPort) NextTimeout() mono.Time  { return mono.Never }
@@ -116,12 +117,12 @@ func psnOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[42+8:]) }
 func drainPSNs(f *Faulty, now mono.Time) (out []uint32) {
 	buf := make([]byte, 1<<17)
 	for {
-		n, seg, err := f.Recv(now, buf)
+		frame, seg, err := f.Recv(now, buf)
 		if err != nil {
 			return out
 		}
-		for i := range rocev2.Segments(buf[:n], seg) {
-			out = append(out, psnOf(rocev2.Segment(nil, buf[:n], seg, i)))
+		for i := range rocev2.Segments(frame, seg) {
+			out = append(out, psnOf(rocev2.Segment(nil, frame, seg, i)))
 		}
 	}
 }
@@ -135,8 +136,8 @@ func TestFaultyWithoutRules(t *testing.T) {
 	}
 	m.toRecv = []super{{sf.AppendTo(nil), 100}}
 	buf := make([]byte, 1<<17)
-	if n, seg, err := f.Recv(0, buf); n != sf.Len || seg != 100 || err != nil {
-		t.Fatal(n, seg, err)
+	if frame, seg, err := f.Recv(0, buf); len(frame) != sf.Len || seg != 100 || err != nil {
+		t.Fatal(len(frame), seg, err)
 	}
 	if !f.State().Up || f.Stats() != (Stats{}) {
 		t.Error("state of a port that cannot tell")
@@ -191,6 +192,31 @@ func TestFaultyShowsSentFramesOnce(t *testing.T) {
 	}
 }
 
+// TestFaultyTrims: the port passes on a trimmed packet of MRC, the observer sees it, and the counters tell it from others.
+func TestFaultyTrims(t *testing.T) {
+	f, m, n := faulty(t, "both trim 16 name=hop")
+	fr := roce(5, 0, 200)
+	fr.Bufs[1][0] = byte(bth.TransportMRC | bth.OpWriteFirst)
+	mustSend(t, f, fr)
+	mustSend(t, f, roce(6, 0, 200))
+	m.toRecv = []super{{fr.AppendTo(nil), 0}}
+	buf := make([]byte, 1<<17)
+	got, _, err := f.Recv(0, buf)
+	if err != nil || len(m.sent) != 2 || len(m.sent[1]) != 242 || !bytes.Equal(m.sent[0], got) {
+		t.Fatalf("%v, sent %x, received %x", err, m.sent, got)
+	}
+	var p bth.Packet
+	if err := p.Decode(got[42:]); err != bth.ErrTrimmed || p.PSN != bth.MakePSN(5) || got[15] != bth.MRCDSCPTrimmedLastHop<<2 {
+		t.Errorf("%v: %x", err, got)
+	}
+	if s := strings.Join(*n, "\n"); s != "tx 58 fault: trim (hop)\nrx 58 fault: trim (hop)" {
+		t.Error(s)
+	}
+	if r := f.FaultStats().Rules[0]; r.Matched != 3 || r.Hit != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestFaultyOnOwnTraffic: the rules act on frames of the NIC to itself as they leave and as they arrive. The link need
 // not be up.
 func TestFaultyOnOwnTraffic(t *testing.T) {
@@ -216,6 +242,49 @@ func TestFaultyOnOwnTraffic(t *testing.T) {
 		"rx 82 fault: duplicate (c)\ntx 82 fault: delay (d)"
 	if s := strings.Join(*n, "\n"); s != want {
 		t.Error(s)
+	}
+}
+
+// TestFaultySwitch passes frames to the port of another NIC of the switch and of the same owner, under the rules of both.
+// A frame without room waits.
+func TestFaultySwitch(t *testing.T) {
+	a, link, _ := faulty(t, "tx duplicate count=1 any")
+	b, _, notes := faulty(t, "rx drop count=1 any")
+	owner := new(int)
+	joinPorts(a, b, owner, owner)
+	send := func() error { return a.Send(1, roce(1, 0, 8000)) }
+	buf := make([]byte, 9000)
+	if err := send(); err != nil {
+		t.Fatal(err)
+	}
+	if frame, _, err := b.Recv(1, buf); len(frame) != 8042 || err != nil {
+		t.Errorf("%d bytes, %v", len(frame), err)
+	}
+	if _, _, err := b.Recv(1, buf); err != ErrAgain {
+		t.Error(err)
+	}
+	if got := strings.Join(*notes, ","); got != "rx 8042 fault: drop (rx drop any count=1)" {
+		t.Error(got)
+	}
+	const room = maxInbox / (8042 + letterCost)
+	n := 0
+	for err := error(nil); err == nil && n < 2*room; n++ {
+		err = send()
+	}
+	if n-1 != room+1 { // the last one waits in a
+		t.Errorf("%d frames without room", n-1)
+	}
+	if b.NextTimeout() != 0 || a.NextTimeout() == mono.Never {
+		t.Error("no port wants to be polled")
+	}
+	for range room + 1 {
+		if frame, _, err := b.Recv(1, buf); len(frame) != 8042 || err != nil {
+			t.Fatalf("%d bytes, %v", len(frame), err)
+		}
+		a.flush(1)
+	}
+	if len(link.sent) != 0 || b.Stats().Overruns != 0 {
+		t.Errorf("%d frames took the link, %d are lost", len(link.sent), b.Stats().Overruns)
 	}
 }
 
@@ -422,4 +491,4 @@ type quiet struct {
 
 func (quiet) Send(mono.Time, *rocev2.Frame) error { return nil }
 
-func (q quiet) Recv(_ mono.Time, buf []byte) (int, int, error) { return copy(buf, q.frame), 0, nil }
+func (q quiet) Recv(mono.Time, []byte) ([]byte, int, error) { return q.frame, 0, nil }

@@ -27,9 +27,10 @@ type Port interface {
 	// Send transmits a frame or super-frame. The port keeps no reference to it. After ErrAgain nothing has been
 	// sent; the caller waits until FD is writable or until NextTimeout.
 	Send(now mono.Time, f *rocev2.Frame) error
-	// Recv reads one frame or super-frame into buf, starting at the Ethernet header. segSize is as in
-	// rocev2.Frame. After ErrAgain the caller waits until FD is readable.
-	Recv(now mono.Time, buf []byte) (n, segSize int, err error)
+	// Recv returns one frame or super-frame, starting at the Ethernet header. It is in buf or in memory of the port,
+	// where it stays until the next call of Recv or Poll. segSize is as in rocev2.Frame. After ErrAgain the caller
+	// waits until FD is readable.
+	Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err error)
 	// NextTimeout returns the time by which the caller must call Recv although FD is not ready, such as the
 	// release of a frame that a fault rule delays. It is mono.Never if there is no such time.
 	NextTimeout() mono.Time
@@ -64,7 +65,7 @@ type Monitored interface {
 type Stats struct {
 	SendDropped uint64 // frames that the kernel refused
 	RecvDropped uint64 // received frames that were unusable
-	Overruns    uint64 // received frames that the kernel dropped for lack of buffer space
+	Overruns    uint64 // received frames that the kernel, or the queue from other NICs of a switch, dropped for lack of space
 	Refused     uint64 // ICMP errors received in response to frames
 	Again       uint64 // sends deferred for lack of room
 	Lost        uint64 // times that the link vanished

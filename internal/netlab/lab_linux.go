@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -18,6 +19,7 @@ type Lab struct {
 	Dir  string // configurations, logs and run directories
 	Bed  *Bed   // nil on AF_UNIX links
 	Host [2]*Host
+	More []*Lab // more pairs of NICs of the same daemon (LabOptions.Pairs)
 }
 
 // Device is the name of both NICs. Some programs need the same name on both sides.
@@ -49,6 +51,10 @@ type LabOptions struct {
 	Unix bool   // connect the NICs by AF_UNIX datagrams, without privileges
 	// Loopback gives each NIC a loopback address of this namespace, on UDP sockets, without privileges.
 	Loopback bool
+	// Together makes one daemon with both NICs, for Unix and Loopback. Switch also puts them on a switch, and Shards gives
+	// each of them a shard of its own. With more than one of Pairs, each pair has a shard.
+	Together, Switch, Shards bool
+	Pairs                    int
 	// NoOffload turns off super-frames on TAPs.
 	NoOffload bool
 	// Shared are the types of ports that share the veth of a namespace with the kernel: packet or xdp. More keys may
@@ -68,13 +74,9 @@ func NewLab(o LabOptions) (*Lab, error) {
 			return nil, err
 		}
 	}
-	for i := range l.Host {
-		h, err := l.startHost(i, o)
-		if err != nil {
-			l.Close()
-			return nil, err
-		}
-		l.Host[i] = h
+	if err := l.startHosts(o); err != nil {
+		l.Close()
+		return nil, err
 	}
 	if l.Bed != nil {
 		if err := l.Bed.Ready(); err != nil {
@@ -85,35 +87,84 @@ func NewLab(o LabOptions) (*Lab, error) {
 	return l, nil
 }
 
-func (l *Lab) startHost(i int, o LabOptions) (*Host, error) {
-	name := string(rune('a' + i))
-	h := &Host{
-		Name: name, RunDir: filepath.Join(l.Dir, name), Device: Device, Addr: fmt.Sprintf("198.18.0.%d", i+1),
-		Config: filepath.Join(l.Dir, name+".yaml"), LogFile: filepath.Join(l.Dir, name+".log"),
+// startHosts starts the daemons.
+func (l *Lab) startHosts(o LabOptions) error {
+	for i := range l.Host {
+		name := string(rune('a' + i))
+		l.Host[i] = &Host{
+			Name: name, RunDir: filepath.Join(l.Dir, name), Device: Device,
+			Config: filepath.Join(l.Dir, name+".yaml"), LogFile: filepath.Join(l.Dir, name+".log"),
+		}
 	}
-	port := fmt.Sprintf("{type: tap, netns: %q, device: tap_%s, bridge: %s, offload: %t}", l.netns(i), name, Bridge, !o.NoOffload)
+	if o.Together || o.Switch {
+		return l.startTogether(o)
+	}
+	for i, h := range l.Host {
+		text := fmt.Sprintf("run_dir: %q\n%snics:\n%s", h.RunDir, o.Daemon, l.entry(i, h, o))
+		if err := errors.Join(os.WriteFile(h.Config, []byte(text), 0o600), h.Start(o.Bin)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startTogether starts one daemon, that of host 0, with all NICs.
+func (l *Lab) startTogether(o LabOptions) error {
+	h := l.Host[0]
+	h.Device = Device[:len(Device)-1] + "0"
+	text := fmt.Sprintf("run_dir: %q\n%snics:\n", h.RunDir, o.Daemon)
+	if o.Switch {
+		o.Extra += "    switch: lab\n"
+	}
+	for k := range max(o.Pairs, 1) {
+		p := l
+		if k > 0 {
+			p = &Lab{Bin: l.Bin, Dir: l.Dir, Host: [2]*Host{{}, {}}}
+			l.More = append(l.More, p)
+		}
+		for i, to := range p.Host {
+			n := 2*k + i
+			if n > 0 {
+				to.RunDir, to.Config, to.LogFile, to.Device = h.RunDir, h.Config, h.LogFile, Device[:len(Device)-1]+strconv.Itoa(n)
+			}
+			text += l.entry(n, to, o)
+			if o.Shards {
+				text += fmt.Sprintf("    shard: s%d\n", n)
+			} else if o.Pairs > 1 && o.Switch {
+				text += fmt.Sprintf("    shard: s%d\n", k)
+			}
+		}
+	}
+	if err := errors.Join(os.WriteFile(h.Config, []byte(text), 0o600), h.Start(o.Bin)); err != nil {
+		return err
+	}
+	l.Host[1].daemon = h.daemon
+	return nil
+}
+
+// entry returns the configuration of the NIC with this number, that of h. The NICs 0 and 1 are those of the hosts.
+func (l *Lab) entry(n int, h *Host, o LabOptions) string {
+	i := n % 2
+	port := fmt.Sprintf("{type: tap, netns: %q, device: tap_%s, bridge: %s, offload: %t}", l.netns(i), h.Name, Bridge, !o.NoOffload)
 	if o.Shared[i] != "" {
 		port = fmt.Sprintf("{netns: %q, interface: %s, type: %s}", l.netns(i), Veth, o.Shared[i])
 	}
 	if o.Unix {
-		port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.link(i), l.link(1-i))
+		port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.link(n), l.link(n^1))
 	}
-	addrs := fmt.Sprintf("    addresses: [%q, %q]\n", nicAddrs(i)[0], nicAddrs(i)[1])
+	h.Addr = fmt.Sprintf("198.18.0.%d", n+1)
+	addrs := fmt.Sprintf("    addresses: [%q, %q]\n", nicAddrs(n)[0], nicAddrs(n)[1])
 	if o.Loopback {
-		h.Addr = fmt.Sprintf("127.0.0.%d", i+2)
+		h.Addr = fmt.Sprintf("127.0.0.%d", n+2)
 		port = fmt.Sprintf("{type: udp, address: %s}", h.Addr)
 	}
 	if o.Shared[i] != "" || o.Loopback {
 		addrs = "" // the NIC uses those of the interface
 	}
 	if o.VLAN != 0 {
-		addrs += fmt.Sprintf("    vlans: [{id: %d, addresses: [\"198.19.0.%d/24\", \"fd19::%d/64\"]}]\n", o.VLAN, i+1, i+1)
+		addrs += fmt.Sprintf("    vlans: [{id: %d, addresses: [\"198.19.0.%d/24\", \"fd19::%d/64\"]}]\n", o.VLAN, n+1, n+1)
 	}
-	text := fmt.Sprintf("run_dir: %q\n%snics:\n  - name: %s\n%s    port: %s\n%s", h.RunDir, o.Daemon, h.Device, addrs, port, o.Extra)
-	if err := os.WriteFile(h.Config, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	return h, h.Start(o.Bin)
+	return fmt.Sprintf("  - name: %s\n%s    port: %s\n%s", h.Device, addrs, port, o.Extra)
 }
 
 func (l *Lab) netns(i int) string {
@@ -157,8 +208,10 @@ func (h *Host) Stop(sig os.Signal) error {
 // Close stops the daemons and removes the network.
 func (l *Lab) Close() error {
 	var errs []error
-	for _, h := range l.Host {
-		errs = append(errs, h.Stop(syscall.SIGTERM))
+	for i, h := range l.Host {
+		if i == 0 || h != nil && h.daemon != l.Host[0].daemon {
+			errs = append(errs, h.Stop(syscall.SIGTERM))
+		}
 	}
 	if l.Bed != nil {
 		errs = append(errs, l.Bed.Close())

@@ -26,8 +26,8 @@ func (l *Lab) Perf(ctx context.Context, oob string, args ...string) (r PerfResul
 	os.Remove(oob)
 	common := append([]string{filepath.Join(l.Bin, "roceperf")}, args...)
 	common = append(common, "--oob", "unix:"+oob)
-	server := append(slices.Clone(common), "--run-dir", l.Host[1].RunDir)
-	client := append(slices.Clone(common), "--run-dir", l.Host[0].RunDir, "--json", "peer")
+	server := append(slices.Clone(common), "--run-dir", l.Host[1].RunDir, "-d", l.Host[1].Device)
+	client := append(slices.Clone(common), "--run-dir", l.Host[0].RunDir, "-d", l.Host[0].Device, "--json", "peer")
 	text, err := l.Pair(ctx, server, client, func(ctx context.Context) error { return WaitFile(ctx, oob) })
 	if err != nil {
 		return r, err

@@ -169,7 +169,7 @@ func (p *Port) sendSegments(f *rocev2.Frame) unix.Errno {
 }
 
 // Recv implements port.Port.
-func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+func (p *Port) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err error) {
 	if now >= p.Next {
 		p.Poll(now)
 	}

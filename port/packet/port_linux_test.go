@@ -258,9 +258,9 @@ func TestFilter(t *testing.T) {
 	arrives := func(t *testing.T, f *rocev2.Frame) {
 		t.Helper()
 		porttest.MustSend(t, tx, f)
-		n, _, err := rx.Recv(porttest.Clock(), buf)
-		if err != nil || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
-			t.Errorf("received %x, %v", buf[:n], err)
+		got, _, err := rx.Recv(porttest.Clock(), buf)
+		if err != nil || !bytes.Equal(got, f.AppendTo(nil)) {
+			t.Errorf("received %x, %v", got, err)
 		}
 	}
 	for name, b := range strangers {
@@ -278,8 +278,8 @@ func TestFilter(t *testing.T) {
 		arrives(t, &rocev2.Frame{Bufs: [][]byte{b}, Len: len(b)})
 	})
 	t.Run("own frames", func(t *testing.T) {
-		if n, _, err := tx.Recv(porttest.Clock(), buf); err == nil {
-			t.Errorf("%x", buf[:n])
+		if got, _, err := tx.Recv(porttest.Clock(), buf); err == nil {
+			t.Errorf("%x", got)
 		}
 	})
 }

@@ -60,17 +60,17 @@ func (b *batch) forget() { b.of, b.short, b.at, b.dry = nil, 0, b.n, false }
 // empty reports whether no message remains.
 func (b *batch) empty() bool { return b.at == b.n }
 
-// take copies the next message out.
-func (b *batch) take(p *Port, buf []byte) (n, segSize int, ok bool) {
+// take returns the next message, with headers before it.
+func (b *batch) take(p *Port) (frame []byte, segSize int, ok bool) {
 	if b.empty() {
-		return 0, 0, false
+		return nil, 0, false
 	}
 	m, q := &b.msgs[b.at], &b.parts[b.at]
 	b.at++
 	size := int(m.len)
 	b.note(b.of, size)
-	seg := p.head(b.of, &q.name, q.ctl.received(&m.hdr), buf, size)
-	return b.of.hdr.len + copy(buf[b.of.hdr.len:], q.buf[:size]), seg, true
+	frame = q.buf[maxHdr-b.of.hdr.len : maxHdr+size]
+	return frame, p.head(b.of, &q.name, q.ctl.received(&m.hdr), frame, size), true
 }
 
 // make allocates the memory of a batch.
@@ -78,9 +78,9 @@ func (b *batch) make() {
 	b.parts, b.n = make([]part, batchSize), batchSize
 	for i := range b.parts {
 		q, h := &b.parts[i], &b.msgs[i].hdr
-		q.buf = make([]byte, 1<<16)
-		q.iov.Base = &q.buf[0]
-		q.iov.SetLen(len(q.buf))
+		q.buf = make([]byte, maxHdr+1<<16)
+		q.iov.Base = &q.buf[maxHdr]
+		q.iov.SetLen(len(q.buf) - maxHdr)
 		h.Iov = &q.iov
 		h.SetIovlen(1)
 		h.Name, h.Control = &q.name[0], (*byte)(unsafe.Pointer(&q.ctl.b[0]))
@@ -88,7 +88,7 @@ func (b *batch) make() {
 }
 
 // recvBatch receives a batch and returns its first message.
-func (p *Port) recvBatch(l *local, buf []byte) (n, segSize int, err error) {
+func (p *Port) recvBatch(l *local) (frame []byte, segSize int, err error) {
 	b := &p.batch
 	if b.parts == nil {
 		b.make()
@@ -101,9 +101,9 @@ func (p *Port) recvBatch(l *local, buf []byte) (n, segSize int, err error) {
 	b.at, b.n, b.dry = 0, 0, false
 	r, _, e := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(l.rx), uintptr(unsafe.Pointer(&b.msgs[0])), batchSize, unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
-		return 0, 0, port.ErrAgain
+		return nil, 0, port.ErrAgain
 	}
 	b.n, b.dry = int(r), int(r) < batchSize
-	n, segSize, _ = b.take(p, buf)
-	return n, segSize, nil
+	frame, segSize, _ = b.take(p)
+	return frame, segSize, nil
 }

@@ -132,10 +132,10 @@ func recv(t testing.TB, p *Port, wait time.Duration) (segments [][]byte) {
 	t.Helper()
 	buf := make([]byte, 1<<17)
 	for deadline := clock().Add(wait); ; {
-		n, size, err := p.Recv(clock(), buf)
+		frame, size, err := p.Recv(clock(), buf)
 		if err == nil {
-			for i := range rocev2.Segments(buf[:n], size) {
-				segments = append(segments, rocev2.Segment(nil, buf[:n], size, i))
+			for i := range rocev2.Segments(frame, size) {
+				segments = append(segments, rocev2.Segment(nil, frame, size, i))
 			}
 			return segments
 		}

@@ -103,3 +103,8 @@ func (o *outgoing) read(b []byte) bool {
 	o.port = binary.BigEndian.Uint16(udp)
 	return binary.BigEndian.Uint16(udp[2:]) == bth.UDPPort
 }
+
+// trimmed reports whether f is a packet of MRC as switches trim it, such as by a fault rule.
+func (o *outgoing) trimmed(f *rocev2.Frame) bool {
+	return f.SegSize == 0 && bth.TrimmedLen(f.Bufs[0][o.len:]) == f.Len-o.len
+}

@@ -151,6 +151,31 @@ func TestSourcePortTaken(t *testing.T) {
 	}
 }
 
+// TestTrimmed sends a trimmed packet of MRC with another source port and IP ID than the kernel uses. It has no ICRC to adapt, so
+// its last header must arrive unchanged.
+func TestTrimmed(t *testing.T) {
+	b, tx, rx := openBoth(t)
+	var other int
+	err := b.NS[0].Do(func() (err error) {
+		other, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		return errors.Join(err, unix.Bind(other, &unix.SockaddrInet4{Port: 0xc123}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(other)
+	for _, source := range []uint16{0xc122, 0xc123} {
+		p := packet(7, bth.METHLen)
+		p[0] = byte(bth.TransportMRC | bth.OpWriteMiddle)
+		whole := append(headers(addr4[0], addr4[1], source, bth.MRCDSCPTrimmed<<2, 9, len(p)), p...)
+		mustSend(t, tx, &rocev2.Frame{Bufs: [][]byte{whole}, Len: len(whole), HdrLen: len(whole) - len(p)})
+		got := recvAll(t, rx, 1)[0]
+		if !bytes.Equal(got[len(got)-len(p):], p) || len(got) != len(whole) || got[ethLen+1] != bth.MRCDSCPTrimmed<<2 {
+			t.Errorf("from port %#x: sent\n%x, received\n%x", source, whole, got)
+		}
+	}
+}
+
 // TestTaken opens a port while another socket uses the RoCEv2 port.
 func TestTaken(t *testing.T) {
 	b := bed(t)

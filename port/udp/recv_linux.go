@@ -13,20 +13,20 @@ import (
 )
 
 // Recv implements port.Port. The received data follows the headers that the port makes.
-func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+func (p *Port) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err error) {
 	if now >= p.Next {
 		p.Poll(now)
 	}
 	if p.FD() < 0 {
-		return 0, 0, port.ErrDown
+		return nil, 0, port.ErrDown
 	}
 	if len(buf) <= maxHdr {
-		return 0, 0, errors.New("udp: no room for a datagram")
+		return nil, 0, errors.New("udp: no room for a datagram")
 	}
 	for {
-		n, segSize, err := p.recvAny(buf)
-		if err != nil || !p.ownToGroup(buf) {
-			return n, segSize, err
+		frame, segSize, err := p.recvAny(buf)
+		if err != nil || !p.ownToGroup(frame) {
+			return frame, segSize, err
 		}
 	}
 }
@@ -35,18 +35,18 @@ func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 const maxStreak = 64
 
 // recvAny receives for the address that received last, or for another one if that has no datagram.
-func (p *Port) recvAny(buf []byte) (n, segSize int, err error) {
+func (p *Port) recvAny(buf []byte) (frame []byte, segSize int, err error) {
 	alone := len(p.locals)+len(p.groups) == 1
 	if p.streak++; p.hot != nil && (alone || p.streak < maxStreak || !p.batch.empty()) {
-		n, segSize, err := p.recv(p.hot, buf)
+		frame, segSize, err := p.recv(p.hot, buf)
 		if err == port.ErrAgain && !alone {
 			p.hot = nil // the next call checks the others; the caller handles received frames first
 		}
-		return n, segSize, err
+		return frame, segSize, err
 	}
 	p.streak = 0
 	if p.hot = p.readable(); p.hot == nil {
-		return 0, 0, port.ErrAgain
+		return nil, 0, port.ErrAgain
 	}
 	return p.recv(p.hot, buf)
 }
@@ -75,31 +75,31 @@ func (p *Port) readable() (l *local) {
 }
 
 // recv receives a datagram, or several that the kernel has coalesced.
-func (p *Port) recv(l *local, buf []byte) (n, segSize int, err error) {
+func (p *Port) recv(l *local, buf []byte) (frame []byte, segSize int, err error) {
 	if p.batch.of == l {
-		if n, segSize, ok := p.batch.take(p, buf); ok {
-			return n, segSize, nil
+		if frame, segSize, ok := p.batch.take(p); ok {
+			return frame, segSize, nil
 		}
 		if p.batch.dry {
 			p.batch.dry = false
-			return 0, 0, port.ErrAgain
+			return nil, 0, port.ErrAgain
 		}
 		if p.batch.worth() {
-			return p.recvBatch(l, buf)
+			return p.recvBatch(l)
 		}
 	}
 	m := &p.in
 	m.expect(buf[l.hdr.len:])
 	size, e := m.do(unix.SYS_RECVMSG, l.rx, 0)
 	if e == unix.EAGAIN {
-		return 0, 0, port.ErrAgain
+		return nil, 0, port.ErrAgain
 	}
 	if e != 0 {
-		return 0, 0, fmt.Errorf("udp: %v: receive: %w", l.addr, e)
+		return nil, 0, fmt.Errorf("udp: %v: receive: %w", l.addr, e)
 	}
 	p.batch.note(l, size)
 	seg := p.head(l, &m.name, m.ctl.received(&m.hdr), buf, size)
-	return l.hdr.len + size, seg, nil
+	return buf[:l.hdr.len+size], seg, nil
 }
 
 // head makes the headers of received data from the control messages ctl, and returns the segment size.

@@ -57,7 +57,10 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 			return fmt.Errorf("udp: to %v: %w", o.dst.Addr(), err)
 		}
 	}
-	if s.port != o.port {
+	switch {
+	case o.trimmed(f): // no ICRC covers the ID or the port
+		o.id = 0
+	case s.port != o.port:
 		f = p.renumbered(f, &o, s.port)
 	}
 	if o.id != 0 || f.SegSize != 0 && p.apart(f) {

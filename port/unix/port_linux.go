@@ -204,15 +204,15 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 }
 
 // Recv implements port.Port.
-func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+func (p *Port) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err error) {
 	if now >= p.Next {
 		p.Poll(now)
 	}
 	if p.FD() < 0 {
-		return 0, 0, port.ErrDown
+		return nil, 0, port.ErrDown
 	}
 	if len(buf) == 0 {
-		return 0, 0, errors.New("unix port: empty buffer")
+		return nil, 0, errors.New("unix port: empty buffer")
 	}
 	p.vector.Set(0, buf)
 	for {
@@ -221,12 +221,12 @@ func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 		case e == unix.ECONNRESET: // the remote socket has been connected elsewhere; the kernel reports it once
 			continue
 		case e != 0:
-			return 0, 0, p.RecvFailed("unix port", e, func() { p.Poll(now) })
+			return nil, 0, p.RecvFailed("unix port", e, func() { p.Poll(now) })
 		case n < port.EthLen || n > len(buf):
 			p.Counters.RecvDropped++
 			continue
 		}
-		return n, 0, nil
+		return buf[:n], 0, nil
 	}
 }
 

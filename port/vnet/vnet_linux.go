@@ -88,22 +88,22 @@ func (q *Queue) Send(fd int, f *rocev2.Frame) unix.Errno {
 
 // Recv reads a frame or super-frame for the port with the given base. It drops frames that are too short. kind and
 // poll are as in port.Base.SendFailed. The segment size of a TCP super-frame is 0; the NIC ignores such a frame.
-func (q *Queue) Recv(b *port.Base, kind string, buf []byte, poll func()) (n, segSize int, err error) {
+func (q *Queue) Recv(b *port.Base, kind string, buf []byte, poll func()) (frame []byte, segSize int, err error) {
 	if b.FD() < 0 {
-		return 0, 0, port.ErrDown
+		return nil, 0, port.ErrDown
 	}
 	if len(buf) == 0 {
-		return 0, 0, errors.New(kind + ": empty buffer")
+		return nil, 0, errors.New(kind + ": empty buffer")
 	}
 	q.vector.Set(0, q.rx[:])
 	q.vector.Set(1, buf)
 	for {
 		n, e := port.RawVector(unix.SYS_READV, b.FD(), q.vector.Entries(2))
 		if e != 0 {
-			return 0, 0, b.RecvFailed(kind, e, poll)
+			return nil, 0, b.RecvFailed(kind, e, poll)
 		}
 		if n -= HeaderLen; n >= port.EthLen {
-			return n, q.rx.segmentSize(), nil
+			return buf[:n], q.rx.segmentSize(), nil
 		}
 		b.Counters.RecvDropped++
 	}

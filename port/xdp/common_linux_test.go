@@ -110,9 +110,9 @@ func roce(from int, six bool, id uint16, n int) *rocev2.Frame {
 func recv(t testing.TB, p port.Port, buf []byte, wait time.Duration) (n int, ok bool) {
 	t.Helper()
 	for deadline := clock().Add(wait); ; {
-		n, _, err := p.Recv(clock(), buf)
+		frame, _, err := p.Recv(clock(), buf)
 		if err == nil {
-			return n, true
+			return copy(buf, frame), true
 		}
 		if !errors.Is(err, port.ErrAgain) {
 			t.Fatal(err)

@@ -40,6 +40,9 @@ type device struct {
 	zc     bool
 	link   link.Link
 	native bool
+
+	held   *xsk.Socket // whose first chunks hold the frame of the last Recv; nil: none
+	chunks uint32      // number of these chunks
 }
 
 // openDevice loads the program, opens the sockets and attaches the program in the interface's namespace.

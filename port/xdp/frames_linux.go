@@ -127,26 +127,27 @@ func (p *Port) flush(now mono.Time) {
 }
 
 // Recv implements port.Port.
-func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+func (p *Port) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err error) {
 	if now >= p.Next {
 		p.Poll(now)
 	}
 	if p.FD() < 0 {
-		return 0, 0, port.ErrDown
+		return nil, 0, port.ErrDown
 	}
 	if len(buf) == 0 {
-		return 0, 0, errors.New("xdp: empty buffer")
+		return nil, 0, errors.New("xdp: empty buffer")
 	}
 	if p.unsent > 0 && now != p.sentAt || p.blocked != 0 && now >= p.blocked {
 		p.flush(now)
 	}
+	p.release()
 	for range p.dev.queues {
 		q := p.dev.queues[p.turn]
-		if n := p.receive(q, buf); n > 0 {
+		if frame := p.receive(q, buf); frame != nil {
 			if !p.dev.native {
-				segSize = segmentSize(buf[:n])
+				segSize = segmentSize(frame)
 			}
-			return n, segSize, nil
+			return frame, segSize, nil
 		}
 		if q.Fill.NeedWakeup() {
 			q.KickRx()
@@ -158,24 +159,45 @@ func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 	if p.unsent > 0 {
 		p.flush(now)
 	}
-	return 0, 0, port.ErrAgain
+	return nil, 0, port.ErrAgain
 }
 
-// receive copies the next usable frame of a queue into buf and returns its length, 0 if there is none. It skips no frame
-// that the driver has delivered only in part.
-func (p *Port) receive(q *xsk.Socket, buf []byte) (n int) {
+// receive returns the next usable frame of a queue, nil if there is none. A frame of one chunk stays there until
+// release, others are copied into buf. It skips no frame that the driver has delivered only in part.
+func (p *Port) receive(q *xsk.Socket, buf []byte) (frame []byte) {
 	for {
 		chunks := nextFrame(q)
 		if chunks == 0 {
-			return 0
+			return nil
 		}
-		n, ok := p.copyOut(q, chunks, buf)
-		q.Rx.Take(chunks)
-		if ok {
-			return n
+		p.dev.held, p.dev.chunks = q, chunks
+		if chunks == 1 {
+			frame, _ = p.dev.umem.Bytes(q.Rx.At(0))
+		} else {
+			frame = p.copyOut(q, chunks, buf)
 		}
+		if len(frame) >= ethLen && len(frame) <= len(buf) {
+			return frame
+		}
+		p.release()
 		p.Counters.RecvDropped++
 	}
+}
+
+// release returns the chunks of the last frame to the fill ring. A descriptor outside the UMEM has none.
+func (p *Port) release() {
+	q := p.dev.held
+	if q == nil {
+		return
+	}
+	for i := range p.dev.chunks {
+		d := q.Rx.At(i)
+		if p.dev.umem.Chunk(d.Addr) != nil {
+			q.Fill.Put(d.Addr &^ (xsk.ChunkSize - 1))
+		}
+	}
+	q.Rx.Take(p.dev.chunks)
+	p.dev.held = nil
 }
 
 // nextFrame returns the number of descriptors of the next frame, 0 if there is no complete frame. It publishes the
@@ -200,20 +222,16 @@ func wholeFrame(rx *xsk.Consumer[xsk.Desc], n uint32) uint32 {
 	return 0
 }
 
-// copyOut copies a frame of this many chunks into buf and returns the chunks to the fill ring. ok is false if the frame is
-// too short or too long, or if a descriptor is outside the UMEM.
-func (p *Port) copyOut(q *xsk.Socket, chunks uint32, buf []byte) (n int, ok bool) {
-	ok = true
+// copyOut copies a frame of several chunks into buf. It returns nil if the frame is too long, or if a descriptor is
+// outside the UMEM.
+func (p *Port) copyOut(q *xsk.Socket, chunks uint32, buf []byte) (frame []byte) {
+	n := 0
 	for i := range chunks {
-		d := q.Rx.At(i)
-		b, inside := p.dev.umem.Bytes(d)
-		ok = ok && inside && n+len(b) <= len(buf)
-		if ok {
-			n += copy(buf[n:], b)
+		b, inside := p.dev.umem.Bytes(q.Rx.At(i))
+		if !inside || n+len(b) > len(buf) {
+			return nil
 		}
-		if p.dev.umem.Chunk(d.Addr) != nil {
-			q.Fill.Put(d.Addr &^ (xsk.ChunkSize - 1))
-		}
+		n += copy(buf[n:], b)
 	}
-	return n, ok && n >= ethLen
+	return buf[:n]
 }

@@ -239,9 +239,38 @@ func TestFillsUp(t *testing.T) {
 	}
 }
 
+// TestFrameStays receives a frame and then fills all other chunks. The frame must not change before the next Recv.
+func TestFrameStays(t *testing.T) {
+	b := veth(t, 9000, 1)
+	from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
+	first := roce(0, false, 1, 1000)
+	send(t, from, first)
+	buf := make([]byte, 1<<14)
+	frame, _, err := to.Recv(clock(), buf)
+	for deadline := clock().Add(5 * time.Second); err == port.ErrAgain && clock() < deadline; frame, _, err = to.Recv(clock(), buf) {
+		waitFD(to, 10*time.Millisecond)
+	}
+	if err != nil || !bytes.Equal(frame, first.AppendTo(nil)) || &frame[0] == &buf[0] {
+		t.Fatalf("received %x, %v", frame, err)
+	}
+	to.dev.queues[0].Fill.Publish()
+	for i := range 2 * rxPerQueue {
+		if err := from.Send(clock(), roce(0, false, uint16(i), 900)); err != nil && !errors.Is(err, port.ErrAgain) {
+			t.Fatal(err)
+		}
+	}
+	from.flush(clock())
+	if !bytes.Equal(frame, first.AppendTo(nil)) {
+		t.Error("the frame has changed")
+	}
+	drain(t, to)
+	checkChunks(t, to)
+}
+
 // checkChunks checks that each chunk of an idle port is in exactly one place.
 func checkChunks(t *testing.T, p *Port) {
 	t.Helper()
+	p.release()
 	p.reclaim()
 	seen := map[uint64]bool{}
 	for _, c := range p.free {
