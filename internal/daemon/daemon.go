@@ -33,7 +33,9 @@ type Daemon struct {
 	log  *slog.Logger
 	lock *os.File
 	nics []*nic
-	tree *sysfs.Tree
+	// switches are the switches by their names in the configuration.
+	switches map[string]*nicSwitch
+	tree     *sysfs.Tree
 	// devices counts the verbs devices: uverbs0 and so on.
 	devices int
 	guard   *shm.Guard    // of memory of clients; nil if the kernel has none
@@ -52,7 +54,7 @@ type Daemon struct {
 
 // Start starts a daemon. On error it releases everything that it created.
 func Start(cfg *config.Config, log *slog.Logger) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, log: log, ending: make(chan struct{})}
+	d := &Daemon{cfg: cfg, log: log, ending: make(chan struct{}), switches: map[string]*nicSwitch{}}
 	d.quota = d.daemonQuota()
 	d.metrics = d.newMetrics()
 	err := d.start()

@@ -241,10 +241,11 @@ func TestNetlinkLists(t *testing.T) {
 			t.Errorf("list %d begins %v after the previous one, which took %v", i, pause, took)
 		}
 	}
-	refused := func(when string, want error) {
+	refused := func(when string, want error, then func()) {
 		t.Helper()
 		got := make(chan error, 1)
 		go func() { got <- s.list(work) }()
+		then()
 		select {
 		case err := <-got:
 			if !errors.Is(err, want) {
@@ -255,9 +256,13 @@ func TestNetlinkLists(t *testing.T) {
 		}
 	}
 	s.turn <- struct{}{}
-	refused("while another list is made", unix.EBUSY)
+	refused("while another list is made", unix.EBUSY, func() {})
 	<-s.turn
 	s.next = time.Now().Add(time.Hour)
-	close(d.ending)
-	refused("at the end of the daemon", net.ErrClosed)
+	refused("at the end of the daemon", net.ErrClosed, func() {
+		for len(s.turn) == 0 { // until it is its turn, and it waits
+			time.Sleep(time.Millisecond)
+		}
+		close(d.ending)
+	})
 }

@@ -29,7 +29,8 @@ type nic struct {
 	port    *port.Faulty
 	shared  *shared    // nil: the port is not shared with the kernel
 	mac     rocev2.MAC // at the start; the NIC's address follows its interface, GUIDs do not
-	shard   *shard.Shard
+	shard   *shard.Station
+	sw      *nicSwitch // nil: on no switch
 	devices []*device
 	quota   *quota.Ledger
 	tree    *sysfs.Tree   // of this NIC alone
@@ -53,7 +54,7 @@ type nic struct {
 // startNIC starts NIC i.
 func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	c := &d.cfg.NICs[i]
-	n = &nic{cfg: c, log: d.log.With("nic", c.Name), events: &server.Events{}, changed: make(chan struct{}, 1)}
+	n = &nic{cfg: c, log: d.log.With("nic", c.Name), sw: d.switchOf(c.Switch), events: &server.Events{}, changed: make(chan struct{}, 1)}
 	n.failed = func(q *rocev2.QueuePair, s qp.Status) {
 		e := newEvent(c.Name, "qp", uint32(q.Num()), server.OwnerOf(q.Ctx), 0)
 		e.Event, e.Status = "completion_error", verbs.Status(s).String()
@@ -84,7 +85,10 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.startShard(core); err != nil {
+	if err := n.startShard(core, n.sw.beside(n)); err != nil {
+		return nil, err
+	}
+	if err := n.join(); err != nil {
 		return nil, err
 	}
 	n.quota = d.nicQuota(core.Limits())
@@ -117,13 +121,16 @@ func (n *nic) logAccessError(num uint32, o *server.Owner) {
 	l.more++
 }
 
-// startShard starts the NIC's shard, and makes the NIC follow its interface.
-func (n *nic) startShard(core *rocev2.NIC) (err error) {
+// startShard starts the NIC's station, on the shard of another NIC if there is one beside it, and makes the NIC follow its interface.
+func (n *nic) startShard(core *rocev2.NIC, beside *nic) (err error) {
 	cfg := shard.Config{NIC: core, Port: n.port, Poll: n.cfg.Poll.Duration(), OnFault: func(addr uintptr) {
 		n.log.Error("client memory vanished", "addr", addr)
 	}}
 	if n.shared != nil {
 		cfg.Ask = n.shared.ask
+	}
+	if beside != nil {
+		cfg.Beside = beside.shard
 	}
 	if n.shard, err = shard.New(cfg); err != nil {
 		return err
@@ -160,7 +167,8 @@ func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 	cfg.Near = c.Port.Type == "udp" || c.Port.Type == "unix"
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
 	cfg.Limits = nicLimits
-	cfg.NewProfile, cfg.Quantum, cfg.Distributions = c.Maker(), int(c.Share.Quantum), distributions
+	cfg.NewProfile, cfg.MRCProfile = c.Makers()
+	cfg.Quantum, cfg.Distributions = int(c.Share.Quantum), distributions
 	if _, err := rand.Read(cfg.Seed[:]); err != nil {
 		return nil, err
 	}
@@ -217,6 +225,7 @@ func (n *nic) close() error {
 		n.shared.follower.Close()
 	}
 	if n.shard != nil {
+		n.leave()
 		errs = append(errs, n.shard.Close())
 	}
 	if n.port != nil {

@@ -57,6 +57,7 @@ func (s *shared) Changed(st host.State) {
 			s.log.Error("interface cannot be used as it is", "interface", st.Name, "err", err)
 		}
 	})
+	s.readdress()
 }
 
 // Resolved implements host.Handler.

@@ -34,7 +34,7 @@ func (d *Daemon) getLinks(w http.ResponseWriter, r *http.Request) {
 }
 
 func (n *nic) link(ctx context.Context) (api.Link, error) {
-	l := api.Link{Name: n.cfg.Name, State: "DOWN", Port: n.cfg.Port.Type, Device: n.netdev(),
+	l := api.Link{Name: n.cfg.Name, State: "DOWN", Port: n.cfg.Port.Type, Device: n.netdev(), Switch: n.cfg.Switch, Shard: n.cfg.Shard,
 		Profile: n.cfg.Profile, Clients: n.clients(), GIDs: []string{}}
 	if l.Device == "" {
 		l.Device = n.cfg.Port.Local

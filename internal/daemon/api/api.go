@@ -51,9 +51,11 @@ type Link struct {
 	ActiveMTU int      `json:"active_mtu"`
 	Port      string   `json:"port"`
 	Device    string   `json:"device,omitempty"`
-	Mode      string   `json:"mode,omitempty"` // receive and transmit path of a port that shares an interface with the kernel
-	Overruns  uint64   `json:"overruns"`       // frames lost because the port was too slow
-	Segments  int      `json:"segments"`       // of a super-frame; 0: single frames only
+	Switch    string   `json:"switch,omitempty"`
+	Shard     string   `json:"shard,omitempty"` // of the switch
+	Mode      string   `json:"mode,omitempty"`  // receive and transmit path of a port that shares an interface with the kernel
+	Overruns  uint64   `json:"overruns"`        // frames lost because the port was too slow
+	Segments  int      `json:"segments"`        // of a super-frame; 0: single frames only
 	Profile   string   `json:"profile,omitempty"`
 	Poll      string   `json:"poll"`
 	Clients   int      `json:"clients"`

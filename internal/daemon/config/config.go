@@ -103,11 +103,15 @@ type NIC struct {
 	MoreProfiles []string             `yaml:"profiles"`
 	Transports   map[string]Transport `yaml:"transports"` // key: profile
 	MaxUnacked   uint32               `yaml:"max_unacked"`
-	Port         Port                 `yaml:"port"`
-	Poll         Poll                 `yaml:"poll"`
-	Faults       []string             `yaml:"faults"`
-	Capture      Capture              `yaml:"capture"`
-	Access       Access               `yaml:"access"`
+	// Switch names a switch of the daemon, whose NICs exchange packets in memory; empty: none.
+	// Shard names a thread of the switch.
+	Switch  string   `yaml:"switch"`
+	Shard   string   `yaml:"shard"`
+	Port    Port     `yaml:"port"`
+	Poll    Poll     `yaml:"poll"`
+	Faults  []string `yaml:"faults"`
+	Capture Capture  `yaml:"capture"`
+	Access  Access   `yaml:"access"`
 
 	Congestion Congestion `yaml:"congestion"`
 	Link       Link       `yaml:"link"`

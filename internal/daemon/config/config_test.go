@@ -61,7 +61,7 @@ func TestPersonalities(t *testing.T) {
 		if x.Algorithm != want.algorithm || by != want.sharing || err != nil {
 			t.Errorf("%s: %s, shared by %d, %v", name, x.Algorithm, by, err)
 		}
-		p, err := c.NICs[0].Maker()("")
+		p, err := plugins(&c.NICs[0])
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -138,6 +138,29 @@ func TestCongestion(t *testing.T) {
 	}
 }
 
+// plugins makes those of the default profile.
+func plugins(n *NIC) (qp.Profile, error) {
+	byName, _ := n.Makers()
+	return byName("")
+}
+
+// TestNumbered: numbers select paths and congestion controls of mrc; 0 is the profile's.
+func TestNumbered(t *testing.T) {
+	n := read(t, "nics: [{name: a, port: {type: tap}, profile: mrc, congestion: {algorithm: swift}, transports: {mrc: {cc_profiles: "+
+		"{1: {name: nscc}, 70: {name: static, window_bytes: 5000}}, ev_profiles: {3: {name: single}}}}}]").NICs[0]
+	_, byNumber := n.Makers()
+	for _, c := range []struct {
+		ev, cc uint64
+		want   string
+	}{{0, 0, "*ccalgo.Swift"}, {3, 1, "*ccalgo.NSCC"}, {0, 70, "*ccalgo.Static"}, {0, 2, "cc_profile_id 2: transports.mrc.cc_profiles of the NIC has [1 70]"},
+		{1 << 63, 0, "ev_profile_id 9223372036854775808"}} {
+		p, err := byNumber(c.ev, c.cc)
+		if got := fmt.Sprintf("%T %v", p.Controller, err); !strings.Contains(got, c.want) || (err == nil) != (p.Paths != nil) {
+			t.Errorf("%+v: %s, %T", c, got, p.Paths)
+		}
+	}
+}
+
 // TestHoldLast: the receiver holds the last packets of WRITEs by default.
 func TestHoldLast(t *testing.T) {
 	for text, want := range map[string]qp.HoldLast{
@@ -147,7 +170,7 @@ func TestHoldLast(t *testing.T) {
 		", hold_last: sender-idle": qp.HoldAtSenderIdle,
 	} {
 		n := read(t, "nics: [{name: a, port: {type: tap}, profile: eunomia, transports: {eunomia: {paths: {name: spray}"+text+"}}}]").NICs[0]
-		if p, err := n.Maker()(""); err != nil || p.Traits.HoldLast != want {
+		if p, err := plugins(&n); err != nil || p.Traits.HoldLast != want {
 			t.Errorf("%q: %d, %v, want %d", text, p.Traits.HoldLast, err, want)
 		}
 	}
@@ -157,7 +180,7 @@ func TestHoldLast(t *testing.T) {
 func TestLinkBDP(t *testing.T) {
 	for text, want := range map[string]uint32{"rate: 10e9, rtt: 50us": 110, "rate: 10e9, rtt: 50us, mtu: 1024": 62} {
 		n := read(t, "nics: [{name: a, port: {type: tap}, profile: irn, link: {"+text+"}}]").NICs[0]
-		if p, err := n.Maker()(""); err != nil || p.Recovery.(retrans.Capped).Cap() != want {
+		if p, err := plugins(&n); err != nil || p.Recovery.(retrans.Capped).Cap() != want {
 			t.Errorf("%q: %+v, %v, want a cap of %d", text, p.Recovery, err, want)
 		}
 	}
@@ -249,6 +272,11 @@ func TestFaults(t *testing.T) {
 		{nic("addresses: [10.0.0.1/24], vlans: [{id: 5, addresses: [10.0.0.1/24]}]"), "nics.0.vlans.0.addresses.0: the same"},
 		{nic("transports: {eunomia: {hold_last: nobody}}"), "nics.0.transports.eunomia: hold_last \"nobody\": must be receiver"},
 		{nic("transports: {irn: {hold_last: sender}}"), "only eunomia holds"},
+		{nic("transports: {irn: {cc_profiles: {1: {name: swift}}}}"), "nics.0.transports.irn.cc_profiles.1: only mrc has numbered profiles"},
+		{nic("transports: {mrc: {cc_profiles: {0: {name: swift}}}}"), "nics.0.transports.mrc.cc_profiles.0: the key must be a whole number"},
+		{nic("transports: {mrc: {ev_profiles: {x: {name: single}}}}"), "nics.0.transports.mrc.ev_profiles.x: the key must be a whole number"},
+		{nic("transports: {mrc: {ev_profiles: {2: {}}}}"), "nics.0.transports.mrc.ev_profiles.2: the name is missing"},
+		{nic("transports: {mrc: {cc_profiles: {1: {name: dcqcn}}}}"), "receivers of mrc send no CNPs"},
 		{nic("profile: fast"), "nics.0.profile: "},
 		{nic("congestion: {algorithm: cubic}"), "nics.0.congestion: ccalgo: no congestion control \"cubic\""},
 		{nic("congestion: {algorithm: dcqcn, gg: 1}"), "nics.0.congestion: ccalgo: dcqcn has no parameter \"gg\""},
@@ -308,6 +336,9 @@ func TestFaults(t *testing.T) {
 		{"nics: [{name: a, port: {type: udp, address: 224.0.0.1}}]", "nics.0.port.address: 224.0.0.1 cannot be"},
 		{"nics: [{name: a, port: {type: udp, address: 10.0.0.1}}, {name: b, port: {type: udp, address: 10.0.0.1}}]",
 			"nics.1.port: the same as that of nics.0"},
+		{"nics: [{name: a, switch: '?', port: {type: tap}}]", `nics.0.switch: "?" is not a name`},
+		{"nics: [{name: a, switch: s, shard: '?', port: {type: tap}}]", `nics.0.shard: "?" is not a name`},
+		{"nics: [{name: a, shard: s, port: {type: tap}}]", "nics.0.shard: says nothing without switch"},
 		{"drain: 3\n" + minimal, "drain: "},
 		{"drain: -1s\n" + minimal, "drain: "},
 		{"log: {level: loud}\n" + minimal, "log.level: "},

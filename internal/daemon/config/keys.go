@@ -23,7 +23,8 @@ type Key struct {
 
 // Keys describes all keys except those that only contain other keys.
 func Keys() []Key {
-	c := &Config{Drain: defaultDrain, NICs: []NIC{{Port: Port{Type: "tap"}, Access: Access{}, VLANs: []VLAN{{}}, Transports: map[string]Transport{"PROFILE": {}},
+	c := &Config{Drain: defaultDrain, NICs: []NIC{{Port: Port{Type: "tap"}, Access: Access{}, VLANs: []VLAN{{}}, Transports: map[string]Transport{"PROFILE": {
+		EVProfiles: map[string]Part{"ID": {}}, CCProfiles: map[string]Part{"ID": {}}}},
 		Share: Share{Users: []UserShare{{Weight: 1}}}}}}
 	c.setDefaults()
 	return keysOf("", reflect.ValueOf(*c))
@@ -45,7 +46,9 @@ func keysOf(prefix string, v reflect.Value) (all []Key) {
 		case f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct:
 			deeper = append(deeper, keysOf(name+"[].", field.Index(0))...)
 		case f.Type.Kind() == reflect.Map:
-			deeper = append(deeper, keysOf(name+".PROFILE.", field.MapIndex(reflect.ValueOf("PROFILE")))...)
+			for _, key := range field.MapKeys() {
+				deeper = append(deeper, keysOf(name+"."+key.String()+".", field.MapIndex(key))...)
+			}
 		default:
 			all = append(all, describe(name, field))
 		}

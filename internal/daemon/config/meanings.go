@@ -42,8 +42,10 @@ var meanings = map[string]meaning{
 	"nics[].vlans[].id":  {"", "10", "VLAN, 1 to 4094; for tap and unix", "required"},
 	"nics[].gateways":    {"", "[198.18.0.254]", "next hops to other networks; for tap and unix", ""},
 	"nics[].mtu":         {"bytes", "1500", "MTU of the link, 576 to 65521; for tap and unix", "4200, room for path MTU 4096"},
-	"nics[].profile":     {"", "irn", "transport: `rc`, `irn`, `melo`, `mp-rdma` or `eunomia`", "`rc`"},
+	"nics[].profile":     {"", "irn", "transport: `rc`, `irn`, `melo`, `mp-rdma`, `eunomia` or `mrc`", "`rc`"},
 	"nics[].profiles":    {"", "[rc, irn]", "more transports; each gets a verbs device of its own", ""},
+	"nics[].switch":      {"", "local", "name of a switch: NICs of this daemon with the same switch exchange packets in memory; firewalls and `tc` of the host do not see these", ""},
+	"nics[].shard":       {"", "one", "name of a shard of the `switch`, a thread for its NICs: packets between shards are copied once more", "one shard for all NICs of the switch"},
 	"nics[].max_unacked": {"packets", "4096", "unacknowledged packets of a queue pair", "no limit of its own"},
 	"nics[].poll":        {"", "busy", "time that an idle NIC polls before it sleeps; 0: not at all, `busy`: it never sleeps", ""},
 	"nics[].faults":      {"", "['tx drop p=0.01 seed=7']", "fault rules from the start (roced-fault(7))", ""},
@@ -55,6 +57,9 @@ var meanings = map[string]meaning{
 	"nics[].transports.PROFILE.paths.name":      {"", "spray", "path selection; other keys are its parameters", "the profile's"},
 	"nics[].transports.PROFILE.congestion.name": {"", "dctcp", "congestion control instead of the NIC's; other keys are its parameters", ""},
 	"nics[].transports.PROFILE.hold_last":       {"", "sender", "eunomia: the side that holds last packets of WRITEs: `receiver`, `sender` or `sender-idle`", "`receiver`"},
+
+	"nics[].transports.PROFILE.ev_profiles.ID.name": {"", "single", "mrc: path selection of queue pairs whose programs choose the `ev_profile_id` ID; other keys are its parameters", ""},
+	"nics[].transports.PROFILE.cc_profiles.ID.name": {"", "nscc", "mrc: congestion control of queue pairs whose programs choose the `cc_profile_id` ID; other keys are its parameters", ""},
 
 	"nics[].port.type":      {"", "udp", "`tap`, `unix`, `packet`, `udp` or `xdp`", "required"},
 	"nics[].port.netns":     {"", "/run/netns/blue", "network namespace of device or interface, as a path; not for unix", "the daemon's"},

@@ -1,9 +1,12 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
@@ -20,6 +23,10 @@ type Transport struct {
 	// HoldLast selects the side that holds the last packets of WRITEs, for eunomia: receiver (the default), sender or
 	// sender-idle.
 	HoldLast string `yaml:"hold_last"`
+	// EVProfiles and CCProfiles are paths and congestion controls that programs select by their number, for mrc
+	// (docs/guides/mrc.md).
+	EVProfiles map[string]Part `yaml:"ev_profiles"`
+	CCProfiles map[string]Part `yaml:"cc_profiles"`
 }
 
 // Part is a plug-in of a profile. All keys except the name are its parameters.
@@ -57,14 +64,69 @@ func (n *NIC) spec(name string) profile.Spec {
 	return s
 }
 
-// Maker returns the factory for the plug-ins of the NIC's queue pairs. The empty name is the default profile.
-func (n *NIC) Maker() func(name string) (qp.Profile, error) {
+// Makers returns the factories for the plug-ins of the NIC's queue pairs: by the name of the transport profile, of which
+// the empty one is the default, and for those of mrc by the numbers of paths and congestion control.
+func (n *NIC) Makers() (byName func(name string) (qp.Profile, error), byNumber func(ev, cc uint64) (qp.Profile, error)) {
 	m := profile.NewMaker(profile.Link{Rate: float64(n.Link.Rate), RTT: n.Link.RTT, MTU: n.Link.MTU})
-	return func(name string) (qp.Profile, error) {
+	byName = func(name string) (qp.Profile, error) {
 		if name == "" {
 			name = n.Profiles()[0]
 		}
 		return m.New(name, n.spec(name))
+	}
+	return byName, func(ev, cc uint64) (qp.Profile, error) {
+		s := n.spec(mrc)
+		t := n.Transports[mrc]
+		err := errors.Join(choose(&s.Paths, "ev", t.EVProfiles, ev), choose(&s.Congestion, "cc", t.CCProfiles, cc))
+		if err != nil {
+			return qp.Profile{}, err
+		}
+		return m.New(mrc, s)
+	}
+}
+
+// mrc is the transport profile with numbered paths and congestion controls.
+const mrc = "mrc"
+
+// choose sets p to the part with that number; 0 leaves it.
+func choose(p *profile.Part, kind string, parts map[string]Part, number uint64) error {
+	if number == 0 {
+		return nil
+	}
+	part, ok := parts[strconv.FormatUint(number, 10)]
+	if !ok {
+		return fmt.Errorf("%s_profile_id %d: transports.mrc.%[1]s_profiles of the NIC has %[3]v", kind, number, slices.Sorted(maps.Keys(parts)))
+	}
+	*p = profile.Part(part)
+	return nil
+}
+
+// validateNumbered checks the numbered paths and congestion controls of a profile.
+func (n *NIC) validateNumbered(f *faults, path, name string) {
+	t := n.Transports[name]
+	for kind, parts := range map[string]map[string]Part{"ev_profiles": t.EVProfiles, "cc_profiles": t.CCProfiles} {
+		for _, number := range slices.Sorted(maps.Keys(parts)) {
+			s := n.spec(name)
+			part := &s.Paths
+			if kind == "cc_profiles" {
+				part = &s.Congestion
+			}
+			*part = profile.Part(parts[number])
+			v, err := strconv.ParseUint(number, 10, 64)
+			switch {
+			case name != mrc:
+				err = errors.New("only mrc has numbered profiles")
+			case err != nil || v == 0 || strconv.FormatUint(v, 10) != number:
+				err = errors.New("the key must be a whole number above 0")
+			case part.Name == "":
+				err = errors.New("the name is missing")
+			default:
+				err = profile.Validate(name, s)
+			}
+			if err != nil {
+				f.add(strings.Join([]string{path, kind, number}, "."), "%w", err)
+			}
+		}
 	}
 }
 
@@ -79,6 +141,7 @@ func (n *NIC) validateTransports(f *faults, path string) {
 		check(fmt.Sprintf("%s.profiles.%d", path, i), name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Transports)) {
+		n.validateNumbered(f, path+".transports."+name, name)
 		if !slices.Contains(n.Profiles(), name) {
 			check(path+".transports."+name, name)
 		}

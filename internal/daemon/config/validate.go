@@ -201,6 +201,16 @@ func (n *NIC) validate(f *faults, path string) {
 	if n.MaxUnacked > 1<<22 {
 		f.add(path+".max_unacked", "%d is more than %d", n.MaxUnacked, 1<<22)
 	}
+	if n.Switch != "" && !nicName.MatchString(n.Switch) {
+		f.add(path+".switch", "%q is not a name (letters, digits, _ . -)", n.Switch)
+	}
+	switch {
+	case n.Shard == "":
+	case n.Switch == "":
+		f.add(path+".shard", "says nothing without switch")
+	case !nicName.MatchString(n.Shard):
+		f.add(path+".shard", "%q is not a name (letters, digits, _ . -)", n.Shard)
+	}
 	n.validateTransports(f, path)
 	if !n.Port.Shared() {
 		n.validateAddresses(f, path)

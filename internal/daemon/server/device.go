@@ -7,6 +7,7 @@ import (
 
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
 	"roced.io/roced/rocev2"
 )
 
@@ -76,7 +77,20 @@ func (c *client) deviceAttr() (r uverbs.QueryDeviceResp, err error) {
 		}
 		return nil
 	})
+	if c.writesOnly() {
+		r.MaxQPRdAtom, r.MaxQPInitRdAtom, r.MaxResRdAtom, r.AtomicCap = 0, 0, 0, 0
+		r.DeviceCapFlags &^= uverbs.CapRCRNRNakGen | uverbs.CapMemMgtExt | uverbs.CapMemWindow | uverbs.CapMemWindowType2B
+	}
 	return r, err
+}
+
+// writesOnly reports whether the transport profile of the client has no READs and no atomics.
+func (c *client) writesOnly() bool {
+	name := c.profile
+	if all := c.srv.cfg.Profiles; name == "" && len(all) > 0 {
+		name = all[0]
+	}
+	return !profile.Supports(name, qp.WRRead)
 }
 
 func least(a, b int) uint32 { return uint32(min(a, b)) }
@@ -106,8 +120,12 @@ func (c *client) exQueryDevice(q *request) error {
 	if size < uverbs.Size[uverbs.QueryDeviceResp]()+8 {
 		return unix.ENOSPC
 	}
+	caps := uint64(base.DeviceCapFlags)
+	if !c.writesOnly() {
+		caps |= uverbs.CapFlushGlobal | uverbs.CapAtomicWrite
+	}
 	q.core = uverbs.ExQueryDeviceResp{Base: base, ResponseLength: uint32(size), TimestampMask: timestampMask, HCACoreClock: coreClock,
-		DeviceCapFlagsEx: uint64(base.DeviceCapFlags) | uverbs.CapFlushGlobal | uverbs.CapAtomicWrite}
+		DeviceCapFlagsEx: caps}
 	return nil
 }
 

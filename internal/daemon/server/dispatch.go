@@ -54,6 +54,9 @@ var commands = [256]command{
 	uverbs.ExtQueryGID:          {(*client).queryGID, uverbs.Size[uverbs.QueryGIDResp]()},
 	uverbs.ExtRefreshSysfs:      {(*client).refreshSysfs, 0},
 	uverbs.ExtReport:            {(*client).requestReport, 0},
+	uverbs.ExtModifyMRC:         {(*client).modifyMRC, 0},
+	uverbs.ExtQueryMRC:          {(*client).queryMRC, uverbs.Size[uverbs.MRCAttr]()},
+	uverbs.ExtMRCDevice:         {(*client).mrcDevice, uverbs.Size[uverbs.MRCDeviceResp]()},
 	uverbs.ExtQueryStats:        {(*client).queryStats, uverbs.Size[uverbs.QueryStatsResp]()},
 }
 

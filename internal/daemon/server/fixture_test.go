@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 // host is a NIC with its server.
 type host struct {
-	shard *shard.Shard
+	shard *shard.Station
 	srv   *Server
 	path  string
 	gid   [16]byte
@@ -98,7 +98,7 @@ func newHost(t testing.TB, dir string, i int, c Config, quotas ...*quota.Ledger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Guard, c.Path, c.Mode, c.Shard, c.Device, c.Profiles, c.MAC = guard, h.path, 0o600, h.shard, names[i], []string{"rc"}, mac
+	c.Guard, c.Path, c.Mode, c.Shard, c.Device, c.Profiles, c.MAC = guard, h.path, 0o600, h.shard, names[i], []string{"rc", "mrc"}, mac
 	c.Log = slog.New(slog.NewTextHandler(&h.log, nil))
 	if i < len(quotas) {
 		c.Quota = quotas[i]

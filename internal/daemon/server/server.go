@@ -56,7 +56,7 @@ type Config struct {
 	Mode  fs.FileMode
 	UIDs  []uint32 // users that may connect; if UIDs and GIDs are empty, Mode alone decides
 	GIDs  []uint32
-	Shard *shard.Shard
+	Shard *shard.Station
 	// Device and Profiles answer EXT_HELLO. Profile applies to queue pairs of clients that request none; empty means
 	// the NIC's default.
 	Device   string

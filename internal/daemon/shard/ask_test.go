@@ -21,13 +21,13 @@ type badPort struct {
 	used  atomic.Bool
 }
 
-func (p *badPort) Recv(_ mono.Time, buf []byte) (int, int, error) {
+func (p *badPort) Recv(mono.Time, []byte) ([]byte, int, error) {
 	if p.frame == nil {
-		return 0, 0, port.ErrAgain
+		return nil, 0, port.ErrAgain
 	}
-	n := copy(buf, p.frame)
+	frame := p.frame
 	p.frame = nil
-	return n, 0, nil
+	return frame, 0, nil
 }
 
 func (p *badPort) Send(mono.Time, *rocev2.Frame) error {
@@ -44,7 +44,7 @@ func (p *badPort) NextTimeout() mono.Time { return mono.Never }
 func (p *badPort) FD() int                { return -1 }
 func (p *badPort) Close() error           { return nil }
 
-func nicOn(t *testing.T, port port.Port, shared bool, ask func(rocev2.Query)) *Shard {
+func nicOn(t *testing.T, port port.Port, shared bool, ask func(rocev2.Query)) *Station {
 	t.Helper()
 	addrs := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
 	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500, Addrs: addrs,

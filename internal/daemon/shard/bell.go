@@ -154,24 +154,24 @@ func (b *Bell) ring(summary, words, w int, rung uint64) {
 	atomic.OrUint64(b.word(summary, w/64), 1<<(w%64))
 }
 
-// AddBell makes the shard poll b.
-func (s *Shard) AddBell(ctx context.Context, b *Bell) error {
+// AddBell makes the shard poll b for the station.
+func (st *Station) AddBell(ctx context.Context, b *Bell) error {
 	var err error
-	derr := s.Do(ctx, func(mono.Time, *rocev2.NIC) {
-		if err = s.ep.addEvent(b.fd); err == nil {
-			s.bells, s.rouse = append(s.bells, b), true // the loop must update its sleeping word
+	derr := st.Do(ctx, func(mono.Time, *rocev2.NIC) {
+		if err = st.shard.ep.addEvent(b.fd); err == nil {
+			st.bells, st.shard.rouse = append(st.bells, b), true // the loop must update its sleeping word
 		}
 	})
 	return errors.Join(derr, err)
 }
 
 // RemoveBell makes the shard stop polling b. Afterwards the caller may unmap b's memory.
-func (s *Shard) RemoveBell(b *Bell) error {
+func (st *Station) RemoveBell(b *Bell) error {
 	var err error
-	derr := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
-		if i := slices.Index(s.bells, b); i >= 0 {
-			s.bells = slices.Delete(s.bells, i, i+1)
-			err = s.ep.remove(b.fd)
+	derr := st.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
+		if i := slices.Index(st.bells, b); i >= 0 {
+			st.bells = slices.Delete(st.bells, i, i+1)
+			err = st.shard.ep.remove(b.fd)
 		}
 	})
 	return errors.Join(derr, err)

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// lend lets callers of Do use the NIC while the loop blocks in wait. At all other times the loop holds the mutex, so
+// lend lets callers of Do use the NICs while the loop blocks in wait. At all other times the loop holds the mutex, so
 // that no packet waits for a lock. After wait returns, the loop waits for at most one closure.
 func (s *Shard) lend(wait func()) {
 	s.loops.Unlock()
@@ -34,11 +34,12 @@ const patience = 64
 //
 // If f changes state, borrow also does the resulting work and wakes the loop only if more work remains. Pending
 // doorbells come before f (see loop) and only the loop handles them.
-func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool) {
+func (st *Station) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool) {
+	s := st.shard
 	if s.wanted.Load() || !s.loops.TryLock() {
 		return false
 	}
-	if slices.ContainsFunc(s.bells, (*Bell).ringing) {
+	if st.gone || slices.ContainsFunc(st.bells, (*Bell).ringing) {
 		s.loops.Unlock()
 		return false // Do wakes the loop
 	}
@@ -51,21 +52,23 @@ func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool)
 	defer s.loops.Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { s.faulted(recover()) }()
-	s.stats.Calls++
+	s.current = st
+	st.stats.Calls++
 	done = true // also after a fault
 	now := Now()
-	f(now, s.nic)
+	f(now, st.nic)
 	if changes {
-		wake = s.follow(now)
+		wake = st.follow(now)
 	}
 	return done
 }
 
 // follow does the loop's work after a closure that may have changed state. It reports whether the loop has more to
 // do before its planned wakeup.
-func (s *Shard) follow(now mono.Time) bool {
+func (st *Station) follow(now mono.Time) bool {
+	s := st.shard
 	s.touched = now
-	s.transmit()
-	s.passQuestions()
-	return s.rouse || s.unsent || s.due() < s.until
+	st.transmit()
+	st.passQuestions()
+	return s.rouse || st.unsent || s.due() < s.until
 }

@@ -36,7 +36,7 @@ func TestBorrow(t *testing.T) {
 			s.wakes()
 			err := c.do(context.Background(), func(mono.Time, *rocev2.NIC) {
 				s.scanned = mono.Never // disables the scan of queue pairs
-				on, s.rouse = unix.Gettid(), c.rouse
+				on, s.shard.rouse = unix.Gettid(), c.rouse
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -96,9 +96,10 @@ func TestBorrowFromBusyLoop(t *testing.T) {
 
 // TestWanted checks that no caller borrows the NIC while the loop waits for it.
 func TestWanted(t *testing.T) {
-	s := &Shard{}
+	st := alone(&Station{})
+	s := st.shard
 	s.wanted.Store(true)
-	if s.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes the loop") }, true) {
+	if st.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes the loop") }, true) {
 		t.Error("the NIC is lent")
 	}
 	s.loops.Lock()
@@ -130,7 +131,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 // TestFollow checks that the borrower does the work that a closure causes, or wakes the loop for it.
 func TestFollow(t *testing.T) {
 	now, until := Now(), mono.Never
-	many := func(s *Shard, n int) {
+	many := func(s *Station, n int) {
 		err := s.nic.SetAddrs(now, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, nil)
 		for i := range n {
 			to := rocev2.GIDOf(netip.AddrFrom4([4]byte{10, 0, 0, byte(2 + i)}))
@@ -141,22 +142,22 @@ func TestFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ask := func(s *Shard) { many(s, 1) }
+	ask := func(s *Station) { many(s, 1) }
 	for _, c := range []struct {
 		name  string
 		full  bool
 		until mono.Time
-		f     func(*Shard)
+		f     func(*Station)
 		want  bool
 		sent  bool
 	}{
-		{"nothing", false, until, func(*Shard) {}, false, false},
+		{"nothing", false, until, func(*Station) {}, false, false},
 		{"a frame, and a timer that ends the sleep too late", false, until, ask, true, true},
 		{"a frame, and a sleep that ends before", false, now, ask, false, true},
 		{"a frame for which there is no room", true, now, ask, true, false},
-		{"more frames than a turn may send", false, now, func(s *Shard) { many(s, txBudget) }, true, true},
-		{"a bell more", false, now, func(s *Shard) { s.rouse = true }, true, false},
-		{"queue pairs that may be broken", false, until, func(s *Shard) { s.scanned = 0 }, true, false},
+		{"more frames than a turn may send", false, now, func(s *Station) { many(s, txBudget) }, true, true},
+		{"a bell more", false, now, func(s *Station) { s.shard.rouse = true }, true, false},
+		{"queue pairs that may be broken", false, until, func(s *Station) { s.scanned = 0 }, true, false},
 	} {
 		nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 		if err != nil {
@@ -165,7 +166,8 @@ func TestFollow(t *testing.T) {
 		p := &fullPort{}
 		p.open.Store(!c.full)
 		p.sent.Store(1) // frames may have several parts
-		s := &Shard{nic: nic, port: p, until: c.until, scanned: now}
+		s := alone(&Station{nic: nic, port: p, scanned: now})
+		s.shard.until = c.until
 		c.f(s)
 		if wake := s.follow(now); wake != c.want || (p.sent.Load() > 1) != c.sent {
 			t.Errorf("%s: wakes the loop %v, %d frames sent", c.name, wake, p.sent.Load()-1)
@@ -178,11 +180,11 @@ func TestFollow(t *testing.T) {
 func TestBorrowAfterBells(t *testing.T) {
 	b := newBell(t)
 	b.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, 1)
-	s := &Shard{bells: []*Bell{b}}
+	s := alone(&Station{bells: []*Bell{b}})
 	if s.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes a bell") }, true) {
 		t.Error("the NIC is lent")
 	}
-	if !s.loops.TryLock() {
+	if !s.shard.loops.TryLock() {
 		t.Error("the loop cannot have the NIC back")
 	}
 }
@@ -203,7 +205,7 @@ func TestRouse(t *testing.T) {
 		{"a bell, whose client is to be told of the sleep", func() error { return s.AddBell(t.Context(), b) }},
 		{"another time to poll", func() error { return s.SetPoll(t.Context(), -1) }},
 	} {
-		if s.rouse = false; s.wakes() != 0 {
+		if s.shard.rouse = false; s.wakes() != 0 {
 			t.Error("woken before")
 		}
 		if err := c.f(); err != nil {
@@ -216,24 +218,25 @@ func TestRouse(t *testing.T) {
 }
 
 // sleeper returns a shard whose loop sleeps forever.
-func sleeper(t *testing.T) *Shard {
+func sleeper(t *testing.T) *Station {
 	t.Helper()
 	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Shard{nic: nic, port: nullPort{}, until: mono.Never, scanned: mono.Never}
-	if err := s.ep.open(); err != nil {
+	s := alone(&Station{nic: nic, port: nullPort{}, scanned: mono.Never})
+	s.shard.until = mono.Never
+	if err := s.shard.ep.open(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.ep.close)
+	t.Cleanup(s.shard.ep.close)
 	return s
 }
 
 // wakes returns the number of wakeups since the last call.
-func (s *Shard) wakes() uint64 {
+func (s *Station) wakes() uint64 {
 	var b [8]byte
-	if n, err := unix.Read(s.ep.control, b[:]); n != len(b) || err != nil {
+	if n, err := unix.Read(s.shard.ep.control, b[:]); n != len(b) || err != nil {
 		return 0
 	}
 	return binary.NativeEndian.Uint64(b[:])

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"slices"
 	"time"
 
 	"roced.io/roced/plugin/mono"
@@ -8,7 +9,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Budgets of one turn, which prevent starvation.
+// Budgets of a station in one turn, which prevent starvation.
 const (
 	rxBudget = 64
 	txBudget = 64
@@ -35,33 +36,20 @@ const (
 	maxCrowded = 10 * time.Second
 )
 
-// loop runs turns until the shard ends. A turn handles commands last, and only those that were pending when it
-// began. Programs send datagrams and destroy the address handle or the queue pair at once; this order sends posted
-// work first.
+// loop runs turns until the shard ends. A turn serves each station within its budgets, so that no station starves
+// another. It handles commands last, and only those that were pending when it began. Programs send datagrams and
+// destroy the address handle or the queue pair at once; this order sends posted work first.
 //
 // The loop reads the clock for each frame because programs receive time stamps. A time stamp one turn old would
 // precede the transmission.
 func (s *Shard) loop() {
 	now := Now()
 	for !s.ending {
-		s.stats.Rounds++
-		calls := min(len(s.calls), callBudget)
-		busy := s.hear(now)
-		received := s.receive()
-		if received && s.small && !busy {
-			// The receiving client may want to answer at once, and the acknowledgement leaves in the same
-			// super-frame. On a shared core the client can only answer if it runs.
-			s.yield(Now(), kept)
-			s.hear(Now())
-		}
-		busy = received || busy
-		s.nic.Advance(Now())
-		busy = s.transmit() || busy
+		s.rounds++
+		busy := s.input(now)
+		busy = s.output() || busy
 		now = Now()
-		s.obey(now)
-		busy = s.runCalls(now, calls) || busy
-		s.rescan(now)
-		s.passQuestions()
+		busy = s.control(now) || busy
 		now = Now()
 		if busy {
 			s.lastWork = now
@@ -72,17 +60,88 @@ func (s *Shard) loop() {
 	}
 }
 
+// input takes doorbells and frames. It reports whether there were any.
+func (s *Shard) input(now mono.Time) bool {
+	for _, st := range s.stations {
+		st.waiting = min(len(st.calls), callBudget)
+	}
+	busy := s.hear(now)
+	received, small := false, true
+	for _, st := range s.stations {
+		s.current = st
+		if st.receive() {
+			received, small = true, small && st.small
+		}
+	}
+	if received && small && !busy {
+		// The receiving client may want to answer at once, and the acknowledgement leaves in the same
+		// super-frame. On a shared core the client can only answer if it runs.
+		s.yield(Now(), kept)
+		s.hear(Now())
+	}
+	return received || busy
+}
+
+// hear handles the doorbells of all stations.
+func (s *Shard) hear(now mono.Time) (heard bool) {
+	for _, st := range s.stations {
+		s.current = st
+		heard = st.hear(now) || heard
+	}
+	return heard
+}
+
+// output sends and runs timers. It reports whether it has done anything. Packets between stations go first: if the
+// thread had no core for a while, an acknowledgement that is due in one station stops the timer of another. Likewise no
+// timer fires that has become due since the first packet.
+func (s *Shard) output() (busy bool) {
+	now := Now()
+	if len(s.stations) > 1 {
+		busy = s.transmit()
+	}
+	for _, st := range s.stations {
+		s.current = st
+		busy = st.nic.NextTimeout() <= now || busy
+		st.nic.Advance(now)
+	}
+	if len(s.stations) == 1 {
+		busy = s.transmit()
+	}
+	return busy
+}
+
+// transmit sends for all stations. It reports whether it has sent anything.
+func (s *Shard) transmit() (sent bool) {
+	for _, st := range s.stations {
+		s.current = st
+		sent = st.transmit() || sent
+	}
+	return sent
+}
+
+// control runs commands and closures. It reports whether there were closures.
+func (s *Shard) control(now mono.Time) (busy bool) {
+	for _, st := range s.stations {
+		s.current = st
+		st.obey(now)
+		busy = st.runCalls(now, st.waiting) || busy
+		st.rescan(now)
+		st.passQuestions()
+	}
+	return busy
+}
+
 // runCalls runs n pending closures of Do.
-func (s *Shard) runCalls(now mono.Time, n int) bool {
+func (st *Station) runCalls(now mono.Time, n int) bool {
 	if n == 0 {
 		return false
 	}
 	began := Now()
 	for range n {
-		c := <-s.calls
+		c := <-st.calls
 		if c.state.CompareAndSwap(callWaiting, callTaken) {
-			s.stats.Calls++
-			s.runCall(c, now)
+			st.stats.Calls++
+			st.runCall(c, now)
 			if Now().Sub(began) > callTime {
 				return true
 			}
@@ -92,150 +151,154 @@ func (s *Shard) runCalls(now mono.Time, n int) bool {
 }
 
 // runCall runs a closure and unblocks its caller even if the closure faults.
-func (s *Shard) runCall(c *call, now mono.Time) {
+func (st *Station) runCall(c *call, now mono.Time) {
 	defer close(c.done)
-	c.f(now, s.nic)
+	c.f(now, st.nic)
 }
 
 // hear handles the doorbells of all clients in round-robin order.
-func (s *Shard) hear(now mono.Time) bool {
+func (st *Station) hear(now mono.Time) bool {
 	heard := 0
-	for range s.bells {
+	for range st.bells {
 		if heard >= hearBudget {
 			break
 		}
-		s.listen = (s.listen + 1) % len(s.bells)
-		if b := s.bells[s.listen]; b.ringing() {
-			heard += b.collect(now, s.nic)
+		st.listen = (st.listen + 1) % len(st.bells)
+		if b := st.bells[st.listen]; b.ringing() {
+			heard += b.collect(now, st.nic)
 		}
 	}
-	s.stats.Doorbells += uint64(heard)
+	st.stats.Doorbells += uint64(heard)
 	return heard > 0
 }
 
 // obey runs the commands that hear has found.
-func (s *Shard) obey(now mono.Time) {
-	for _, b := range s.bells {
+func (st *Station) obey(now mono.Time) {
+	for _, b := range st.bells {
 		if b.commanded {
 			b.commanded = false
-			b.commander.Command(now, s.nic)
+			b.commander.Command(now, st.nic)
 		}
 	}
 }
 
 // receive passes frames from the port to the NIC. It reports whether there were any.
-func (s *Shard) receive() bool {
+func (st *Station) receive() bool {
 	n, bytes := 0, 0
 	for now := Now(); n < rxBudget && bytes < byteBudget; n++ {
-		size, seg, err := s.port.Recv(now, s.buf)
+		frame, seg, err := st.port.Recv(now, st.shard.buf)
 		if err != nil {
-			s.linkState(now, err)
+			st.linkState(now, err)
 			break
 		}
-		bytes += size
+		bytes += len(frame)
 		now = Now()
-		s.nic.Receive(now, s.buf[:size], seg)
-		s.small = n == 0 && size < 512
+		st.nic.Receive(now, frame, seg)
+		st.small = n == 0 && len(frame) < 512
 	}
 	if n == 0 {
 		return false
 	}
-	s.stats.RxFrames += uint64(n)
-	s.stats.RxBatches++
+	st.stats.RxFrames += uint64(n)
+	st.stats.RxBatches++
 	return true
 }
 
 // linkState updates the link state; err is the error of Recv.
-func (s *Shard) linkState(now mono.Time, err error) {
+func (st *Station) linkState(now mono.Time, err error) {
 	if err != port.ErrAgain && err != port.ErrDown {
-		s.stats.PortErrs++
+		st.stats.PortErrs++
 		return
 	}
 	link := port.LinkState{Up: err != port.ErrDown}
-	if s.monitored != nil {
-		link = s.monitored.State()
+	if st.monitored != nil {
+		link = st.monitored.State()
 	}
-	if link.Up == s.up && (link.MTU == 0 || link.MTU == s.mtu) {
+	if link.Up == st.up && (link.MTU == 0 || link.MTU == st.mtu) {
 		return
 	}
 	if link.Up {
-		s.nic.SetOffload(s.port.Offload())
+		st.nic.SetOffload(st.port.Offload())
 	}
-	s.up = link.Up
+	st.up = link.Up
 	if link.MTU != 0 {
-		s.mtu = link.MTU
+		st.mtu = link.MTU
 	}
-	if err := s.nic.SetLink(now, link.Up, link.MTU); err != nil {
-		s.stats.PortErrs++
+	if err := st.nic.SetLink(now, link.Up, link.MTU); err != nil {
+		st.stats.PortErrs++
 	}
 }
 
 // transmit sends the NIC's frames through the port. It reports whether it has sent any.
-func (s *Shard) transmit() bool {
+func (st *Station) transmit() bool {
 	now := Now()
-	s.unsent = true
-	if s.held != nil && !s.send(now, s.held) {
+	st.unsent = true
+	if st.held != nil && !st.send(now, st.held) {
 		return false
 	}
 	n, bytes := 0, 0
 	for ; n < txBudget && bytes < byteBudget; now = Now() {
-		f := s.nic.PollTransmit(now)
+		f := st.nic.PollTransmit(now)
 		if f == nil {
-			s.unsent = false
+			st.unsent = false
 			break
 		}
 		n++
 		bytes += f.Len
-		if !s.send(now, f) {
+		if !st.send(now, f) {
 			break
 		}
 	}
 	if n == 0 {
 		return false
 	}
-	s.nic.SetOffload(s.port.Offload()) // the port may have reduced its offloads
-	s.stats.TxFrames += uint64(n)
-	s.stats.TxBatches++
+	st.nic.SetOffload(st.port.Offload()) // the port may have reduced its offloads
+	st.stats.TxFrames += uint64(n)
+	st.stats.TxBatches++
 	return true
 }
 
 // passQuestions forwards the NIC's queries about the kernel's tables.
-func (s *Shard) passQuestions() {
-	for q, ok := s.nic.PollQuery(); ok; q, ok = s.nic.PollQuery() {
-		if s.ask != nil {
-			s.ask(q)
+func (st *Station) passQuestions() {
+	for q, ok := st.nic.PollQuery(); ok; q, ok = st.nic.PollQuery() {
+		if st.ask != nil {
+			st.ask(q)
 		}
 	}
 }
 
 // send sends f and reports whether the next frame may follow. If the port has no room, send copies the frame,
 // because a control call may unmap the frame's memory before there is room.
-func (s *Shard) send(now mono.Time, f *rocev2.Frame) bool {
-	err := s.port.Send(now, f)
+func (st *Station) send(now mono.Time, f *rocev2.Frame) bool {
+	if f.Carried {
+		st.shard.rouse = true // another station has something to do
+		return true
+	}
+	err := st.port.Send(now, f)
 	if err == port.ErrAgain {
-		if s.held == nil {
-			s.stats.TxBlocked++
-			s.hold(f)
+		if st.held == nil {
+			st.stats.TxBlocked++
+			st.hold(f)
 		}
 		return false
 	}
-	s.held = nil
+	st.held = nil
 	switch err {
 	case nil:
 	case port.ErrDown:
-		s.stats.TxDropped++
+		st.stats.TxDropped++
 	default:
-		s.stats.PortErrs++
+		st.stats.PortErrs++
 	}
 	return true
 }
 
-func (s *Shard) hold(f *rocev2.Frame) {
-	s.heldBuf = f.AppendTo(s.heldBuf[:0])
-	s.heldBufs[0] = s.heldBuf
-	s.heldFrm = *f
-	s.heldFrm.Bufs = s.heldBufs[:]
-	s.held = &s.heldFrm
+func (st *Station) hold(f *rocev2.Frame) {
+	st.heldBuf = f.AppendTo(st.heldBuf[:0])
+	st.heldBufs[0] = st.heldBuf
+	st.heldFrm = *f
+	st.heldFrm.Bufs = st.heldBufs[:]
+	st.held = &st.heldFrm
 }
 
 // idle ends a turn without work. It yields while work is recent or due at once; otherwise it sleeps. On a contended
@@ -252,7 +315,7 @@ func (s *Shard) idle(now mono.Time) {
 	if d := due.Sub(now); d < wait {
 		wait = d
 	}
-	if s.port.FD() < 0 && wait > downRetry {
+	if wait > downRetry && slices.ContainsFunc(s.stations, (*Station).down) {
 		wait = downRetry
 	}
 	s.until = now.Add(wait)
@@ -264,7 +327,7 @@ func (s *Shard) yield(now mono.Time, by func(func())) {
 	if now < s.crowded {
 		return
 	}
-	s.stats.Yields++
+	s.yields++
 	by(s.giveUp)
 	end := Now()
 	if took := end.Sub(now); took > longYield {
@@ -277,26 +340,38 @@ func kept(wait func()) { wait() }
 
 // due returns the time of the next timer.
 func (s *Shard) due() mono.Time {
-	return s.nextScan().Min(s.nic.NextTimeout()).Min(s.port.NextTimeout())
+	due := mono.Never
+	for _, st := range s.stations {
+		due = due.Min(st.nextScan()).Min(st.nic.NextTimeout()).Min(st.port.NextTimeout())
+	}
+	return due
 }
 
-// sleep waits for the port, a doorbell or a closure, for at most wait. A producer publishes its work first and reads
+// sleep waits for a port, a doorbell or a closure, for at most wait. A producer publishes its work first and reads
 // the sleeping word second. The shard sets the word first and checks for work second. No wakeup is lost.
 func (s *Shard) sleep(wait time.Duration) {
-	s.ep.watch(s.port.FD(), s.held != nil)
 	s.sleeping.Store(1)
-	pending := len(s.calls) > 0
-	for _, b := range s.bells {
-		b.setSleeping(1)
-		pending = b.ringing() || pending
+	pending := false
+	for _, st := range s.stations {
+		s.ep.watch(&st.watch, st.port.FD(), st.held != nil)
+		pending = st.setSleeping(1) || len(st.calls) > 0 || pending
 	}
-	if !pending {
-		s.stats.Sleeps++
+	if !pending && s.due() > s.until.Add(-wait) { // a port may have got a frame from another shard
+		s.sleeps++
 		s.lend(func() { s.ep.wait(wait) })
 	}
 	s.sleeping.Store(0)
 	s.rouse = false
-	for _, b := range s.bells {
-		b.setSleeping(0)
+	for _, st := range s.stations {
+		st.setSleeping(0)
 	}
+}
+
+// setSleeping sets the word that makes clients wake the shard. It reports whether a doorbell is pending.
+func (st *Station) setSleeping(v uint32) (pending bool) {
+	for _, b := range st.bells {
+		b.setSleeping(v)
+		pending = b.ringing() || pending
+	}
+	return pending
 }

@@ -45,13 +45,13 @@ func (p *stopwatch) Send(_ mono.Time, f *rocev2.Frame) error {
 	return nil
 }
 
-func (p *stopwatch) Recv(_ mono.Time, buf []byte) (n, segSize int, err error) {
+func (p *stopwatch) Recv(_ mono.Time, buf []byte) (frame []byte, segSize int, err error) {
 	if len(p.reply) == 0 {
-		return 0, 0, port.ErrAgain
+		return nil, 0, port.ErrAgain
 	}
-	n = copy(buf, p.reply)
+	frame = buf[:copy(buf, p.reply)]
 	p.reply = p.reply[:0]
-	return n, 0, nil
+	return frame, 0, nil
 }
 
 func (p *stopwatch) NextTimeout() mono.Time  { return mono.Never }

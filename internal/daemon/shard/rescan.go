@@ -25,62 +25,62 @@ type recvPoster interface {
 }
 
 // Watch adds the receive queue of q to the periodic checks; Unwatch removes it. Call both from within Do.
-func (s *Shard) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
-	if s.placeOf == nil {
-		s.placeOf = map[*rocev2.QueuePair]int{}
+func (st *Station) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
+	if st.placeOf == nil {
+		st.placeOf = map[*rocev2.QueuePair]int{}
 	}
-	s.placeOf[q] = len(s.watched)
-	s.watched = append(s.watched, watched{q, rq})
+	st.placeOf[q] = len(st.watched)
+	st.watched = append(st.watched, watched{q, rq})
 }
 
 // Unwatch reverses Watch. It ignores an unknown q.
-func (s *Shard) Unwatch(q *rocev2.QueuePair) {
-	i, ok := s.placeOf[q]
+func (st *Station) Unwatch(q *rocev2.QueuePair) {
+	i, ok := st.placeOf[q]
 	if !ok {
 		return
 	}
-	delete(s.placeOf, q)
-	last := len(s.watched) - 1
+	delete(st.placeOf, q)
+	last := len(st.watched) - 1
 	if i != last { // this scan may miss the moved entry; the next one sees it
-		s.watched[i] = s.watched[last]
-		s.placeOf[s.watched[i].q] = i
+		st.watched[i] = st.watched[last]
+		st.placeOf[st.watched[i].q] = i
 	}
-	s.watched[last] = watched{}
-	s.watched = s.watched[:last]
+	st.watched[last] = watched{}
+	st.watched = st.watched[:last]
 }
 
 // rescanBudget is the number of queue pairs to check per turn.
 const rescanBudget = 256
 
 // rescan flushes receives of queue pairs in the error state when a scan is due.
-func (s *Shard) rescan(now mono.Time) {
-	if s.nextScan() > now {
+func (st *Station) rescan(now mono.Time) {
+	if st.nextScan() > now {
 		return
 	}
-	if !s.scanning {
-		s.scanned, s.seen, s.broken = now, 0, false
+	if !st.scanning {
+		st.scanned, st.seen, st.broken = now, 0, false
 	}
-	end := min(s.seen+rescanBudget, len(s.watched))
-	for _, w := range s.watched[min(s.seen, end):end] {
+	end := min(st.seen+rescanBudget, len(st.watched))
+	for _, w := range st.watched[min(st.seen, end):end] {
 		if w.q.State() != qp.Err {
 			continue
 		}
-		s.broken = true
+		st.broken = true
 		if w.rq.Len() > 0 {
-			s.poster.RecvPosted(now, w.q)
+			st.poster.RecvPosted(now, w.q)
 		}
 	}
-	s.seen, s.scanning = end, end < len(s.watched)
+	st.seen, st.scanning = end, end < len(st.watched)
 }
 
 // nextScan returns the time of the next scan. Queue pairs enter the error state only while the shard works. After a
 // scan that found none, the next scan waits for work.
-func (s *Shard) nextScan() mono.Time {
+func (st *Station) nextScan() mono.Time {
 	switch {
-	case s.scanning:
-		return s.scanned
-	case !s.broken && s.lastWork <= s.scanned && s.touched <= s.scanned:
+	case st.scanning:
+		return st.scanned
+	case !st.broken && st.shard.lastWork <= st.scanned && st.shard.touched <= st.scanned:
 		return mono.Never
 	}
-	return s.scanned.Add(rescanEvery)
+	return st.scanned.Add(rescanEvery)
 }

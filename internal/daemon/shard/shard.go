@@ -1,5 +1,6 @@
-// Package shard runs one NIC on one OS thread. The thread moves frames between the NIC and its port, polls clients'
-// doorbells, runs timers, and sleeps when idle. Only the shard touches the NIC; Do runs closures on the shard.
+// Package shard runs NICs on OS threads. A station is a NIC with its port. A shard is the thread of one or more
+// stations: it moves frames between each NIC and its port, polls clients' doorbells, runs timers, and sleeps when idle.
+// Only the shard touches its NICs; Do runs closures on the shard.
 package shard
 
 import (
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,20 +28,23 @@ var ErrClosed = errors.New("shard: closed")
 type Config struct {
 	NIC  *rocev2.NIC
 	Port port.Port
-	// Poll is the time to poll for work before sleeping: 0 sleeps at once, a negative value never sleeps.
+	// Poll is the time to poll for work before sleeping: 0 sleeps at once, a negative value never sleeps. The longest
+	// one of its stations applies to a shard.
 	Poll time.Duration
 	// OnFault, if set, is called on the shard's thread when an access hits client memory that is gone.
 	OnFault func(addr uintptr)
 	// Ask, if set, receives the queries of a NIC that shares an interface with the kernel, on the shard's thread. It
 	// must not block. It may drop a query: the NIC retries.
 	Ask func(rocev2.Query)
+	// Beside, if set, is a station whose shard the new one joins.
+	Beside *Station
 }
 
-// Stats are the counters of the loop.
+// Stats are the counters of a station and of its shard.
 type Stats struct {
-	Rounds    uint64 // turns of the loop
-	Sleeps    uint64 // turns that ended with a sleep
-	Yields    uint64 // turns without work that yielded the core
+	Rounds    uint64 // turns of the shard
+	Sleeps    uint64 // turns of the shard that ended with a sleep
+	Yields    uint64 // turns of the shard without work that yielded the core
 	Calls     uint64 // closures run
 	Doorbells uint64 // objects named by doorbells
 	RxFrames  uint64 // frames and super-frames received
@@ -52,51 +57,29 @@ type Stats struct {
 	MemFaults uint64 // accesses to memory that was gone
 }
 
-// Shard is the loop of one NIC.
+// Shard is the loop of some stations.
 type Shard struct {
-	nic     *rocev2.NIC
-	port    port.Port
-	onFault func(uintptr)
-	ask     func(rocev2.Query)
-	// monitored is the port if it reports its link state, else nil.
-	monitored port.Monitored
-
-	calls    chan *call
 	stopped  chan struct{}
 	sleeping atomic.Uint32 // sleeping word for Do, like that of a doorbell page
 	loops    sync.Mutex    // guards the loop's state; the loop holds it except while it sleeps or yields
 	wanted   atomic.Bool   // the loop wants the mutex back
 
 	// The fields below belong to the loop.
+	stations []*Station
+	current  *Station // the one that the loop serves
 	ending   bool
-	small    bool // the last batch was one small frame
-	up       bool
-	mtu      int // of the link, 0 if unknown
-	poll     time.Duration
+	poll     time.Duration // the longest of the stations
 	lastWork mono.Time
 	giveUp   func()    // yields the core
 	crowded  mono.Time // until then the core counts as contended
 	touched  mono.Time // time of the last change from outside the loop, which may have put a queue pair into the error state
 	until    mono.Time // latest end of the sleep
 	rouse    bool      // the borrower changed loop state; re-evaluate before sleeping
-	bells    []*Bell
-	listen   int // the bell polled last
 	buf      []byte
-	unsent   bool          // transmit stopped before it had sent everything
-	held     *rocev2.Frame // a frame that the port had no room for
-	heldFrm  rocev2.Frame
-	heldBuf  []byte
-	heldBufs [1][]byte
-	stats    Stats
+	rounds   uint64
+	sleeps   uint64
+	yields   uint64
 	ep       epoll
-
-	poster   recvPoster
-	watched  []watched
-	placeOf  map[*rocev2.QueuePair]int // index in watched
-	scanned  mono.Time                 // start of the last scan
-	scanning bool                      // the scan is not complete
-	seen     int                       // number of entries scanned
-	broken   bool                      // the scan found a queue pair in the error state
 }
 
 // Now reads the clock of the shards, which also stamps completions.
@@ -105,21 +88,58 @@ func Now() mono.Time { return clock.Now() }
 // bufSize is the size of the longest super-frame, in bytes.
 const bufSize = 1<<16 + 64
 
-// New starts a shard. Close ends it.
-func New(cfg Config) (*Shard, error) {
-	s := &Shard{
-		nic: cfg.NIC, port: cfg.Port, onFault: cfg.OnFault, ask: cfg.Ask, poll: cfg.Poll, up: true,
-		calls: make(chan *call, 64), stopped: make(chan struct{}),
-		buf: make([]byte, bufSize), heldBuf: make([]byte, 0, bufSize), giveUp: yield,
+// New adds a station to the shard of cfg.Beside, or starts a shard. Close removes the station.
+func New(cfg Config) (*Station, error) {
+	st := newStation(&cfg)
+	if cfg.Beside != nil {
+		return st, cfg.Beside.admit(st)
 	}
-	s.monitored, _ = cfg.Port.(port.Monitored)
-	s.poster = cfg.NIC
+	s := &Shard{stopped: make(chan struct{}), buf: make([]byte, bufSize), giveUp: yield}
 	if err := s.ep.open(); err != nil {
 		return nil, fmt.Errorf("shard: %w", err)
 	}
+	s.add(st)
 	s.loops.Lock()
 	go s.run()
-	return s, nil
+	return st, nil
+}
+
+// admit adds o to the shard of st.
+func (st *Station) admit(o *Station) error {
+	return st.Do(context.Background(), func(mono.Time, *rocev2.NIC) { st.shard.add(o) })
+}
+
+// add and remove replace the list of stations: the loop may be walking through it.
+func (s *Shard) add(st *Station) {
+	st.shard = s
+	s.stations = append(slices.Clone(s.stations), st)
+	s.configure()
+}
+
+// remove removes a station. The shard ends with its last one.
+func (s *Shard) remove(st *Station) {
+	i := slices.Index(s.stations, st)
+	if i < 0 {
+		return
+	}
+	s.stations = slices.Delete(slices.Clone(s.stations), i, i+1)
+	s.ep.watch(&st.watch, -1, false)
+	s.ending = len(s.stations) == 0
+	st.gone = true
+	close(st.closed)
+	s.configure()
+}
+
+// configure derives the loop's settings from those of the stations.
+func (s *Shard) configure() {
+	s.poll, s.rouse = 0, true
+	for _, st := range s.stations {
+		if st.poll < 0 {
+			s.poll = -1
+			return
+		}
+		s.poll = max(s.poll, st.poll)
+	}
 }
 
 // call is a closure in the queue of the loop.
@@ -139,35 +159,33 @@ const (
 // error, f has not run.
 //
 // f may free memory that frames refer to: the port has accepted every sent frame, or the shard holds a copy.
-func (s *Shard) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
-	return s.do(ctx, f, true)
+func (st *Station) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
+	return st.do(ctx, f, true)
 }
 
 // Look is Do for an f that changes nothing; the shard does no follow-up work.
-func (s *Shard) Look(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
-	return s.do(ctx, f, false)
+func (st *Station) Look(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
+	return st.do(ctx, f, false)
 }
 
-func (s *Shard) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), changes bool) error {
-	if ctx.Err() == nil && s.borrow(f, changes) {
+func (st *Station) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), changes bool) error {
+	if ctx.Err() == nil && st.borrow(f, changes) {
 		return nil
 	}
 	c := &call{f: f, done: make(chan struct{})}
 	select {
-	case s.calls <- c:
-	case <-s.stopped:
+	case st.calls <- c:
+	case <-st.closed:
 		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if s.sleeping.Load() != 0 {
-		s.ep.wake()
-	}
+	st.Wake()
 	var err error
 	select {
 	case <-c.done:
 		return nil
-	case <-s.stopped:
+	case <-st.closed:
 		err = ErrClosed
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -179,30 +197,43 @@ func (s *Shard) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), ch
 	return nil
 }
 
-// Close ends the loop and waits for it. The port stays open.
-func (s *Shard) Close() error {
-	err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.ending, s.rouse = true, true })
+// Wake ends the sleep of the shard, after work that the shard finds by itself. It costs nothing if the shard is awake.
+func (st *Station) Wake() {
+	if st.shard.sleeping.CompareAndSwap(1, 0) {
+		st.shard.ep.wake()
+	}
+}
+
+// Close removes the station and waits until the shard does not use it any more. The port stays open.
+func (st *Station) Close() error {
+	s, last := st.shard, false
+	err := st.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.remove(st); last = s.ending })
+	if last {
+		<-s.stopped
+	}
 	if errors.Is(err, ErrClosed) {
 		err = nil
 	}
-	<-s.stopped
 	return err
 }
 
 // Stats returns the counters.
-func (s *Shard) Stats(ctx context.Context) (st Stats, err error) {
-	err = s.Do(ctx, func(mono.Time, *rocev2.NIC) { st = s.stats })
-	return st, err
+func (st *Station) Stats(ctx context.Context) (out Stats, err error) {
+	err = st.Do(ctx, func(mono.Time, *rocev2.NIC) {
+		out = st.stats
+		out.Rounds, out.Sleeps, out.Yields = st.shard.rounds, st.shard.sleeps, st.shard.yields
+	})
+	return out, err
 }
 
 // SetPoll sets the time to poll for work before sleeping; see Config.Poll.
-func (s *Shard) SetPoll(ctx context.Context, d time.Duration) error {
-	return s.Do(ctx, func(mono.Time, *rocev2.NIC) { s.poll, s.rouse = d, true })
+func (st *Station) SetPoll(ctx context.Context, d time.Duration) error {
+	return st.Do(ctx, func(mono.Time, *rocev2.NIC) { st.poll = d; st.shard.configure() })
 }
 
-// Poll returns the time to poll for work before sleeping.
-func (s *Shard) Poll(ctx context.Context) (d time.Duration, err error) {
-	err = s.Do(ctx, func(mono.Time, *rocev2.NIC) { d = s.poll })
+// Poll returns the station's time to poll for work before sleeping.
+func (st *Station) Poll(ctx context.Context) (d time.Duration, err error) {
+	err = st.Do(ctx, func(mono.Time, *rocev2.NIC) { d = st.poll })
 	return d, err
 }
 
@@ -246,9 +277,12 @@ func (s *Shard) faulted(r any) {
 	if !ok {
 		panic(r)
 	}
-	s.stats.MemFaults++
-	if s.onFault != nil {
-		s.onFault(fault.Addr())
+	if s.current == nil {
+		return
+	}
+	s.current.stats.MemFaults++
+	if f := s.current.onFault; f != nil {
+		f(fault.Addr())
 	}
 }
 

@@ -24,7 +24,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newShard(t testing.TB, poll time.Duration) *Shard {
+// alone makes a shard without a thread for st.
+func alone(st *Station) *Station {
+	st.shard = &Shard{stations: []*Station{st}, buf: make([]byte, bufSize), giveUp: yield}
+	st.calls, st.watch.fd = make(chan *call, 1), -1
+	return st
+}
+
+func newShard(t testing.TB, poll time.Duration) *Station {
 	t.Helper()
 	dir := t.TempDir()
 	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, "a"), Remote: filepath.Join(dir, "b")})
@@ -128,7 +135,7 @@ func TestMemoryFault(t *testing.T) {
 		if st, err := s.Stats(context.Background()); err != nil || st.MemFaults != i+1 {
 			t.Errorf("%+v, %v", st, err)
 		}
-		for s.sleeping.Load() == 0 { // then the loop does not run the closure
+		for s.shard.sleeping.Load() == 0 { // then the loop does not run the closure
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -178,7 +185,7 @@ func TestCrowded(t *testing.T) {
 	var long atomic.Bool
 	var yields atomic.Int64
 	err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
-		s.giveUp = func() {
+		s.shard.giveUp = func() {
 			yields.Add(1)
 			if long.CompareAndSwap(true, false) {
 				time.Sleep(2 * longYield)
@@ -203,7 +210,7 @@ func TestCrowded(t *testing.T) {
 	}
 	before := yields.Load()
 	for end := time.Now().Add(2 * maxCrowded); yields.Load() == before; {
-		if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.lastWork = Now() }); err != nil {
+		if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.shard.lastWork = Now() }); err != nil {
 			t.Fatal(err)
 		}
 		if time.Now().After(end) {
@@ -215,12 +222,12 @@ func TestCrowded(t *testing.T) {
 // nullPort is a link without traffic.
 type nullPort struct{}
 
-func (nullPort) Send(mono.Time, *rocev2.Frame) error      { return nil }
-func (nullPort) Recv(mono.Time, []byte) (int, int, error) { return 0, 0, port.ErrAgain }
-func (nullPort) NextTimeout() mono.Time                   { return mono.Never }
-func (nullPort) FD() int                                  { return -1 }
-func (nullPort) Offload() rocev2.Offload                  { return rocev2.Offload{} }
-func (nullPort) Close() error                             { return nil }
+func (nullPort) Send(mono.Time, *rocev2.Frame) error         { return nil }
+func (nullPort) Recv(mono.Time, []byte) ([]byte, int, error) { return nil, 0, port.ErrAgain }
+func (nullPort) NextTimeout() mono.Time                      { return mono.Never }
+func (nullPort) FD() int                                     { return -1 }
+func (nullPort) Offload() rocev2.Offload                     { return rocev2.Offload{} }
+func (nullPort) Close() error                                { return nil }
 
 // fullPort has no room until it is opened.
 type fullPort struct {
@@ -275,16 +282,14 @@ func TestIdleTurnAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Shard{nic: nic, port: nullPort{}, poll: -1, up: true, calls: make(chan *call, 1), buf: make([]byte, bufSize), giveUp: yield}
+	s := alone(&Station{nic: nic, port: nullPort{}, up: true}).shard
+	s.poll = -1
 	s.loops.Lock()
 	now := Now()
 	allocs := testing.AllocsPerRun(1000, func() {
-		s.runCalls(now, 0)
-		s.obey(now)
-		s.hear(now)
-		s.receive()
-		s.nic.Advance(now)
-		s.transmit()
+		s.input(now)
+		s.output()
+		s.control(now)
 		s.idle(now)
 	})
 	if allocs != 0 {
@@ -298,7 +303,8 @@ func TestRescan(t *testing.T) {
 	rq := &posted{}
 	nic, q := brokenQP(t, rq)
 	p := &flushes{}
-	s := &Shard{nic: nic, poster: p, lastWork: 1}
+	s := alone(&Station{nic: nic, poster: p})
+	s.shard.lastWork = 1
 	s.Watch(q, rq)
 	const turn = mono.Time(rescanEvery)
 	for _, step := range []struct {
@@ -331,7 +337,8 @@ func TestRescanOfMany(t *testing.T) {
 	rq := &posted{n: 1}
 	nic, q := brokenQP(t, rq)
 	p := &flushes{}
-	s := &Shard{nic: nic, poster: p, lastWork: 1}
+	s := alone(&Station{nic: nic, poster: p})
+	s.shard.lastWork = 1
 	others := make([]rocev2.QueuePair, 1000)
 	for i := range others {
 		s.Watch(&others[i], rq)
@@ -402,7 +409,7 @@ func brokenQP(t *testing.T, rq rocev2.RecvQueue) (*rocev2.NIC, *rocev2.QueuePair
 // doorbell is lost, and every turn serves another client as well.
 func TestBellBudget(t *testing.T) {
 	nic, q := brokenQP(t, &posted{})
-	s := &Shard{nic: nic}
+	s := alone(&Station{nic: nic})
 	all := make([]*Bell, 2)
 	for i := range all {
 		b := newBell(t)
@@ -459,7 +466,7 @@ func newBell(t *testing.T) *Bell {
 }
 
 // commands returns the number of commands run.
-func commands(s *Shard) (n int) {
+func commands(s *Station) (n int) {
 	for _, b := range s.bells {
 		n += int(*b.commander.(*commanded))
 	}
@@ -480,7 +487,7 @@ func TestHearBudget(t *testing.T) {
 			*(*uint32)(unsafe.Pointer(&b.mem[uverbs.DirectState])) = uverbs.DirectAsked
 		}, 8},
 	} {
-		s := &Shard{nic: nic}
+		s := alone(&Station{nic: nic})
 		const clients = 100
 		for range clients {
 			b := newBell(t)

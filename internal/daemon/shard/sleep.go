@@ -11,9 +11,7 @@ import (
 // epoll waits for descriptors. Eventfds are edge-triggered and need no read.
 type epoll struct {
 	fd      int
-	control int // eventfd of Do
-	port    int // the watched descriptor of the port, -1 if none
-	mask    uint32
+	control int  // eventfd of Do
 	coarse  bool // the kernel has no epoll_pwait2
 	events  [8]unix.EpollEvent
 
@@ -31,7 +29,7 @@ func (e *epoll) open() error {
 		unix.Close(fd)
 		return err
 	}
-	e.fd, e.control, e.port = fd, ev, -1
+	e.fd, e.control = fd, ev
 	if err := e.addEvent(ev); err != nil {
 		e.close()
 		return err
@@ -53,22 +51,28 @@ func (e *epoll) addEvent(fd int) error {
 
 func (e *epoll) remove(fd int) error { return unix.EpollCtl(e.fd, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// watch adds the port's descriptor, if it has one, to the wait set.
-func (e *epoll) watch(fd int, writable bool) {
+// watch is a descriptor of a port in the wait set.
+type watch struct {
+	fd   int // -1 if none
+	mask uint32
+}
+
+// watch adds the port's descriptor, if it has one, to the wait set in place of w.
+func (e *epoll) watch(w *watch, fd int, writable bool) {
 	mask := uint32(unix.EPOLLIN)
 	if writable {
 		mask |= unix.EPOLLOUT
 	}
-	if fd == e.port && (fd < 0 || mask == e.mask) {
+	if fd == w.fd && (fd < 0 || mask == w.mask) {
 		return
 	}
 	ev := unix.EpollEvent{Events: mask, Fd: int32(fd)}
-	if fd != e.port && e.port >= 0 {
+	if fd != w.fd && w.fd >= 0 {
 		// The kernel removes a closed descriptor by itself.
-		_ = unix.EpollCtl(e.fd, unix.EPOLL_CTL_DEL, e.port, nil)
+		_ = unix.EpollCtl(e.fd, unix.EPOLL_CTL_DEL, w.fd, nil)
 	}
 	op := unix.EPOLL_CTL_ADD
-	if fd == e.port {
+	if fd == w.fd {
 		op = unix.EPOLL_CTL_MOD
 	}
 	if fd >= 0 {
@@ -76,7 +80,7 @@ func (e *epoll) watch(fd int, writable bool) {
 			fd = -1 // retried before the next wait
 		}
 	}
-	e.port, e.mask = fd, mask
+	w.fd, w.mask = fd, mask
 }
 
 // wake ends a wait. It is safe to call from other goroutines.

@@ -15,13 +15,13 @@ type slowPort struct {
 	came   []mono.Time
 }
 
-func (p *slowPort) Recv(mono.Time, []byte) (int, int, error) {
+func (p *slowPort) Recv(mono.Time, []byte) ([]byte, int, error) {
 	if p.frames == 0 {
-		return 0, 0, port.ErrAgain
+		return nil, 0, port.ErrAgain
 	}
 	p.frames--
 	p.came = append(p.came, Now())
-	return 60, 0, nil
+	return make([]byte, 60), 0, nil
 }
 
 // seen records the times at which the NIC received frames.
@@ -39,7 +39,7 @@ func TestFramesHaveTimes(t *testing.T) {
 	var at seen
 	nic.SetObserver(&at)
 	p := &slowPort{frames: 3}
-	s := &Shard{nic: nic, port: p, up: true, buf: make([]byte, bufSize)}
+	s := alone(&Station{nic: nic, port: p, up: true})
 	if !s.receive() || len(at) != 3 {
 		t.Fatalf("%d frames", len(at))
 	}

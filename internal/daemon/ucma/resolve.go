@@ -74,7 +74,8 @@ func unspecified(e endpoint) netip.Addr {
 
 // wayTo chooses the NIC and the source GID for packets to dst: those of i if it is bound, else the best ones of the
 // context. Unspecified and loopback addresses stand for our own address. A loopback address does not reach other
-// hosts, but other NICs on loopback addresses. Groups use the first NIC that has an address of their family.
+// hosts, but other NICs on loopback addresses. Groups use the first NIC that has an address of their family. Without a
+// bound address the best NIC is the one that has dst, as in Linux (rdma_set_src_addr_rcu of drivers/infiniband).
 func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	if i.nic != nil {
 		own := i.route.SGID.Addr()

@@ -37,7 +37,7 @@ const MaxConns = 1 << 17
 type NIC struct {
 	Name  string
 	GUID  [8]byte // node GUID of its verbs devices
-	Shard *shard.Shard
+	Shard *shard.Station
 	// May reports whether a user may use the NIC.
 	May func(*unix.Ucred) bool
 }

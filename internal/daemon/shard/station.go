@@ -1,0 +1,61 @@
+package shard
+
+import (
+	"time"
+
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
+	"roced.io/roced/rocev2"
+)
+
+// Station is a NIC with its port, served by a shard.
+type Station struct {
+	shard   *Shard
+	nic     *rocev2.NIC
+	port    port.Port
+	onFault func(uintptr)
+	ask     func(rocev2.Query)
+	// monitored is the port if it reports its link state, else nil.
+	monitored port.Monitored
+
+	calls  chan *call
+	closed chan struct{} // closed when the shard has stopped to serve the station
+
+	// The fields below belong to the loop.
+	gone     bool // the shard does not serve the station any more
+	waiting  int  // closures to run in this turn
+	poll     time.Duration
+	small    bool // the last batch was one small frame
+	up       bool
+	mtu      int // of the link, 0 if unknown
+	bells    []*Bell
+	listen   int           // the bell polled last
+	unsent   bool          // transmit stopped before it had sent everything
+	held     *rocev2.Frame // a frame that the port had no room for
+	heldFrm  rocev2.Frame
+	heldBuf  []byte
+	heldBufs [1][]byte
+	stats    Stats
+	watch    watch
+
+	poster   recvPoster
+	watched  []watched
+	placeOf  map[*rocev2.QueuePair]int // index in watched
+	scanned  mono.Time                 // start of the last scan
+	scanning bool                      // the scan is not complete
+	seen     int                       // number of entries scanned
+	broken   bool                      // the scan found a queue pair in the error state
+}
+
+func newStation(cfg *Config) *Station {
+	st := &Station{
+		nic: cfg.NIC, port: cfg.Port, onFault: cfg.OnFault, ask: cfg.Ask, poll: cfg.Poll, up: true,
+		calls: make(chan *call, 64), closed: make(chan struct{}), heldBuf: make([]byte, 0, bufSize),
+		poster: cfg.NIC, watch: watch{fd: -1},
+	}
+	st.monitored, _ = cfg.Port.(port.Monitored)
+	return st
+}
+
+// down reports that the port has no descriptor to wait for.
+func (st *Station) down() bool { return st.port.FD() < 0 }
