@@ -92,7 +92,8 @@ for _, w in ipairs(words) do
 	field(w[1], ProtoField.uint24, w[2], base.DEC)
 end
 field("path", ProtoField.uint16, "Virtual path (UDP source port)", base.DEC)
-local PATH, HOLES, KNOWN = 0x1000, {0x2000, 0x4000, 0x8000}, 0xff9f
+local PATH, HOLES, OWN, KNOWN = 0x1000, {0x2000, 0x4000, 0x8000}, 0x0040, 0xffdf
+field("own", ProtoField.bytes, "Bytes of the profile's own")
 field("hole", ProtoField.none, "Hole")
 field("hole.start", ProtoField.uint24, "First missing PSN", base.DEC)
 field("hole.len", ProtoField.uint24, "Missing packets", base.DEC)
@@ -222,7 +223,7 @@ local function addXETH(tvb, tree)
 	if bits.rshift(tvb(12, 1):uint(), 4) ~= 2 then
 		return nil, "unknown version"
 	end
-	if bits.band(flags, KNOWN) ~= flags then
+	if bits.band(flags, KNOWN) ~= flags or bits.band(flags, OWN) ~= 0 and (flags >= 0x2000 or tvb(13, 1):uint() < 128) then
 		return nil, "unknown flags"
 	end
 	local ends = 12 + len
@@ -258,6 +259,13 @@ local function addXETH(tvb, tree)
 			r:add("hole.len", 1, 3)
 			text = text .. " hole=" .. start .. "+" .. n
 		end
+	end
+	if bits.band(flags, OWN) ~= 0 then
+		local n = ends - r.at
+		if n < 4 or n > 24 then
+			return nil, "bad length of its own bytes"
+		end
+		r:add("own", 0, n)
 	end
 	return ends, text
 end

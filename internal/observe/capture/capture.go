@@ -1,6 +1,6 @@
 // Package capture writes the frames of a NIC to a pcapng file and never blocks the NIC. A ring of fixed size carries
-// the frames to the goroutine that writes them. Frames that do not fit are lost and counted. The comment of the next
-// frame holds the number of frames lost before it. The statistics at the end of the file hold the sum.
+// the frames to the goroutine that writes them. Frames that do not fit are lost and counted. The drop count and the
+// comment of the next frame hold the number of frames lost before it. The statistics at the end of the file hold the sum.
 package capture
 
 import (
@@ -243,7 +243,7 @@ func (c *Capture) write(rec *record) error {
 		c.fail(ErrFull)
 		return ErrFull
 	}
-	p := pcapng.PacketInfo{Time: int64(rec.time) + int64(c.cfg.WallOffset), Direction: pcapng.Inbound, Comment: c.comment(rec)}
+	p := pcapng.PacketInfo{Time: int64(rec.time) + int64(c.cfg.WallOffset), Direction: pcapng.Inbound, Comment: c.comment(rec), Lost: uint64(rec.lost)}
 	if rec.kind == kindTx {
 		p.Direction = pcapng.Outbound
 	}

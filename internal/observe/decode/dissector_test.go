@@ -304,7 +304,7 @@ func TestDissectorMalformed(t *testing.T) {
 	short := func(n int) []byte { return ipv4(17, good.AppendTo(nil)[:n]) }
 	sack := bth.Packet{Opcode: bth.OpcodeMRCSACK}
 	write := bth.Packet{Opcode: bth.TransportMRC | bth.OpWriteOnly, Stamped: true}
-	packets := [][]byte{ipv4(17, sack.AppendTo(nil)[:48]), ipv4(17, write.AppendTo(nil)[:16]), change(12, 0x13), change(12, 0x20), change(12, 0x22), change(12, 0x2f), change(15, 0xa0), change(14, 0x20), short(16), short(20)}
+	packets := [][]byte{ipv4(17, sack.AppendTo(nil)[:48]), ipv4(17, write.AppendTo(nil)[:16]), change(12, 0x13), change(12, 0x20), change(12, 0x22), change(12, 0x2f), change(15, 0xa0), change(15, 0x40), change(14, 0x20), short(16), short(20)}
 	file := captureAll(t, packets)
 	if got := tshark(t, file, "roced.malformed", "frame.number"); len(got) != len(packets) {
 		t.Errorf("malformed are the frames %v, want all %d", got, len(packets))

@@ -1,9 +1,13 @@
 package decode
 
 import (
+	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
 )
 
@@ -23,6 +27,9 @@ type Extended struct {
 	SACK    *uint32 `json:"sack,omitempty"`
 	Path    *uint16 `json:"path,omitempty"`
 	Holes   []Hole  `json:"holes,omitempty"`
+	// Fields are the profile's own fields, if this program has it; else Own has their bytes in hexadecimal digits.
+	Fields map[string]uint64 `json:"fields,omitempty"`
+	Own    string            `json:"own,omitempty"`
 }
 
 // Hole is a run of missing PSNs.
@@ -31,8 +38,9 @@ type Hole struct {
 	Len   uint32 `json:"len"`
 }
 
-// extended records an extension header.
-func extended(h *bth.XETH) *Extended {
+// extended records the extension header of p.
+func extended(p *bth.Packet) *Extended {
+	h := &p.Ext
 	has := func(f bth.XFlags) bool { return h.Flags&f != 0 }
 	e := &Extended{Profile: profile.NameOf(h.Profile), ReTx: has(bth.XReTx), Sync: has(bth.XSync), Tail: has(bth.XTail),
 		ECE: has(bth.XECE), Refused: has(bth.XRefused)}
@@ -54,6 +62,13 @@ func extended(h *bth.XETH) *Extended {
 	}
 	for _, g := range h.Holes[:h.HoleCount()] {
 		e.Holes = append(e.Holes, Hole{g.Start.Uint32(), g.Len})
+	}
+	var b [bth.MaxOwn]byte
+	if own := h.Own(&b); own != nil {
+		e.Fields = qp.ReadFields(profile.FieldsOf(h.Profile).Of(p.Opcode), own)
+		if e.Fields == nil {
+			e.Own = hex.EncodeToString(own)
+		}
 	}
 	return e
 }
@@ -84,6 +99,12 @@ func (e *Extended) appendTo(b []byte) []byte {
 	}
 	for _, g := range e.Holes {
 		b = fmt.Appendf(b, " hole %d+%d", g.Start, g.Len)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Fields)) {
+		b = fmt.Appendf(b, " %s 0x%x", name, e.Fields[name])
+	}
+	if e.Own != "" {
+		b = fmt.Appendf(b, " own %s", e.Own)
 	}
 	return b
 }

@@ -153,7 +153,7 @@ func (p *parser) headers(b []byte) (int, error) {
 func (p *parser) extensions(h bth.Headers) {
 	pkt, rec := &p.pkt, &p.rec
 	if h&bth.HdrXETH != 0 {
-		rec.Extended = extended(&pkt.Ext)
+		rec.Extended = extended(pkt)
 	}
 	if pkt.Opcode.IsMRC() {
 		rec.MRC = mrc(pkt, h)

@@ -3,7 +3,10 @@ package flow_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/flow"
 )
 
 // TestMRC feeds a WRITE of three packets: the second arrives late, the third is trimmed and retransmitted.
@@ -34,6 +37,9 @@ func TestMRC(t *testing.T) {
 	}
 	if q := g.Requests; q.Packets != 5 || q.Recovered != 1 || q.Retransmitted != 2 || q.Restarts != 0 {
 		t.Errorf("%+v", q)
+	}
+	if d := cmp.Diff([]flow.Reason{{Name: "TRIMMED", Packets: 1}}, g.Responses.Reasons); d != "" {
+		t.Errorf("reasons (-want +got)\n%s", d)
 	}
 	if s := g.Responses; s.Acks != 3 || s.NAKs.Total != 1 || s.NAKs.Other != 1 || g.RTT.Samples != 1 || g.RTT.Min != rtt {
 		t.Errorf("%+v, %+v", s, g.RTT)

@@ -76,18 +76,25 @@ type Requests struct {
 
 // Responses counts the packets of the responder.
 type Responses struct {
-	Packets    uint64 `json:"packets"`
-	Bytes      uint64 `json:"bytes"`
-	CE         uint64 `json:"ce"`
-	Acks       uint64 `json:"acks"`
-	AtomicAcks uint64 `json:"atomic_acks"`
-	ReadPkts   uint64 `json:"read_responses"`
-	RNRNaks    uint64 `json:"rnr_naks"`
-	NAKs       NAKs   `json:"naks"`
-	BECN       uint64 `json:"becn"` // acknowledgements with a congestion mark
+	Packets    uint64   `json:"packets"`
+	Bytes      uint64   `json:"bytes"`
+	CE         uint64   `json:"ce"`
+	Acks       uint64   `json:"acks"`
+	AtomicAcks uint64   `json:"atomic_acks"`
+	ReadPkts   uint64   `json:"read_responses"`
+	RNRNaks    uint64   `json:"rnr_naks"`
+	NAKs       NAKs     `json:"naks"`
+	Reasons    []Reason `json:"reasons,omitempty"` // of the NACKs of MRC, which count as other NAKs
+	BECN       uint64   `json:"becn"`              // acknowledgements with a congestion mark
 	// SequenceCounts counts READ responses.
 	SequenceCounts
 	Opcodes []Opcode `json:"opcodes,omitempty"`
+}
+
+// Reason counts the NACKs of MRC with the same reason.
+type Reason struct {
+	Name    string `json:"name"` // as in bth.MRCReason
+	Packets uint64 `json:"packets"`
 }
 
 // NAKs counts negative acknowledgements by code (IBTA vol.1 table 46).
@@ -181,7 +188,7 @@ func (f *Flow) addResponses(t *stream, alone bool) {
 	f.BadICRC += t.badICRC
 	f.Responses = Responses{
 		Packets: r.total.packets, Bytes: r.total.bytes, CE: r.ce, Acks: r.acks, AtomicAcks: r.atomics,
-		ReadPkts: r.reads.packets, RNRNaks: r.rnrs, NAKs: naksOf(&r.naks), BECN: r.becn,
+		ReadPkts: r.reads.packets, RNRNaks: r.rnrs, NAKs: naksOf(&r.naks), BECN: r.becn, Reasons: reasonsOf(r.reasons),
 		SequenceCounts: r.seq.counts(), Opcodes: opcodesOf(r.opcodes),
 	}
 }
@@ -192,6 +199,14 @@ func naksOf(n *[nakKinds]uint64) NAKs {
 		k.Total += c
 	}
 	return k
+}
+
+// reasonsOf returns the reasons in the order of their numbers.
+func reasonsOf(n map[bth.MRCReason]uint64) (out []Reason) {
+	for _, why := range slices.Sorted(maps.Keys(n)) {
+		out = append(out, Reason{why.String(), n[why]})
+	}
+	return out
 }
 
 func opcodesOf(v opcodes) []Opcode {

@@ -19,6 +19,7 @@ type responses struct {
 	rnrs    uint64
 	becn    uint64
 	naks    [nakKinds]uint64
+	reasons map[bth.MRCReason]uint64 // of NACKs of MRC
 }
 
 // response processes a packet from a responder to a requester.
@@ -51,6 +52,9 @@ func (a *Analyzer) response(s *stream, p *arrival) {
 		r.acks++
 	case op.IsNACK():
 		r.naks[nakKinds-1]++
+		if op.IsMRC() {
+			r.refused(p.pkt.NETH.Reason)
+		}
 	case !op.IsAck():
 	case y.IsACK():
 		r.acks++
@@ -59,6 +63,14 @@ func (a *Analyzer) response(s *stream, p *arrival) {
 	default:
 		r.naks[min(y.Value(), nakKinds-1)]++
 	}
+}
+
+// refused counts a NACK of MRC.
+func (r *responses) refused(why bth.MRCReason) {
+	if r.reasons == nil {
+		r.reasons = map[bth.MRCReason]uint64{}
+	}
+	r.reasons[why]++
 }
 
 // asker returns the stream of the requests that s answers. If the stream is unknown, asker searches for it with p.

@@ -79,15 +79,16 @@ const (
 
 // Option codes (3.5, 4.1, 4.2, 4.3).
 const (
-	optEnd       = 0
-	optComment   = 1
-	optEPBFlags  = 2
-	optIfName    = 2
-	optIfDescr   = 3
-	optUserAppl  = 4
-	optTSResol   = 9
-	optTSOffset  = 14
-	maxOptionLen = 0xfffc
+	optEnd          = 0
+	optComment      = 1
+	optEPBFlags     = 2
+	optEPBDropCount = 4
+	optIfName       = 2
+	optIfDescr      = 3
+	optUserAppl     = 4
+	optTSResol      = 9
+	optTSOffset     = 14
+	maxOptionLen    = 0xfffc
 )
 
 // pad4 returns n rounded up to a multiple of 4.

@@ -21,6 +21,7 @@ type Frame struct {
 	Interface int
 	Direction Direction
 	Comment   string // several comments are joined with "; "
+	Lost      uint64 // packets of the interface that the capture lost before this one
 }
 
 // Reader reads the frames of a pcap or pcapng file. It skips pcapng blocks without a frame.
@@ -241,6 +242,8 @@ func (r *Reader) readEnhanced(f *Frame, b []byte) error {
 		switch {
 		case code == optEPBFlags && len(v) == 4:
 			f.Direction = Direction(r.order.Uint32(v) & 3)
+		case code == optEPBDropCount && len(v) == 8:
+			f.Lost = r.order.Uint64(v)
 		case code == optComment && f.Comment != "":
 			f.Comment += "; " + string(v)
 		case code == optComment:

@@ -20,6 +20,7 @@ type PacketInfo struct {
 	Time      int64 // nanoseconds since the Unix epoch
 	Direction Direction
 	Comment   string // optional
+	Lost      uint64 // frames of the interface that were lost before this one
 }
 
 // Writer writes one pcapng section. Every call issues one Write of one whole block, so that the reader of a pipe sees
@@ -78,8 +79,13 @@ func (w *Writer) WritePacket(p PacketInfo, parts ...[]byte) error {
 	b = binary.LittleEndian.AppendUint32(b, uint32(kept))
 	b = binary.LittleEndian.AppendUint32(b, uint32(length))
 	b = appendParts(b, kept, parts)
-	if p.Direction != Unknown || p.Comment != "" {
+	if p.Direction != Unknown || p.Comment != "" || p.Lost > 0 {
 		b = appendFlags(b, p.Direction)
+		if p.Lost > 0 {
+			b = binary.LittleEndian.AppendUint16(b, optEPBDropCount)
+			b = binary.LittleEndian.AppendUint16(b, 8)
+			b = binary.LittleEndian.AppendUint64(b, p.Lost)
+		}
 		b = appendOption(b, optComment, p.Comment)
 		b = appendEnd(b)
 	}

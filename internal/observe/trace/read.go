@@ -2,11 +2,14 @@ package trace
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 )
 
@@ -101,7 +104,7 @@ func (r *Record) check() error {
 // columns are the columns of a CSV file: the fields of Record.
 var columns = []string{
 	"t", "event", "response", "psn", "span", "length", "rtx", "sack", "nak", "refused", "ece", "rtt_ns",
-	"verdict", "degree", "lost", "window", "rate", "bytes",
+	"verdict", "degree", "lost", "window", "rate", "bytes", "fields",
 }
 
 // WriteCSV writes a trace as CSV with a header line. Fields that an event does not have are empty.
@@ -136,7 +139,17 @@ func (r *Record) csv() []string {
 		strconv.FormatInt(r.T, 10), r.Event, flag(r.Response), optional(r.PSN), number(uint64(r.Span)), number(uint64(r.Length)),
 		flag(r.Rtx), optional(r.SACK), flag(r.NAK), flag(r.Refused), flag(r.ECE), number(uint64(r.RTT)),
 		r.Verdict, number(uint64(r.Degree)), number(r.Lost), optional(r.Window), optional(r.Rate), number(uint64(r.Bytes)),
+		r.own(),
 	}
+}
+
+// own returns the fields of the transport as "name=value name=value".
+func (r *Record) own() string {
+	var b []byte
+	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
+		b = fmt.Appendf(b, "%s=%d ", name, r.Fields[name])
+	}
+	return string(bytes.TrimSuffix(b, []byte(" ")))
 }
 
 func optional[T uint32 | uint64](v *T) string {

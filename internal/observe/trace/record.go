@@ -34,6 +34,8 @@ type Record struct {
 	Window   *uint64 `json:"window,omitempty"`  // limits: bytes, absent: no limit
 	Rate     *uint64 `json:"rate,omitempty"`    // limits: bits per second, absent: no limit
 	Bytes    int     `json:"bytes,omitempty"`   // footprint
+	// Fields are the fields of a transport of other programs in the packet or the acknowledgement.
+	Fields map[string]uint64 `json:"fields,omitempty"`
 	// Flor is Flor's information in the packet, if the queue pair carries Flor.
 	Flor   *flor.Info `json:"flor,omitempty"`
 	Start  *Start     `json:"start,omitempty"`
@@ -58,7 +60,7 @@ var verdicts = [...]string{
 
 // newRecord returns the record of e, t after the start.
 func newRecord(t mono.Time, e *qp.TraceEvent) Record {
-	r := Record{T: int64(t), Event: e.Kind.String(), Response: e.Response}
+	r := Record{T: int64(t), Event: e.Kind.String(), Response: e.Response, Fields: qp.ReadFields(e.Fields, e.Own)}
 	psn := e.PSN.Uint32()
 	switch e.Kind {
 	case qp.TraceSent:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"sync/atomic"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/observe/flor"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
@@ -33,6 +34,7 @@ type Recorder struct {
 type entry struct {
 	now  mono.Time
 	e    qp.TraceEvent
+	own  [bth.MaxOwn]byte // of e.Own
 	flor *flor.Info
 	lost uint64 // not zero: it replaces so many events; now is that of the last one
 }
@@ -99,6 +101,7 @@ func (r *Recorder) Trace(now mono.Time, e qp.TraceEvent) {
 		to.flor = flor.Of(p.Opcode, p.Imm, p.Payload, true)
 	}
 	to.e.Packet = nil
+	to.e.Own = append(to.own[:0], e.Own...)
 	r.head.Store(head + 1)
 }
 

@@ -16,19 +16,20 @@ import (
 // read error. Unless every is 0, Replay also calls show at this interval of capture time.
 func Replay(ctx context.Context, r io.Reader, rep *Reporter, a *flow.Analyzer, every time.Duration, show func(*Report) error) error {
 	var last, next time.Time
-	err := read(ctx, r, a, func(at time.Time) error {
+	err := read(ctx, r, func(f *pcapng.Frame, ip []byte) (err error) {
+		at := time.Unix(0, f.Time).UTC()
 		last = at
 		if next.IsZero() {
 			next = at.Add(every)
 		}
-		if every == 0 || at.Before(next) {
-			return nil
+		if every > 0 && !at.Before(next) {
+			err = show(rep.Report(next, a, 0))
+			if next = next.Add(every); next.Before(at) {
+				next = at.Add(every) // skip intervals without packets
+			}
 		}
-		report := rep.Report(next, a, 0)
-		if next = next.Add(every); next.Before(at) {
-			next = at.Add(every) // skip intervals without packets
-		}
-		return show(report)
+		a.Packet(mono.Time(f.Time), ip)
+		return err
 	})
 	if err != nil && last.IsZero() {
 		return err // not a capture file
@@ -36,8 +37,8 @@ func Replay(ctx context.Context, r io.Reader, rep *Reporter, a *flow.Analyzer, e
 	return errors.Join(show(rep.Report(last, a, 0)), err)
 }
 
-// read analyses the packets of a capture. It calls before with the time of each packet, before the analysis.
-func read(ctx context.Context, r io.Reader, a *flow.Analyzer, before func(at time.Time) error) error {
+// read calls take with each frame of a capture and its IP packet.
+func read(ctx context.Context, r io.Reader, take func(f *pcapng.Frame, ip []byte) error) error {
 	rd, err := pcapng.NewReader(r)
 	if err != nil {
 		return err
@@ -58,10 +59,9 @@ func read(ctx context.Context, r io.Reader, a *flow.Analyzer, before func(at tim
 		if etherType == 0 {
 			off = len(f.Data) // too short for a network header
 		}
-		if err := before(time.Unix(0, f.Time).UTC()); err != nil {
+		if err := take(&f, f.Data[off:]); err != nil {
 			return err
 		}
-		a.Packet(mono.Time(f.Time), f.Data[off:])
 	}
 	return nil // live captures end with an interrupt
 }

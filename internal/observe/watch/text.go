@@ -128,6 +128,7 @@ func WriteDetails(w io.Writer, r *Report) {
 			n := &s.NAKs
 			fmt.Fprintf(w, "    acks %d atomic_acks %d rnr_naks %d naks: psn_sequence %d invalid_request %d remote_access %d remote_operational %d other %d\n",
 				s.Acks, s.AtomicAcks, s.RNRNaks, n.PSNSequence, n.InvalidRequest, n.RemoteAccess, n.RemoteOp, n.InvalidRD+n.Other)
+			writeReasons(w, s.Reasons)
 		}
 		fmt.Fprintf(w, "    cnps %d sent_cnps %d becn %d bad_icrc %d\n", f.CNPs, f.SentCNPs, f.Responses.BECN, f.BadICRC)
 		if t := &f.RTT; t.Samples > 0 {
@@ -135,6 +136,17 @@ func WriteDetails(w io.Writer, r *Report) {
 				short(t.Smoothed), short(t.Min), short(t.P50), short(t.P99), short(t.Max), t.Samples)
 		}
 	}
+}
+
+func writeReasons(w io.Writer, reasons []flow.Reason) {
+	if len(reasons) == 0 {
+		return
+	}
+	fmt.Fprint(w, "    nacks:")
+	for _, r := range reasons {
+		fmt.Fprintf(w, " %s %d", r.Name, r.Packets)
+	}
+	fmt.Fprintln(w)
 }
 
 func writeVerbs(w io.Writer, f *Row) {

@@ -257,6 +257,16 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+// TestReasons: the details of a queue pair name the reasons of its NACKs.
+func TestReasons(t *testing.T) {
+	f := flow.Flow{Responses: flow.Responses{Packets: 4, Reasons: []flow.Reason{{Name: "TRIMMED", Packets: 3}, {Name: "NO_BITMAP", Packets: 1}}}}
+	var b strings.Builder
+	watch.WriteDetails(&b, &watch.Report{Flows: []watch.Row{{Flow: f}}})
+	if want := "    nacks: TRIMMED 3 NO_BITMAP 1\n"; !strings.Contains(b.String(), want) {
+		t.Errorf("no %q in\n%s", want, &b)
+	}
+}
+
 // tap is an interface that repeats a capture, one piece each 100 ms.
 type tap struct {
 	packets [][]byte
