@@ -7,6 +7,7 @@ import (
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/internal/sim/result"
+	"roced.io/roced/internal/sim/workload"
 )
 
 // eventTimer runs Config.Events.
@@ -122,6 +123,24 @@ func (p *sampler) Handle(now engine.Time, _ int32) {
 	}
 }
 
+// collectives returns the completed collective operations.
+func (s *Simulation) collectives() (out []result.Collective) {
+	job := 0
+	for _, a := range s.cfg.Apps {
+		op, ok := a.(workload.Reporter)
+		if !ok {
+			continue
+		}
+		rep := op.Report()
+		for _, x := range rep.Ended {
+			out = append(out, result.Collective{Workload: rep.Kind, Job: job, Ranks: rep.Ranks, Bytes: rep.Bytes,
+				Start: x.Start, Took: x.Took, Bus: float64(rep.Sent) * 8 / x.Took.Seconds()})
+		}
+		job++
+	}
+	return out
+}
+
 // finish records the counters of links and switches.
 func (s *Simulation) finish() {
 	r, n, now := &s.result, s.cluster.Network(), s.eng.Now()
@@ -132,6 +151,7 @@ func (s *Simulation) finish() {
 		s.inside.Finish(now.Mono())
 		r.Inside = s.inside.Result()
 	}
+	r.Collectives = s.collectives()
 	r.Events, r.Stray = s.eng.Fired(), s.cluster.Stray
 	r.Drops = map[string]uint64{}
 	for why := range fabric.Reasons {

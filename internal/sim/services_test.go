@@ -33,7 +33,7 @@ func TestServices(t *testing.T) {
 		{workload.UD, workload.Send, 1001, "message of 1001 bytes: UD carries at most the MTU, 1000"},
 		{workload.UD, workload.WriteImm, 1, "UD supports only send"},
 	} {
-		for _, name := range profile.Names() {
+		for _, name := range profile.Complete() {
 			t.Run(fmt.Sprint(c.service, c.verb, c.bytes, name), func(t *testing.T) {
 				for _, persistent := range []bool{false, true} {
 					ps := []workload.Planned{{At: 0, Src: 0, Dst: 3, Bytes: c.bytes}, {At: apart, Src: 0, Dst: 3, Bytes: c.bytes}}
@@ -62,6 +62,21 @@ func TestServices(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestWritesOnly: mrc carries writes, and refuses other verbs with an error.
+func TestWritesOnly(t *testing.T) {
+	for verb, ok := range map[workload.Verb]bool{workload.Write: true, workload.WriteImm: true, workload.Send: false, workload.Read: false} {
+		s, err := New(Config{Graph: clos(t), Profile: "mrc", Check: true, Switch: losslessSwitch, Apps: []workload.App{
+			&workload.OpenLoop{Verb: verb, Next: workload.List([]workload.Planned{{Src: 0, Dst: 3, Bytes: 30_000}})}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Run()
+		if ok && (err != nil || len(r.Flows) != 1) || !ok && (err == nil || !strings.Contains(err.Error(), "only write and write_imm")) {
+			t.Errorf("%v: %v", verb, err)
 		}
 	}
 }

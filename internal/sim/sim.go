@@ -57,6 +57,10 @@ type Config struct {
 	Framing nic.Framing
 	Classes nic.Classes
 
+	// Planes is the number of ports of each NIC, in as many copies of the network (fabric.Planes): Graph has the hosts of
+	// all. Zero is one.
+	Planes int
+
 	Profile string // one of profile.Names
 	Spec    profile.Spec
 	// Specs has the exceptions by host.
@@ -93,6 +97,9 @@ type Event struct {
 	Do func(n *fabric.Network)
 }
 
+// Hosts returns the number of NICs.
+func (c *Config) Hosts() int { return c.Graph.Hosts / max(c.Planes, 1) }
+
 // ErrUnfinished reports messages that were outstanding when no event was pending.
 var ErrUnfinished = errors.New("messages never ended")
 
@@ -118,12 +125,13 @@ type Simulation struct {
 func New(c Config) (*Simulation, error) {
 	c.MTU = cmp.Or(c.MTU, 1000)
 	c.QP.MTU = cmp.Or(c.QP.MTU, c.MTU)
+	c.Planes = max(c.Planes, 1)
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	s := &Simulation{cfg: c}
 	var err error
-	s.cluster, err = nic.NewCluster(&s.eng, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU,
+	s.cluster, err = nic.NewCluster(&s.eng, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU, Planes: c.Planes,
 		Network: func(o fabric.Owner) (*fabric.Network, error) {
 			return fabric.New(&s.eng, fabric.Config{Graph: c.Graph, Switch: c.Switch, Seed: c.Seed, Owner: o})
 		}})
@@ -146,10 +154,11 @@ func New(c Config) (*Simulation, error) {
 		c.QP.MaxUnacked = s.unacked(rtt)
 	}
 	if c.Inside {
-		s.inside = inside.New(c.Graph.Hosts)
+		s.inside = inside.New(c.Hosts())
 		c.Opened = s.watchInside(c.QP.MaxUnacked, c.Opened)
 	}
-	s.runner = workload.NewRunner(s.cluster, workload.Config{QP: c.QP, Persistent: c.Persistent, Ideal: s.ideal, Ended: s.ended, Opened: c.Opened})
+	s.runner = workload.NewRunner(s.cluster, workload.Config{QP: c.QP, Persistent: c.Persistent, Ideal: s.ideal, Ended: s.ended, Opened: c.Opened,
+		Supports: func(op qp.WROpcode) bool { return profile.Supports(c.Profile, op) }})
 	s.cfg = c
 	for _, a := range c.Apps {
 		s.runner.Add(a)
@@ -218,12 +227,17 @@ func (s *Simulation) bytes() workload.Bytes {
 // ideal returns the duration of f in an empty network.
 func (s *Simulation) ideal(f *workload.Flow) engine.Time {
 	s.path = s.cluster.Network().Path(f.Src, f.Dst, s.path[:0])
+	if n := uint32(s.cfg.Planes); n > 1 {
+		part := *f
+		part.Bytes = (f.Bytes + n - 1) / n
+		return s.cfg.Ideal(&part, s.path)
+	}
 	return s.cfg.Ideal(f, s.path)
 }
 
 // unacked returns the default limit of outstanding packets: four times the capacity of the longest path.
 func (s *Simulation) unacked(rtt time.Duration) uint32 {
-	rate := s.cluster.Network().Path(0, 1, nil)[0].Rate()
+	rate := s.cluster.Network().Path(0, 1, nil)[0].Rate() * uint64(s.cfg.Planes)
 	return max(uint32(4*rtt.Seconds()*float64(rate)/8)/uint32(s.cfg.QP.MTU), 64)
 }
 
@@ -233,9 +247,9 @@ const hardwareRTO = 320 * time.Microsecond
 
 // newMakers returns the makers of plug-ins, by host.
 func (s *Simulation) newMakers(rtt time.Duration) (makers []*profile.Maker) {
-	rates, fastest := make([]float64, s.cfg.Graph.Hosts), 0.0
+	rates, fastest := make([]float64, s.cfg.Hosts()), 0.0
 	for h := range rates {
-		rates[h] = float64(s.cluster.Network().Path(h, (h+1)%len(rates), nil)[0].Rate())
+		rates[h] = float64(s.cluster.Network().Path(h, (h+1)%len(rates), nil)[0].Rate()) * float64(s.cfg.Planes)
 		fastest = max(fastest, rates[h])
 	}
 	for _, rate := range rates {
@@ -248,7 +262,7 @@ func (s *Simulation) newMakers(rtt time.Duration) (makers []*profile.Maker) {
 // network.
 func (s *Simulation) baseRTT() time.Duration {
 	b, longest := s.bytes(), engine.Time(0)
-	for h := 1; h < s.cfg.Graph.Hosts; h++ {
+	for h := 1; h < s.cfg.Hosts(); h++ {
 		longest = max(longest, b.Ideal(b.Payload, s.cluster.Network().Path(0, h, nil)))
 	}
 	return longest.Duration()

@@ -32,7 +32,7 @@ func (y *tally) Sent(now engine.Time, l *fabric.Link, d *fabric.Packet) {
 // TestCapture: the simulator carries the packets of the wire. Each frame of a capture has a valid ICRC and decodes to
 // the packet sent.
 func TestCapture(t *testing.T) {
-	for _, name := range profile.Names() {
+	for _, name := range profile.Complete() {
 		s, err := New(Config{Graph: clos(t), Switch: losslessSwitch, Profile: name, Seed: 3, Apps: []workload.App{
 			&workload.OpenLoop{Verb: workload.Send, Next: workload.List([]workload.Planned{{Src: 0, Dst: 3, Bytes: 20_001}})},
 			&workload.OpenLoop{Verb: workload.Read, Next: workload.List([]workload.Planned{{Src: 3, Dst: 0, Bytes: 9_999}})},

@@ -143,7 +143,7 @@ func (w *teller) Completed(engine.Time, *nic.QP, qp.CQE, bool) {}
 // whole NICs in frames. Packets, retransmissions and acknowledgements have the same PSNs and the same order in each
 // direction.
 func TestWireAgainstSimulator(t *testing.T) {
-	for _, name := range profile.Names() {
+	for _, name := range profile.Complete() {
 		for _, rules := range [][]string{
 			nil,
 			{"tx drop op=write psn=+3 n=1"},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"roced.io/roced/internal/sim/engine"
 )
@@ -26,6 +27,8 @@ type BalanceConfig struct {
 	// 200 us. A flow begins a new epoch after an idle time, or a time without an answer to its TAIL, of Inactive, 300
 	// us.
 	Reply, Busy, Extra, Wait, Inactive engine.Time
+	// Params are the parameters of a registered balancer.
+	Params map[string]float64
 }
 
 // paths returns c.Paths, or the default if it is zero.
@@ -35,7 +38,7 @@ func (c *BalanceConfig) paths(otherwise int) int {
 
 // Balancers returns the names that BalanceConfig accepts.
 func Balancers() []string {
-	return []string{"ecmp", "spray", "round-robin", "po2", "drill", "letflow", "conweave", "ksp"}
+	return append([]string{"ecmp", "spray", "round-robin", "po2", "drill", "letflow", "conweave", "ksp"}, registered.Names()...)
 }
 
 // balancer selects a port.
@@ -53,16 +56,25 @@ func (c BalanceConfig) Check() error {
 	if c.Paths < 0 || c.Paths > 256 {
 		return fmt.Errorf("load balancing: %d paths: must be from 1 to 256", c.Paths)
 	}
-	for _, name := range Balancers() {
-		if c.Name == "" || c.Name == name {
-			return nil
-		}
+	if c.Name != "" && !slices.Contains(Balancers(), c.Name) {
+		return fmt.Errorf("load balancing %q: must be one of %v", c.Name, Balancers())
 	}
-	return fmt.Errorf("load balancing %q: must be one of %v", c.Name, Balancers())
+	if registered.Has(c.Name) {
+		_, err := registered.New(c.Name, c.Params)
+		return err
+	}
+	for key := range c.Params {
+		return fmt.Errorf("load balancing %q has no parameter %q", c.Name, key)
+	}
+	return nil
 }
 
 // newBalancer returns the balancer of c, which has been validated.
 func newBalancer(s *Switch, c BalanceConfig) balancer {
+	if registered.Has(c.Name) {
+		b, _ := registered.New(c.Name, c.Params)
+		return &foreign{Balancer: b, sw: s}
+	}
 	switch c.Name {
 	case "spray":
 		return spray{}
@@ -92,9 +104,9 @@ func mix(h uint32) uint32 {
 }
 
 // FlowHash is murmur3 of a 5-tuple. The destination port and the protocol are always RoCEv2's.
-func FlowHash(src, dst uint32, port uint16) uint32 {
+func FlowHash(src, dst, entropy uint32) uint32 {
 	h := uint32(0)
-	for _, k := range [...]uint32{src, dst, uint32(port)} {
+	for _, k := range [...]uint32{src, dst, entropy} {
 		k *= 0xcc9e2d51
 		k = k<<15 | k>>17
 		h ^= k * 0x1b873593

@@ -14,6 +14,9 @@ type Source interface {
 	Next(now engine.Time, paused uint8) (p *Packet, more bool)
 }
 
+// Watcher is a Source that is told when its link has failed or healed.
+type Watcher interface{ LinkChanged() }
+
 // Sink is a link's receiving end.
 type Sink interface {
 	// Arrive takes a packet after its last bit has arrived at a port. The sink then owns the packet.

@@ -214,7 +214,14 @@ func (n *Network) Path(src, dst int, path []*Link) []*Link {
 
 // Fail takes both directions of a cable down or up again. Packets on a failed cable are lost. Routes change with
 // the next Reroute.
-func (l *Link) Fail(down bool) { l.down, l.Reverse.down = down, down }
+func (l *Link) Fail(down bool) {
+	l.down, l.Reverse.down = down, down
+	for _, end := range [...]Source{l.src, l.Reverse.src} {
+		if w, ok := end.(Watcher); ok {
+			w.LinkChanged()
+		}
+	}
+}
 
 // Degrade sets the rate of one direction in bits per second, from its next packet on.
 func (l *Link) Degrade(rate uint64) {

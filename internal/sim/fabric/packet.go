@@ -64,9 +64,9 @@ type Packet struct {
 type flags uint8
 
 const (
-	lost flags = 1 << iota // a Judge decided that it is lost
-	cut                    // its payload was trimmed
-	back                   // it returns to its sender to report trimming
+	lost    flags = 1 << iota // a Judge decided that it is lost
+	cut                       // a switch trimmed its payload
+	cutLast                   // the last switch before its destination did
 	// ConWeave's header, and the type of Weave packets.
 	request
 	tail
@@ -74,13 +74,19 @@ const (
 	epoch // the last two bits
 )
 
+// back is on a trimmed packet that returns to its sender.
+const back = cut | cutLast
+
 func (f flags) has(x flags) bool { return f&x != 0 }
 
 // Cut reports whether a switch trimmed the payload.
-func (p *Packet) Cut() bool { return p.flags.has(cut) }
+func (p *Packet) Cut() bool { return p.flags.has(cut | cutLast) }
+
+// LastHop reports whether the last switch before the destination trimmed the payload.
+func (p *Packet) LastHop() bool { return p.flags&back == cutLast }
 
 // Back reports whether the packet returns to its sender because it was trimmed.
-func (p *Packet) Back() bool { return p.flags.has(back) }
+func (p *Packet) Back() bool { return p.flags&back == back }
 
 // Return sends a trimmed packet back to its sender.
 func (p *Packet) Return() {

@@ -18,10 +18,12 @@ type SwitchConfig struct {
 	// 2014).
 	Detour bool
 	// Trim cuts packets that find no buffer to Bytes bytes. Trimmed packets continue in their own class (NDP: Handley
-	// et al., SIGCOMM 2017, 3.1). Zero bytes: the switch drops them.
+	// et al., SIGCOMM 2017, 3.1). Zero bytes: the switch drops them. Classes is a bit mask of the classes whose packets may
+	// be trimmed, as MRC's switches select them by DSCP; zero: all.
 	Trim struct {
-		Bytes uint32
-		Class uint8
+		Bytes   uint32
+		Class   uint8
+		Classes uint8
 	}
 }
 
@@ -182,11 +184,18 @@ func (s *Switch) squeeze(o *port, p *Packet) *port {
 		return other
 	}
 	t := &s.cfg.Trim
-	if t.Bytes == 0 || p.Kind != Data || p.flags.has(cut) || p.Bytes <= t.Bytes || s.buffer.lossless(p.Class) {
+	if t.Bytes == 0 || p.Kind != Data || p.Cut() || p.Bytes <= t.Bytes || s.buffer.lossless(p.Class) {
+		return nil
+	}
+	if t.Classes != 0 && t.Classes>>p.Class&1 == 0 {
 		return nil
 	}
 	p.Bytes, p.Class = t.Bytes, t.Class
-	p.flags |= cut
+	if o.toHost {
+		p.flags |= cutLast
+	} else {
+		p.flags |= cut
+	}
 	if !s.admit(o, p) {
 		return nil
 	}

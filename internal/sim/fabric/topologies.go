@@ -28,6 +28,26 @@ func Pair(w Wires, switched bool) *Graph {
 	return Star(w, 2)
 }
 
+// Planes returns n copies of g that are not connected. Host i of plane p has the number p times the hosts of g, plus i.
+func Planes(g *Graph, n int) *Graph {
+	out := &Graph{Hosts: n * g.Hosts}
+	at := func(plane int, node Node) Node {
+		if i := int(node) - g.Hosts; i >= 0 {
+			return out.Switch(plane*len(g.Switches) + i)
+		}
+		return Node(plane*g.Hosts) + node
+	}
+	for p := range n {
+		for _, name := range g.Switches {
+			out.addSwitch("%s.%d", name, p)
+		}
+		for _, c := range g.Cables {
+			out.join(at(p, c.A), at(p, c.B), c.Rate, c.Delay)
+		}
+	}
+	return out
+}
+
 // Star joins hosts by one switch.
 func Star(w Wires, hosts int) *Graph {
 	g := &Graph{Hosts: hosts}

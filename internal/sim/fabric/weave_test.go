@@ -127,6 +127,17 @@ func TestConWeaveSlowTail(t *testing.T) {
 	}
 }
 
+// TestFlowHash: both halves of an entropy value choose the path.
+func TestFlowHash(t *testing.T) {
+	seen := map[uint32]bool{}
+	for _, ev := range []uint32{0xc000, 0xc001, 0x1c000, 0x8000c000} {
+		seen[FlowHash(0, 7, ev)] = true
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d hashes of 4 entropy values", len(seen))
+	}
+}
+
 // TestKShortestPaths: flows use different paths of the k shortest, also longer ones. Each flow keeps its path and stays
 // in order.
 func TestKShortestPaths(t *testing.T) {
@@ -138,7 +149,7 @@ func TestKShortestPaths(t *testing.T) {
 	for _, lb := range []string{"ecmp", "ksp"} {
 		f := newField(t, g, SwitchConfig{Balance: BalanceConfig{Name: lb, Paths: 6}})
 		for qp := range uint32(64) {
-			f.guns[0].load(5, Packet{Dst: 7, QP: qp, Bytes: size, Hash: FlowHash(0, 7, uint16(qp))})
+			f.guns[0].load(5, Packet{Dst: 7, QP: qp, Bytes: size, Hash: FlowHash(0, 7, uint32(uint16(qp)))})
 		}
 		f.run(t)
 		least, most := 99, 0
@@ -201,6 +212,83 @@ func TestTrimming(t *testing.T) {
 		}
 		if n := f.net.switches[0].ports[8].stats.Trimmed; n != uint64(pieces) {
 			t.Errorf("%d trimmed, %d arrived", n, pieces)
+		}
+	}
+}
+
+// TestTrimmingPlaces: packets that the last switch has trimmed differ from others. One that returns is neither.
+func TestTrimmingPlaces(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		g       *Graph
+		to      uint32
+		lastHop bool
+	}{
+		{"between switches", Dumbbell(Wires{HostRate: 100 * gig, CoreRate: 10 * gig}, 4, 4), 4, false},
+		{"to the host", Star(w100, 5), 4, true},
+	} {
+		sc := SwitchConfig{Buffer: BufferConfig{Bytes: 50_000}, Port: PortConfig{Strict: 1 << 7}}
+		sc.Trim.Bytes, sc.Trim.Class = 84, 7
+		f := newField(t, c.g, sc)
+		for h := range 4 {
+			f.guns[h].load(100, Packet{Dst: c.to, Bytes: size})
+		}
+		f.run(t)
+		pieces := 0
+		for i := range f.guns[c.to].arrived {
+			p := &f.guns[c.to].arrived[i]
+			if !p.Cut() {
+				if p.LastHop() || p.Bytes != size {
+					t.Fatalf("%s: a whole packet: %+v", c.name, p)
+				}
+				continue
+			}
+			pieces++
+			if p.LastHop() != c.lastHop || p.Back() || p.Bytes != 84 || p.Class != 7 {
+				t.Fatalf("%s: %+v, last hop %v", c.name, p, p.LastHop())
+			}
+			if p.Return(); !p.Cut() || !p.Back() || p.LastHop() {
+				t.Errorf("%s: a returning packet: %+v", c.name, p)
+			}
+			if p.Again(size, 0); p.Cut() || p.Back() || p.LastHop() {
+				t.Errorf("%s: a packet that is sent again: %+v", c.name, p)
+			}
+		}
+		if pieces == 0 {
+			t.Errorf("%s: no packet was trimmed", c.name)
+		}
+	}
+}
+
+// TestTrimmableClasses: switches trim packets of the selected classes and drop those of others.
+func TestTrimmableClasses(t *testing.T) {
+	for _, c := range []struct {
+		classes      uint8
+		trims, drops [3]bool
+	}{
+		{0, [3]bool{true, true, true}, [3]bool{}},
+		{1 << 1, [3]bool{1: true}, [3]bool{0: true, 2: true}},
+		{1<<0 | 1<<2, [3]bool{0: true, 2: true}, [3]bool{1: true}},
+	} {
+		sc := SwitchConfig{Buffer: BufferConfig{Bytes: 100_000}, Port: PortConfig{Strict: 1 << 7}}
+		sc.Trim.Bytes, sc.Trim.Class, sc.Trim.Classes = 84, 7, c.classes
+		f := newField(t, Star(w100, 7), sc)
+		for h := range 6 {
+			f.guns[h].load(100, Packet{Dst: 6, Bytes: size, Class: uint8(h % 3), QP: uint32(h % 3)})
+		}
+		f.run(t)
+		var whole, cut [3]int
+		for _, p := range f.guns[6].arrived {
+			if p.Cut() {
+				cut[p.QP]++
+			} else {
+				whole[p.QP]++
+			}
+		}
+		for i := range 3 {
+			if (cut[i] > 0) != c.trims[i] || (whole[i]+cut[i] < 200) != c.drops[i] {
+				t.Errorf("classes %#x: class %d: %d whole, %d cut of 200", c.classes, i, whole[i], cut[i])
+			}
 		}
 	}
 }

@@ -134,7 +134,7 @@ func New(k *nic.Cluster, c Config) (*Fabric, error) {
 	c.Backups = max(c.Backups, 0)
 	c.Reconnect = cmp.Or(c.Reconnect, 5*engine.Millisecond)
 	c.Engine.MaxSend = cmp.Or(c.Engine.MaxSend, 32<<10)
-	f := &Fabric{k: k, cfg: c, hosts: make([]*Host, k.Network().Hosts())}
+	f := &Fabric{k: k, cfg: c, hosts: make([]*Host, k.Hosts())}
 	for i := range f.hosts {
 		if c.Hosts != nil && !slices.Contains(c.Hosts, i) {
 			continue

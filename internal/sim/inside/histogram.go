@@ -73,7 +73,7 @@ func percentile(counts []uint64, all uint64, part float64) float64 {
 func mean0(counts []uint64, all uint64) float64 {
 	sum := 0.0
 	for i, n := range counts {
-		sum += float64(i) * float64(n)
+		sum += float64(float64(i) * float64(n))
 	}
 	return zero(sum / float64(all))
 }

@@ -139,8 +139,8 @@ func (x *end) size(now mono.Time, n, bitmap int) {
 		x.known, x.born, x.since = true, now, now
 		in.conns[x.host]++
 	}
-	in.area += float64(x.bytes) * float64(now-x.since)
-	in.bits += float64(x.bitmap) * float64(now-x.since)
+	in.area += float64(float64(x.bytes) * float64(now-x.since))
+	in.bits += float64(float64(x.bitmap) * float64(now-x.since))
 	in.live[x.host] += n - x.bytes
 	x.bytes, x.bitmap, x.since = n, bitmap, now
 	in.peakOne = max(in.peakOne, n)

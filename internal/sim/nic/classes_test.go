@@ -3,6 +3,7 @@ package nic
 import (
 	"testing"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/qp"
@@ -79,5 +80,74 @@ func TestTraffic(t *testing.T) {
 	}
 	if took[1]*4 > took[0] || took[1] > 15*engine.Microsecond {
 		t.Errorf("took %v ps in the same class and in a higher one", took)
+	}
+}
+
+// TestRemaining: packets have ranks by the bytes that are left from them on, also after earlier requests. Limits raise
+// their classes.
+func TestRemaining(t *testing.T) {
+	s := sendQueue{first: bth.MakePSN(0xfffffe)}
+	for _, length := range []uint32{2500, 0, 1000} {
+		s.push(qp.SendWQE{Length: length})
+	}
+	for i, want := range []uint32{3500, 2500, 1500, 500, 0} {
+		if got := s.remaining(bth.MakePSN(0xfffffe).Add(i), 1000); got != want {
+			t.Errorf("packet %d: %d bytes left, want %d", i, got, want)
+		}
+	}
+	s.retire(2, 1000)
+	for psn, want := range map[uint32]uint32{1: 1000, 2: 1000, 3: 0} {
+		if got := s.remaining(bth.MakePSN(psn), 1000); got != want {
+			t.Errorf("after two requests, packet %d: %d bytes left, want %d", psn, got, want)
+		}
+	}
+	c := Classes{Limits: []uint32{2000, 500}}
+	for left, want := range map[uint32]uint8{2001: 0, 2000: 1, 501: 1, 500: 2, 0: 2} {
+		if got := c.above(left); got != want {
+			t.Errorf("%d bytes left: %d classes above, want %d", left, got, want)
+		}
+	}
+}
+
+// TestShortestFirst: with SRPT, flow control of long messages stops short ones, unless classes by the bytes left have flow
+// control of their own.
+func TestShortestFirst(t *testing.T) {
+	took := map[bool]engine.Time{}
+	for _, limited := range []bool{false, true} {
+		sc := fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 4 << 20, Lossless: 1, Headroom: 60_000, PauseAlpha: 1.0 / 64},
+			Port: fabric.PortConfig{SRPT: true}}
+		if limited {
+			sc.Buffer.Lossless, sc.Port.Strict = 3, 2
+		}
+		l := newLab(t, fabric.Star(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, 9), sc, 1)
+		if limited {
+			l.k.cfg.Classes.Limits = []uint32{10_000}
+		}
+		long, short := &counter{}, &counter{}
+		c := QPConfig{Profile: l.profiles("eunomia", profile.Spec{Reorder: profile.Part{Name: "mp-rdma", Params: map[string]float64{"bitmap_slots": 1 << 14}}}), MaxUnacked: 4000}
+		for h := range 7 {
+			c.User = long
+			x, _, err := l.k.Connect(1+h, 0, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 2_000_000})
+		}
+		l.eng.Run(100 * engine.Microsecond)
+		c.User = short
+		x, _, err := l.k.Connect(7, 0, c) // SRPT serves another host's message first
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := l.eng.Now()
+		x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 5000})
+		l.eng.Drain()
+		if l.check(); long.sends != 7 || short.sends != 1 {
+			t.Fatalf("%d and %d done", long.sends, short.sends)
+		}
+		took[limited] = short.last - began
+	}
+	if took[true] > 10*engine.Microsecond || took[false] < 2*took[true] {
+		t.Errorf("a short message takes %d ns with one class, %d with two", took[false]/engine.Nanosecond, took[true]/engine.Nanosecond)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/path"
 	"roced.io/roced/qp"
 )
 
@@ -47,7 +48,22 @@ func (f *Framing) bytes(p *bth.Packet) uint32 {
 }
 
 // Classes are the traffic classes of a NIC's packets.
-type Classes struct{ Data, Ack, CNP uint8 }
+type Classes struct {
+	Data, Ack, CNP uint8
+	// Limits, in descending order, raise the class of data: by one for each limit that the bytes left do not exceed.
+	Limits []uint32
+}
+
+// above returns the number of limits that left does not exceed.
+func (c *Classes) above(left uint32) (n uint8) {
+	for _, limit := range c.Limits {
+		if left > limit {
+			break
+		}
+		n++
+	}
+	return n
+}
 
 // Config describes the NICs of a cluster.
 type Config struct {
@@ -56,6 +72,9 @@ type Config struct {
 	Classes Classes
 	// MTU is the longest payload of a packet, of any queue pair.
 	MTU int
+	// Planes is the number of ports of each NIC, at most path.MaxPlanes; zero is one. Port p of NIC i is host p*n + i of the
+	// network, which has n hosts in each plane (fabric.Planes). Entropy values of MRC select the plane.
+	Planes int
 }
 
 // Cluster is the NICs of a network. It belongs to its engine's goroutine.
@@ -99,7 +118,10 @@ func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
 		return nil, err
 	}
 	k.tellTimer.Init(k, 0)
-	k.nics = make([]NIC, k.net.Hosts())
+	if k.cfg.Planes = max(c.Planes, 1); k.cfg.Planes > path.MaxPlanes || k.net.Hosts()%k.cfg.Planes != 0 {
+		return nil, fmt.Errorf("%d hosts cannot be the ports of NICs with %d ports", k.net.Hosts(), c.Planes)
+	}
+	k.nics = make([]NIC, k.net.Hosts()/k.cfg.Planes)
 	for h := range k.nics {
 		k.nics[h].init(k, uint32(h))
 	}
@@ -135,6 +157,9 @@ func (k *Cluster) Handle(now engine.Time, _ int32) {
 // Network returns the network.
 func (k *Cluster) Network() *fabric.Network { return k.net }
 
+// Hosts returns the number of NICs.
+func (k *Cluster) Hosts() int { return len(k.nics) }
+
 // Engine returns the engine.
 func (k *Cluster) Engine() *engine.Engine { return k.eng }
 
@@ -142,7 +167,7 @@ func (k *Cluster) Engine() *engine.Engine { return k.eng }
 func (k *Cluster) Check() error {
 	held := 0
 	for h := range k.nics {
-		held += k.nics[h].returns.Len() + k.nics[h].cut.Len()
+		held += k.nics[h].returns.Len() + k.nics[h].cut.Len() + k.nics[h].queued()
 	}
 	return k.net.Check(held)
 }
@@ -161,7 +186,8 @@ func (k *Cluster) InFlight() int { return k.slab.used }
 func (k *Cluster) Packet(d *fabric.Packet) (p *bth.Packet, src uint32, port uint16) {
 	s := k.slab.at(d.Ref)
 	k.slab.unpack(s, &k.lent, k.zero)
-	return &k.lent, s.src, s.port
+	port, _ = bth.SplitEntropy(s.entropy)
+	return &k.lent, s.src, port
 }
 
 // Dropped implements fabric.Owner.

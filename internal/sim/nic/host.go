@@ -13,7 +13,7 @@ var _ qp.Host = (*host)(nil)
 
 func (h *host) NextSend(w *qp.SendWQE) bool { return h.sends.next(w) }
 func (h *host) HasSend() bool               { return h.sends.taken < h.sends.Tail }
-func (h *host) SendRetired(n int)           { h.sends.retire(n) }
+func (h *host) SendRetired(n int)           { h.sends.retire(n, h.mtu) }
 
 func (h *host) NextRecv(w *qp.RecvWQE) bool {
 	if h.recvs == nil {
@@ -54,7 +54,7 @@ func (h *host) holds(va uint64, n uint32) bool {
 func (h *host) ReadLocal(_ uint32, va uint64, n int, _ uint32) ([]byte, bool)  { return h.at(va, n) }
 func (h *host) ReadRemote(_ uint32, va uint64, n int, _ uint32) ([]byte, bool) { return h.at(va, n) }
 
-func (h *host) WriteLocal(_ uint32, va uint64, p []byte) bool {
+func (h *host) WriteLocal(_ uint32, va uint64, p []byte, _ uint32) bool {
 	h.nic.k.placed += uint64(len(p))
 	h.placed += uint64(len(p))
 	if h.memory == nil {
@@ -65,8 +65,12 @@ func (h *host) WriteLocal(_ uint32, va uint64, p []byte) bool {
 	return ok
 }
 
-func (h *host) WriteRecv(key uint32, va uint64, p []byte) bool   { return h.WriteLocal(key, va, p) }
-func (h *host) WriteRemote(key uint32, va uint64, p []byte) bool { return h.WriteLocal(key, va, p) }
+func (h *host) WriteRecv(key uint32, va uint64, p []byte, _ uint32) bool {
+	return h.WriteLocal(key, va, p, 0)
+}
+func (h *host) WriteRemote(key uint32, va uint64, p []byte, _ uint32) bool {
+	return h.WriteLocal(key, va, p, 0)
+}
 
 func (h *host) Sync() bool { return true }
 
@@ -99,7 +103,8 @@ func (h *host) atomic(va uint64, f func(uint64) uint64) (orig uint64, ok bool) {
 	return orig, true
 }
 
-func (h *host) Invalidate(uint32) bool { return true }
-func (h *host) BindMW(qp.BindWR) bool  { return true }
-func (h *host) Later() bool            { return false }
-func (h *host) Scratch(n int) []byte   { return make([]byte, n) }
+func (h *host) Invalidate(uint32) bool        { return true }
+func (h *host) BindMW(qp.BindWR) bool         { return true }
+func (h *host) Later() bool                   { return false }
+func (h *host) Scratch(n int) []byte          { return make([]byte, n) }
+func (h *host) Fetch(p []byte) ([]byte, bool) { return p, true }

@@ -16,9 +16,10 @@ import (
 // NIC is the endpoint of one host. When its link is free, it polls its queue pairs in turns for a packet; it hands
 // arriving packets to them.
 type NIC struct {
-	k    *Cluster
-	host uint32
-	link *fabric.Link
+	k     *Cluster
+	host  uint32
+	link  *fabric.Link // of the first port
+	ports []port       // by plane; nil: one port
 
 	qps       []*QP // by slot number
 	unused    []uint32
@@ -33,6 +34,7 @@ type NIC struct {
 	pullTimer engine.Timer
 	nextPull  engine.Time
 	meta      qp.RxMeta
+	asked     *qp.EndpointRequests // nil: none so far
 }
 
 // grh precedes the payload of datagrams (IBTA annex A17).
@@ -40,7 +42,11 @@ var grh [40]byte
 
 func (n *NIC) init(k *Cluster, host uint32) {
 	n.k, n.host = k, host
-	n.link = k.net.Attach(int(host), n)
+	if k.cfg.Planes > 1 {
+		n.attach()
+	} else {
+		n.link = k.net.Attach(int(host), n)
+	}
 	n.turns.Init(k.cfg.MTU + encapsulation + linkBytes + bth.BTHLen + bth.XETHMaxLen)
 	n.timer.Init(n, whatDeadline)
 	n.pullTimer.Init(n, whatPull)
@@ -96,45 +102,57 @@ func (n *NIC) poll(m mono.Time, q *QP) bool {
 	if !q.core.PollTransmit(m, t) {
 		return false
 	}
+	if t.Packet.Opcode == bth.OpcodeMRCEndpointRequest {
+		n.numberRequest(q, &t.Packet)
+	}
 	ref, p := n.k.slab.take()
 	n.k.slab.pack(p, t, q.memory == nil)
-	p.src, p.bytes, p.class = n.host, n.k.cfg.Framing.bytes(&t.Packet), n.class(q, p.opcode)
+	p.src, p.bytes, p.class = n.host, n.k.cfg.Framing.bytes(&t.Packet), n.class(q, p)
 	if p.flags&sprayed == 0 {
-		p.port = q.port
+		p.entropy = uint32(q.port)
 	}
 	q.held, q.class, q.holding = ref, p.class, true
 	return true
 }
 
 // class returns the traffic class of a packet of q.
-func (n *NIC) class(q *QP, op bth.Opcode) uint8 {
+func (n *NIC) class(q *QP, p *parcel) uint8 {
 	switch c := &n.k.cfg.Classes; {
-	case op.IsCNP():
+	case p.opcode.IsCNP():
 		return c.CNP
-	case carriesData(op):
-		return q.traffic
+	case carriesData(p.opcode):
+		return q.traffic + c.above(q.rank(p))
 	default:
 		return c.Ack
 	}
 }
 
+// rank returns the bytes that q's requests have left, from the packet p on. Packets that are no requests have none.
+func (q *QP) rank(p *parcel) uint32 {
+	if !p.opcode.IsRequest() {
+		return 0
+	}
+	return q.sends.remaining(p.psn, q.mtu)
+}
+
 // carriesData reports whether packets of op are subject to congestion control.
-func carriesData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }
+func carriesData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() || op.IsProbe() }
 
 // describe returns the descriptor of the packet that q holds.
 func (n *NIC) describe(q *QP, p *parcel) *fabric.Packet {
 	d := n.k.net.NewPacket()
 	*d = fabric.Packet{Ref: q.held, Bytes: p.bytes, Src: n.host, Dst: q.peerHost, Hash: q.hash,
-		QP: uint32(p.destQP), Class: p.class, Rank: q.rank()}
+		QP: uint32(p.destQP), Class: p.class, Rank: q.rank(p)}
 	if q.typ == qp.UD {
 		d.Dst = p.ah
 	}
 	if p.flags&sprayed != 0 || q.typ == qp.UD {
-		d.Hash = fabric.FlowHash(n.host, d.Dst, p.port)
+		d.Hash = fabric.FlowHash(n.host, d.Dst, p.entropy)
 	}
 	if q.ecn && carriesData(p.opcode) {
 		d.ECN = fabric.ECT
 	}
+	n.place(d, p)
 	return d
 }
 
@@ -162,11 +180,15 @@ func (n *NIC) waitNoMore(q *QP) {
 
 // Arrive implements fabric.Sink.
 func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
-	if d.Cut() {
+	p := n.k.slab.at(d.Ref)
+	if d.Cut() && !p.opcode.IsMRC() {
 		n.turnRound(now, d)
 		return
 	}
-	p := n.k.slab.at(d.Ref)
+	if p.opcode.IsEndpoint() {
+		n.endpoint(now, d, p)
+		return
+	}
 	q := n.lookup(d.QP)
 	if q == nil {
 		n.k.Stray++
@@ -178,11 +200,15 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 		q.core.OnCNP(m)
 	} else {
 		n.k.slab.unpack(p, &n.k.in, n.k.zero)
-		n.meta.CE, n.meta.Path, n.meta.GRH = d.ECN == fabric.CE, p.port, nil
+		n.meta.CE, n.meta.Path, n.meta.GRH = d.ECN == fabric.CE, p.entropy, nil
 		if q.typ == qp.UD {
 			n.meta.GRH = grh[:]
 		}
-		q.core.Receive(m, &n.k.in, n.meta)
+		if d.Cut() {
+			n.trimmed(m, q, d.LastHop())
+		} else {
+			q.core.Receive(m, &n.k.in, n.meta)
+		}
 	}
 	n.end(d)
 	n.settle(now, q)
@@ -212,7 +238,7 @@ func (n *NIC) lookup(num uint32) *QP {
 // settle follows an input to q.
 func (n *NIC) settle(now engine.Time, q *QP) {
 	n.wake(q)
-	n.link.Wake(now)
+	n.wakeLinks(now)
 }
 
 // wake activates q if it may have something to send. One that holds a packet waits.
@@ -259,5 +285,5 @@ func (n *NIC) Handle(now engine.Time, what int32) {
 		}
 	}
 	n.arm(now, n.deadlines.Next())
-	n.link.Wake(now)
+	n.wakeLinks(now)
 }

@@ -116,10 +116,11 @@ const jobMemory = 1 << 20
 
 var jobVerbs = []qp.WROpcode{qp.WRWrite, qp.WRWriteImm, qp.WRSend, qp.WRSendImm, qp.WRRead, qp.WRFetchAdd, qp.WRCmpSwap}
 
-func newJob(l *lab, n int, rng *rand.Rand) *job {
+func newJob(l *lab, name string, n int, rng *rand.Rand) *job {
+	verbs := slices.DeleteFunc(slices.Clone(jobVerbs), func(op qp.WROpcode) bool { return !profile.Supports(name, op) })
 	j := &job{l: l, src: make([]byte, jobMemory), dst: make([]byte, jobMemory)}
 	for at := uint64(0); len(j.ops) < n; {
-		op := jobVerbs[rng.IntN(len(jobVerbs))]
+		op := verbs[rng.IntN(len(verbs))]
 		size := rng.IntN(12_000)
 		if op == qp.WRFetchAdd || op == qp.WRCmpSwap {
 			size = 8
@@ -218,6 +219,7 @@ func bundles() []bundle {
 		{"rc+dcqcn", "rc", profile.Spec{Congestion: profile.Part{Name: "dcqcn"}}},
 		{"rc+timely", "rc", profile.Spec{Congestion: profile.Part{Name: "timely"}}},
 		{"irn+dctcp", "irn", profile.Spec{Congestion: profile.Part{Name: "dctcp"}}},
+		{"irn+nscc", "irn", profile.Spec{Congestion: profile.Part{Name: "nscc"}}},
 		{"eunomia+selective+swift", "eunomia", profile.Spec{Recovery: profile.Part{Name: "selective"}, Congestion: profile.Part{Name: "swift"}}},
 		{"eunomia+gobackn+static", "eunomia", profile.Spec{Recovery: profile.Part{Name: "gobackn"}, Congestion: profile.Part{Name: "static"}}},
 		{"irn+spray", "irn", profile.Spec{Paths: profile.Part{Name: "spray"}}},
@@ -241,7 +243,7 @@ func TestTransports(t *testing.T) {
 					rng := rand.New(rand.NewPCG(seed, 1))
 					var jobs []*job
 					for i := range 3 { // two paths between two hosts; one pair has the opposite direction
-						j := newJob(l, 60, rng)
+						j := newJob(l, b.profile, 60, rng)
 						x, y, err := l.k.Connect(i%2*2, 2-i%2*2+i/2, QPConfig{Profile: l.profiles(b.profile, b.spec), User: j, Timeout: 8,
 							CNPInterval: 50_000, Memory: [2][]byte{j.src, j.dst}, FirstPSN: 1<<24 - 20})
 						if err != nil {
@@ -278,7 +280,7 @@ func TestPhantom(t *testing.T) {
 			l.watch()
 			l.lose(0.005)
 			rng := rand.New(rand.NewPCG(5, 1))
-			j := newJob(l, 60, rng)
+			j := newJob(l, b.profile, 60, rng)
 			c := QPConfig{Profile: l.profiles(b.profile, b.spec), User: j, Timeout: 8, CNPInterval: 50_000}
 			if i == 0 {
 				c.Memory = [2][]byte{j.src, j.dst}

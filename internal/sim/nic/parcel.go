@@ -21,7 +21,7 @@ type parcel struct {
 	ah      uint32 // UD: destination host
 	next    uint32 // free list
 	rest    uint32 // index in slab.rests plus one; 0: none
-	port    uint16 // UDP source port
+	entropy uint32 // of the path
 	pkey    uint16
 	opcode  bth.Opcode
 	flags   parcelFlags
@@ -36,7 +36,7 @@ const (
 	fecn
 	becn
 	ackReq
-	sprayed // the port differs from that of its queue pair
+	sprayed // the path differs from that of its queue pair
 )
 
 // rest has the fields that few packets use.
@@ -47,7 +47,21 @@ type rest struct {
 	deth      bth.DETH
 	invalid   uint32 // IETH
 	feth      bth.FETH
+	mrc       mrc
 	next      uint32 // free list
+}
+
+// mrc has the headers of MRC.
+type mrc struct {
+	reTx, stamped bool
+	meth          bth.METH
+	tseth         bth.TSETH
+	seth          bth.SETH
+	state         bth.CCState
+	neth          bth.NETH
+	peth          bth.PETH
+	erth          bth.ERTH
+	eeth          bth.EETH
 }
 
 const restHeaders = bth.HdrDETH | bth.HdrFETH | bth.HdrAtomicETH | bth.HdrAtomicAck | bth.HdrIETH
@@ -63,13 +77,16 @@ func flag(on bool, f parcelFlags) parcelFlags {
 func (s *slab) pack(p *parcel, t *qp.Transmit, phantom bool) {
 	k := &t.Packet
 	p.ext, p.reth, p.aeth = k.Ext, k.RETH, k.AETH
-	p.destQP, p.psn, p.imm, p.payload, p.ah, p.port = k.DestQP, k.PSN, k.Imm, uint32(len(k.Payload)), t.AH, t.Path
+	p.destQP, p.psn, p.imm, p.payload, p.ah, p.entropy = k.DestQP, k.PSN, k.Imm, uint32(len(k.Payload)), t.AH, t.Path
 	p.pkey, p.opcode = k.PKey, k.Opcode
 	p.flags = flag(k.Solicited, solicited) | flag(k.MigReq, migReq) | flag(k.FECN, fecn) | flag(k.BECN, becn) |
 		flag(k.AckReq, ackReq) | flag(t.Path != 0, sprayed)
-	if content := !phantom && p.payload > 0; content || k.Opcode.Info().Headers&restHeaders != 0 {
+	if content := !phantom && p.payload > 0; content || k.Opcode.IsMRC() || k.Opcode.Info().Headers&restHeaders != 0 {
 		r := s.takeRest(p)
 		r.atomic, r.atomicAck, r.deth, r.invalid, r.feth = k.AtomicETH, k.AtomicAck, k.DETH, k.IETH, k.FETH
+		if k.Opcode.IsMRC() {
+			r.mrc = mrc{k.ReTx, k.Stamped, k.METH, k.TSETH, k.SETH, k.CCState, k.NETH, k.PETH, k.ERTH, k.EETH}
+		}
 		if content {
 			r.data = append(r.data, k.Payload...)
 		}
@@ -89,6 +106,11 @@ func (s *slab) unpack(p *parcel, k *bth.Packet, zero []byte) {
 	if p.rest != 0 {
 		r := &s.rests[p.rest-1]
 		k.AtomicETH, k.AtomicAck, k.DETH, k.IETH, k.FETH = r.atomic, r.atomicAck, r.deth, r.invalid, r.feth
+		if m := &r.mrc; k.Opcode.IsMRC() {
+			k.ReTx, k.Stamped, k.METH, k.TSETH = m.reTx, m.stamped, m.meth, m.tseth
+			k.SETH, k.CCState, k.NETH, k.PETH = m.seth, m.state, m.neth, m.peth
+			k.ERTH, k.EETH = m.erth, m.eeth
+		}
 		if len(r.data) > 0 {
 			k.Payload = r.data
 		}

@@ -73,11 +73,13 @@ type QP struct {
 	peerHost uint32
 	held     uint32 // the parcel that waits to leave, if holding
 	class    uint8  // of that parcel
+	mtu      uint16
 	spares   *Spares
 	holding  bool
 	closed   bool
 	ecn      bool
-	shared   bool // recvs is an SRQ
+	shared   bool   // recvs is an SRQ
+	ports    uint32 // the last port status
 	placed   uint64
 }
 
@@ -192,7 +194,7 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 	n := q.nic
 	q.peerHost = peer.nic.host
 	q.port = uint16(0xc000 | (uint32(q.num)^uint32(peer.num)<<7^uint32(q.num)>>10)&0x3fff)
-	q.hash = fabric.FlowHash(n.host, q.peerHost, q.port)
+	q.hash = fabric.FlowHash(n.host, q.peerHost, uint32(q.port))
 	a := qp.Attr{Port: 1, AccessFlags: qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic,
 		QKey: c.QKey, DestQPN: uint32(peer.num), RQPSN: c.FirstPSN, SQPSN: c.FirstPSN, MaxRdAtomic: c.ReadDepth, MaxDestRdAtomic: c.ReadDepth,
 		MinRNRTimer: 1, Timeout: c.Timeout, RetryCnt: c.RetryCnt, RNRRetry: 7, PathMTU: qp.MTU(c.MTU)}
@@ -211,6 +213,7 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 	if c.NoRNRRetry {
 		a.RNRRetry = 0
 	}
+	q.sends.first, q.mtu = bth.MakePSN(c.FirstPSN), uint16(a.PathMTU.Bytes())
 	if a.PathMTU.Bytes() > n.k.cfg.MTU {
 		return fmt.Errorf("path MTU %d: exceeds the NICs' %d", a.PathMTU.Bytes(), n.k.cfg.MTU)
 	}
@@ -227,6 +230,8 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 		}
 	}
 	q.ecn = q.core.ECNCapable()
+	q.ports = 1<<len(n.ports) - 1
+	n.reportPorts(q)
 	return nil
 }
 
@@ -319,9 +324,6 @@ func (q *QP) Close() {
 
 // Placed returns the payload bytes that q has written to memory.
 func (q *QP) Placed() uint64 { return q.placed }
-
-// rank returns the remaining posted bytes, for SRPT.
-func (q *QP) rank() uint32 { return uint32(min(q.sends.bytes, 1<<32-1)) }
 
 // Node returns q's node of the network.
 func (q *QP) Node() fabric.Node { return fabric.Node(q.nic.host) }

@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/ring"
 	"roced.io/roced/qp"
 )
@@ -10,7 +11,8 @@ import (
 type sendQueue struct {
 	ring.Ring[qp.SendWQE]
 	taken uint32
-	bytes uint64 // of requests that are not retired
+	first bth.PSN // of the oldest request that is not retired
+	bytes uint64  // of requests that are not retired
 }
 
 func (s *sendQueue) push(w qp.SendWQE) {
@@ -33,11 +35,19 @@ func (s *sendQueue) next(w *qp.SendWQE) bool {
 	return true
 }
 
-func (s *sendQueue) retire(n int) {
+func (s *sendQueue) retire(n int, mtu uint16) {
 	for range n {
-		s.bytes -= uint64(s.At(s.Head).Length)
+		length := s.At(s.Head).Length
+		s.bytes -= uint64(length)
+		s.first = s.first.Add(int(max((length+uint32(mtu)-1)/uint32(mtu), 1)))
 		s.Head++
 	}
+}
+
+// remaining returns the bytes of all requests from packet psn on.
+func (s *sendQueue) remaining(psn bth.PSN, mtu uint16) uint32 {
+	before := uint64(max(psn.Diff(s.first), 0)) * uint64(mtu)
+	return uint32(min(s.bytes-min(before, s.bytes), 1<<32-1))
 }
 
 // clear forgets all requests.

@@ -1,8 +1,11 @@
 package nic
 
 import (
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // turnRound processes a packet whose payload a switch has trimmed, as NDP does (Handley et al., SIGCOMM 2017, 3.2).
@@ -36,7 +39,19 @@ func (n *NIC) pull(now engine.Time) {
 	n.giveBack(now, d)
 }
 
+// trimmed passes the packet in n.k.in, of MRC, to its queue pair, with the headers that trimming leaves.
+func (n *NIC) trimmed(m mono.Time, q *QP, lastHop bool) {
+	p := &n.k.in
+	p.RETH, p.Imm, p.Payload = bth.RETH{}, 0, nil
+	n.k.Cut++
+	meta := n.meta
+	if meta.Trim = qp.Trimmed; lastHop {
+		meta.Trim = qp.TrimmedLastHop
+	}
+	q.core.Receive(m, p, meta)
+}
+
 func (n *NIC) giveBack(now engine.Time, d *fabric.Packet) {
 	*n.returns.Push() = d
-	n.link.Wake(now)
+	n.wakeLinks(now)
 }

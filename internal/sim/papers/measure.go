@@ -26,8 +26,12 @@ var Quantities = map[string]string{
 	"rate":     "Gb/s, of each flow",
 	"query":    "us, of each set of flows to a host that began at the same instant",
 	"placed":   "Gb/s of payload, of each active connection from begin to end",
+	"received": "Gb/s of payload, of each of the servers with a connection from begin to end",
 	"total":    "Gb/s of payload, of all connections from begin to end",
 	"link":     "Gb/s of frames, sum over links from begin to end",
+
+	"collective": "us, of each collective operation",
+	"bus":        "Gb/s of bus bandwidth as nccl-tests defines it, of each collective operation",
 
 	"goodput":    "Gb/s of payload, of all completed flows",
 	"completion": "us, until the last flow ended",
@@ -63,11 +67,11 @@ var Quantities = map[string]string{
 var ofFlows = []string{"fct", "slowdown", "share", "rate"}
 
 // ofMany are the quantities that need Take.
-var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "placed", "requests", "call", "rtt", "switched"}
+var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "placed", "received", "collective", "bus", "requests", "call", "rtt", "switched"}
 
 func checkNumber(n *scenario.Number) error {
 	_, known := Quantities[n.Of]
-	taken := []string{"mean", "p50", "p95", "p99", "p99.9", "max", "min", "jain"}
+	taken := []string{"mean", "p50", "p95", "p99", "p99.9", "max", "min", "jain", "unfair"}
 	if n.Of == "requests" {
 		taken = append(taken, "sum")
 	}
@@ -99,6 +103,7 @@ type probe struct {
 	latest  map[*nic.QP]int // index of the queue pair's current connection in conns
 	begin   map[string]snapshot
 	end     map[string]snapshot
+	half    map[string]snapshot
 	inside  *inside.Inside
 	calls   callsProbe
 }
@@ -120,28 +125,27 @@ func (r *receiver) sum() uint64 {
 
 // snapshot has the counters at an instant.
 type snapshot struct {
-	at     engine.Time
-	total  uint64   // bytes placed
-	placed []uint64 // by connection
-	links  uint64
+	at    engine.Time
+	total uint64   // bytes placed
+	conns []placed // connections
+	links uint64
 }
 
-// timed are quantities from an instant to another one, traced those that events of queue pairs tell.
 var (
 	// timed are quantities of an interval; traced are derived from events of queue pairs.
-	timed  = []string{"placed", "total", "link"}
+	timed  = []string{"placed", "received", "total", "link"}
 	traced = []string{"degree", "state", "state-nic", "state-way", "bitmaps", "pool", "copied", "copying", "early"}
 )
 
 // attach attaches a probe for numbers to the simulation of c.
 func attach(c *sim.Config, numbers []scenario.Number) *probe {
-	p := &probe{numbers: numbers, until: c.Until, mtu: max(c.MTU, 1), begin: map[string]snapshot{}, end: map[string]snapshot{}}
+	p := &probe{numbers: numbers, until: c.Until, mtu: max(c.MTU, 1), begin: map[string]snapshot{}, end: map[string]snapshot{}, half: map[string]snapshot{}}
 	if c.MTU == 0 {
 		p.mtu = 1000
 	}
 	for _, n := range numbers {
 		if slices.Contains(traced, n.Of) && p.inside == nil {
-			p.inside = inside.New(c.Graph.Hosts)
+			p.inside = inside.New(c.Hosts())
 		}
 		if n.Of == "degree" && n.Begin > 0 {
 			c.Events = append(c.Events, sim.Event{At: engine.Time(n.Begin), Do: func(*fabric.Network) { p.inside.ForgetDegrees() }})
@@ -149,7 +153,8 @@ func attach(c *sim.Config, numbers []scenario.Number) *probe {
 		if !slices.Contains(timed, n.Of) {
 			continue
 		}
-		p.watch = p.watch || n.Of == "placed"
+		p.watch = p.watch || slices.Contains(ofConnections, n.Of)
+		p.lookInTheMiddle(c, &n)
 		c.Events = append(c.Events, sim.Event{At: engine.Time(n.Begin), Do: func(net *fabric.Network) { p.begin[n.Name] = p.look(net, &n) }})
 		if n.End > 0 {
 			c.Events = append(c.Events, sim.Event{At: engine.Time(n.End), Do: func(net *fabric.Network) { p.end[n.Name] = p.look(net, &n) }})
@@ -190,10 +195,8 @@ func (p *probe) receives(q *nic.QP) {
 
 func (p *probe) look(net *fabric.Network, n *scenario.Number) snapshot {
 	s := snapshot{at: p.sim.Cluster().Engine().Now(), total: p.sim.Cluster().Placed()}
-	if n.Of == "placed" {
-		for i := range p.conns {
-			s.placed = append(s.placed, p.conns[i].sum())
-		}
+	if slices.Contains(ofConnections, n.Of) {
+		s.conns = p.placedBy(n)
 	}
 	if n.Links != "" {
 		for i := range net.Links() {
@@ -229,6 +232,8 @@ func (p *probe) number(n *scenario.Number, r *result.Result) float64 {
 		return ofInside(p.inside, n, r.Ended)
 	case n.Of == "query":
 		return pick(n.Take, queries(r, n))
+	case n.Of == "collective", n.Of == "bus":
+		return pick(n.Take, collectives(r, n))
 	case slices.Contains(ofMany, n.Of):
 		return pick(n.Take, flows(r, n))
 	}
@@ -257,11 +262,17 @@ func (p *probe) whole(n *scenario.Number, r *result.Result) float64 {
 	case "paused":
 		return paused(r, n.Links)
 	case "unfinished":
-		return 100 * float64(r.Unfinished+r.Failed) / float64(r.Unfinished+r.Failed+len(r.Flows))
+		return unfinished(r)
 	case "marked":
 		return float64(r.Marked)
 	}
 	return math.NaN()
+}
+
+// unfinished returns the percentage of flows that did not finish or failed.
+func unfinished(r *result.Result) float64 {
+	n := r.Unfinished + r.Failed
+	return 100 * float64(n) / float64(max(n+len(r.Flows), 1))
 }
 
 // sent returns the number of data packets of completed flows plus all retransmissions.
@@ -278,10 +289,19 @@ func (p *probe) timed(n *scenario.Number) float64 {
 	if !ok {
 		return math.NaN()
 	}
-	e, ok := p.end[n.Name]
-	if !ok {
-		e = p.look(p.sim.Cluster().Network(), n)
+	return rate(n, b, p.ended(n))
+}
+
+// ended returns the snapshot at the end of a number's interval.
+func (p *probe) ended(n *scenario.Number) snapshot {
+	if e, ok := p.end[n.Name]; ok {
+		return e
 	}
+	return p.look(p.sim.Cluster().Network(), n)
+}
+
+// rate returns a number of the interval between two snapshots.
+func rate(n *scenario.Number, b, e snapshot) float64 {
 	seconds := (e.at - b.at).Seconds()
 	switch n.Of {
 	case "link":
@@ -289,16 +309,7 @@ func (p *probe) timed(n *scenario.Number) float64 {
 	case "total":
 		return float64(e.total-b.total) * 8 / seconds / 1e9
 	}
-	var rates []float64
-	for i, placed := range e.placed {
-		if i < len(b.placed) {
-			placed -= b.placed[i]
-		}
-		if placed > 0 {
-			rates = append(rates, float64(placed)*8/seconds/1e9)
-		}
-	}
-	return pick(n.Take, rates)
+	return pick(n.Take, rates(n, b.conns, e.conns, seconds))
 }
 
 // wanted reports whether a number includes flows like f.
@@ -418,10 +429,12 @@ func pick(take string, values []float64) float64 {
 		return d.Max
 	case "min":
 		return slices.Min(values)
+	case "unfair":
+		return 1 - pick("jain", values)
 	case "jain":
 		squares := 0.0
 		for _, v := range values {
-			squares += v * v
+			squares += float64(v * v)
 		}
 		sum := d.Mean * float64(d.Count)
 		return sum * sum / (float64(d.Count) * squares)

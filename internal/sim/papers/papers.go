@@ -1,6 +1,6 @@
 // Package papers reproduces results of papers. Each result is a scenario with a paper block (scenario.Paper in
 // internal/sim), which defines the runs, the measurements and the claims. Package internal/sim/sweep stores the
-// runs, so that they continue after an interrupt. A verdict depends only on the results of runs.
+// runs, so that they continue after an interrupt. A verdict depends only on the results of runs (criterion.go has the rules).
 package papers
 
 import (
@@ -87,13 +87,16 @@ func (r *Row) check() error {
 	if len(p.Points) == 0 {
 		p.Points = []scenario.Point{{}}
 	}
+	if p.Fast.Expect != "" && !slices.Contains(namesBefore, p.Fast.Expect) {
+		bad("fast: expect %q: must be one of %v", p.Fast.Expect, namesBefore)
+	}
 	for i := range p.Numbers {
 		if err := checkNumber(&p.Numbers[i]); err != nil {
 			bad("numbers: %s: %w", p.Numbers[i].Name, err)
 		}
 	}
 	for i := range p.Claims {
-		if err := checkClaim(&p.Claims[i]); err != nil {
+		if err := checkClaim(&p.Claims[i], r.own()); err != nil {
 			bad("claims: %q: %w", p.Claims[i].Says, err)
 		}
 	}
@@ -127,6 +130,8 @@ func (r *Row) checkNames(known func(what, name string, ok bool)) {
 	}
 	points(p.Axes.At)
 	for _, c := range p.Claims {
+		_, quoted := p.Quotes[c.Quote]
+		known("quote", c.Quote, quoted || c.Quote == "")
 		number(c.Number)
 		series(c.Of)
 		if c.Over != "" {
@@ -232,11 +237,6 @@ func setOf(list []scenario.Variant, series string) (set []string) {
 	return set
 }
 
-// seedRuns returns the runs with a seed. Alternative settings are measured with the first seed only.
-func (r *Row) seedRuns(fast bool, seed int) []Run {
-	return slices.DeleteFunc(r.Runs(fast), func(x Run) bool { return seed > 1 && x.Other != "" })
-}
-
 func (r *Row) inFast(series, point string) bool {
 	f := &r.Paper.Fast
 	return (len(f.Series) == 0 || slices.Contains(f.Series, series)) && (len(f.Points) == 0 || slices.Contains(f.Points, point))
@@ -273,6 +273,15 @@ func (r *Row) Scenario(fast bool) ([]byte, error) {
 	}
 	comment := "# " + strings.ReplaceAll(strings.TrimSpace(string(what)), "\n", "\n# ") + "\n"
 	return append(head, comment...), nil
+}
+
+// setting identifies the runs of a form: their scenarios and measurements, without the claims.
+func (r *Row) setting(fast bool) string {
+	text, err := r.Scenario(fast)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))[:16]
 }
 
 // alone returns everything that the results of a run depend on, without the row's name.

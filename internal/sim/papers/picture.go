@@ -8,7 +8,8 @@ import (
 	"roced.io/roced/internal/sim/scenario"
 )
 
-// cellValue is the value of a series at a point: the mean and the range over seeds, and the paper's value. NaN: unknown.
+// cellValue is the value of a series at a point: the mean over seeds with its 95 % interval, and the paper's value. NaN:
+// unknown.
 type cellValue struct {
 	mean, lo, hi, paper float64
 }
@@ -40,10 +41,20 @@ func (r *Row) Picture(f *Found, form string) []byte {
 		d.draw(c, i, x)
 		c.Legend(colour(i), d.names[i])
 	}
+	if d.spread() {
+		c.Legend("none", "|  95 % interval over seeds")
+	}
 	if len(r.Paper.Figure) > 0 {
 		c.Legend("none", "o  the paper")
 	}
 	return c.SVG()
+}
+
+// spread reports whether a value has an interval.
+func (d *picture) spread() bool {
+	return slices.ContainsFunc(d.values, func(row []cellValue) bool {
+		return slices.ContainsFunc(row, func(v cellValue) bool { return v.hi > v.lo })
+	})
 }
 
 // collect selects the points and series that have values.
@@ -86,9 +97,10 @@ func (d *picture) value(f *Found, series string, pt *scenario.Point, overNumbers
 			point = at[0]
 		}
 	}
-	out := cellValue{math.NaN(), math.Inf(1), math.Inf(-1), math.NaN()}
+	out := cellValue{math.NaN(), math.NaN(), math.NaN(), math.NaN()}
 	if values := f.number(series, point, "", number); len(values) > 0 {
-		out = cellValue{mean(values), slices.Min(values), slices.Max(values), math.NaN()}
+		iv := Over(values, d.r.Paper.Axes.Log)
+		out = cellValue{iv.Mean, iv.Lo, iv.Hi, math.NaN()}
 	}
 	for _, curve := range d.r.Paper.Figure {
 		if v, ok := curve.Values[pt.Name]; ok && curve.Series == series {
@@ -103,7 +115,7 @@ func (d *picture) axis() chart.Axis {
 	most, least := 0.0, math.Inf(1)
 	for _, row := range d.values {
 		for _, v := range row {
-			for _, u := range []float64{v.hi, v.mean, v.paper} {
+			for _, u := range []float64{v.lo, v.hi, v.mean, v.paper} {
 				if math.IsNaN(u) || math.IsInf(u, 0) {
 					continue
 				}
@@ -136,7 +148,7 @@ func positions(points []scenario.Point, bars bool) []float64 {
 
 func colour(i int) string { return chart.Palette[i%len(chart.Palette)] }
 
-// draw draws the i-th series, with its ranges over seeds and the paper's values.
+// draw draws the i-th series, with its intervals and the paper's values.
 func (d *picture) draw(c *chart.Chart, i int, x []float64) {
 	bars := d.r.Paper.Axes.Bars
 	if !bars {

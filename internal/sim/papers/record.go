@@ -1,10 +1,13 @@
 package papers
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
@@ -19,6 +22,9 @@ type Record struct {
 	// Estimate is the computed number of link transmissions of the full form.
 	Estimate uint64 `json:"estimated_link_transmissions"`
 }
+
+// Stored returns the folder with the records of a folder of rows.
+func Stored(rows string) string { return filepath.Join(rows, "stored") }
 
 func recordFile(dir, id string) string { return filepath.Join(dir, id+".json") }
 
@@ -42,6 +48,47 @@ func (rec *Record) Write(dir, id string) error {
 		return err
 	}
 	return sweep.WriteFile(recordFile(dir, id), append(text, '\n'))
+}
+
+// sumsFile has the checksums of all records of a folder, as sha256sum writes and checks them.
+const sumsFile = "SHA256SUMS"
+
+// writeSums writes the checksums of all records of a folder.
+func writeSums(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*.json")) // in order
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		b.WriteString(sumLine(text, name))
+	}
+	return sweep.WriteFile(filepath.Join(dir, sumsFile), []byte(b.String()))
+}
+
+func sumLine(text []byte, name string) string {
+	return fmt.Sprintf("%x  %s\n", sha256.Sum256(text), filepath.Base(name))
+}
+
+// CheckSum returns an error if the record of a row differs from its checksum.
+func CheckSum(dir, id string) error {
+	name := recordFile(dir, id)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	sums, err := os.ReadFile(filepath.Join(dir, sumsFile))
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(sums), sumLine(text, name)) {
+		return fmt.Errorf("%s: differs from its checksum in %s", name, sumsFile)
+	}
+	return nil
 }
 
 // shown returns the form of a row that the document shows: the full one if available.
@@ -72,7 +119,7 @@ func (r *Row) Estimate(fast bool, seeds int) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		sum += n * float64(times)
+		sum += float64(n * float64(times))
 	}
 	return uint64(sum), nil
 }
@@ -83,8 +130,8 @@ func transmissions(c *sim.Config) (float64, error) {
 		return 0, err
 	}
 	hops, n := 0, 0
-	for h := range c.Graph.Hosts {
-		if to := (h*7 + c.Graph.Hosts/2) % c.Graph.Hosts; to != h {
+	for h := range c.Hosts() {
+		if to := (h*7 + c.Hosts()/2) % c.Hosts(); to != h {
 			hops += len(net.Path(h, to, nil))
 			n++
 		}
@@ -92,7 +139,7 @@ func transmissions(c *sim.Config) (float64, error) {
 	payload := float64(c.Payload)
 	if c.Until > 0 {
 		rate := float64(net.Path(0, 1, nil)[0].Rate())
-		payload = min(payload, rate/8*c.Until.Seconds()*float64(c.Graph.Hosts))
+		payload = min(payload, rate/8*c.Until.Seconds()*float64(c.Hosts()))
 	}
 	mtu := c.MTU
 	if mtu == 0 {

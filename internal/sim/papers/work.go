@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,12 +24,32 @@ type Measured struct {
 	Numbers       map[string]float64 `json:"numbers"`
 	Transmissions uint64             `json:"link_transmissions"`
 	Seconds       float64            `json:"seconds"` // duration of the run
-	Error         string             `json:"error,omitempty"`
+	// Megabytes is the most memory that the process had until the end of the run, with the runs beside it.
+	Megabytes float64 `json:"megabytes,omitempty"`
+	// Unfinished is the percentage of flows that did not finish or failed. Runs of earlier builds do not have it.
+	Unfinished *float64 `json:"unfinished_percent,omitempty"`
+	// Halves are, by number, the second half of the measurement over the first one.
+	Halves map[string]float64 `json:"halves,omitempty"`
+	Error  string             `json:"error,omitempty"`
+	// Origin is nil in runs of earlier builds.
+	Origin *Origin `json:"origin,omitempty"`
 }
 
 // Found has the results of a row in one form, by run and seed.
 type Found struct {
-	Runs map[string][]Measured `json:"runs"`
+	// First is the seed of the first run; 0 means 1.
+	First int `json:"first_seed,omitempty"`
+	// Setting identifies the scenarios with which the runs were done. Runs of earlier builds have none.
+	Setting string `json:"setting,omitempty"`
+	// Bytes is the size of the folders of the runs.
+	Bytes int64                 `json:"bytes,omitempty"`
+	Runs  map[string][]Measured `json:"runs"`
+}
+
+// seeds returns the number of seeds of a run.
+func (f *Found) seeds(series, point string) int {
+	x := Run{Series: series, Point: point}
+	return len(f.Runs[x.Key()])
 }
 
 // planned reports whether a run is part of f.
@@ -74,9 +95,15 @@ type Work struct {
 	Dir      string // folder of the runs
 	Fast     bool
 	Seeds    int // 0: as the row says
+	First    int // seed of the first run; 0 means 1 in fast forms and firstUnseen in full ones
 	Parallel int // concurrent runs
+	// Shards, if not 0, is the number of parts into which the folders of runs are divided, so that machines share the work.
+	// Shard is the part to do, from 1.
+	Shard, Shards int
 	// Tell is called after each run, without the number of failed ones; may be nil.
 	Tell func(p sweep.Progress)
+
+	more map[string]int // seeds of rows, if more than usual
 }
 
 // Run does the runs of rows that have not completed.
@@ -85,11 +112,15 @@ func (w *Work) Run(ctx context.Context, rows []*Row) error {
 	defer cancel(nil)
 	t := &turns{free: make(chan struct{}, max(w.Parallel, 1)), began: time.Now(), tell: w.Tell, of: map[string]sweep.Progress{}}
 	var wait sync.WaitGroup
+	n := 0
 	for _, r := range rows {
 		if w.Fast && r.Paper.Fast.Skip {
 			continue
 		}
-		for seed := 1; seed <= r.Seeds(w.Fast, w.Seeds); seed++ {
+		for _, seed := range w.seeds(r) {
+			if n++; w.Shards > 0 && n%w.Shards != w.Shard-1 {
+				continue
+			}
 			f, err := w.folder(r, seed)
 			if err != nil {
 				cancel(err)
@@ -106,6 +137,51 @@ func (w *Work) Run(ctx context.Context, rows []*Row) error {
 	return context.Cause(ctx)
 }
 
+// first returns the first seed.
+func (w *Work) first() int {
+	if w.First == 0 && !w.Fast {
+		return firstUnseen
+	}
+	return max(w.First, 1)
+}
+
+// seeds returns the seeds of a row.
+func (w *Work) seeds(r *Row) (seeds []int) {
+	for i := range max(r.Seeds(w.Fast, w.Seeds), w.more[r.ID]) {
+		seeds = append(seeds, w.first()+i)
+	}
+	return seeds
+}
+
+// runs returns the runs of a row with a seed. Alternative settings are measured with the first seed only.
+func (w *Work) runs(r *Row, seed int) []Run {
+	return slices.DeleteFunc(r.Runs(w.Fast), func(x Run) bool { return seed > w.first() && x.Other != "" })
+}
+
+// RunPrecisely does the runs of rows, and adds seeds to those whose intervals are too wide. Only the width decides, never
+// a verdict.
+func (w *Work) RunPrecisely(ctx context.Context, rows []*Row) error {
+	for w.more = map[string]int{}; ; {
+		if err := w.Run(ctx, rows); err != nil {
+			return err
+		}
+		again := false
+		for _, r := range rows {
+			f, err := w.Collect(r)
+			if err != nil {
+				return err
+			}
+			n := len(w.seeds(r))
+			if f != nil && n < mostSeeds && !r.own() && !r.precise(f) {
+				w.more[r.ID], again = min(n+max(n/2, 2), mostSeeds), true
+			}
+		}
+		if !again {
+			return nil
+		}
+	}
+}
+
 // folder creates or opens the folder of a row's runs with a seed.
 func (w *Work) folder(r *Row, seed int) (*sweep.Folder, error) {
 	text, err := r.Scenario(w.Fast)
@@ -117,7 +193,7 @@ func (w *Work) folder(r *Row, seed int) (*sweep.Folder, error) {
 		return nil, err
 	}
 	p := &sweep.Plan{Vary: []string{"run", "seed"}}
-	for _, x := range r.seedRuns(w.Fast, seed) {
+	for _, x := range w.runs(r, seed) {
 		p.Runs = append(p.Runs, []string{x.Key(), strconv.Itoa(seed)})
 	}
 	return sweep.Create(dir, p, map[string][]byte{sweep.Scenario: text})
@@ -125,7 +201,7 @@ func (w *Work) folder(r *Row, seed int) (*sweep.Folder, error) {
 
 // work does the runs of a folder, sharing the processors with all other folders.
 func (w *Work) work(t *turns, r *Row, f *sweep.Folder, seed int) sweep.Work {
-	runs := r.seedRuns(w.Fast, seed)
+	runs := w.runs(r, seed)
 	return sweep.Work{Parallel: w.Parallel,
 		Do: func(ctx context.Context, run int, dir string) error {
 			select {
@@ -243,12 +319,13 @@ func (r *Row) simulate(ctx context.Context, x *Run, seed int) (*Measured, error)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	m := &Measured{Seconds: time.Since(began).Seconds()}
+	m := &Measured{Seconds: time.Since(began).Seconds(), Megabytes: megabytes(), Origin: originOf(began)}
 	if res != nil {
 		m.Numbers, m.Transmissions = p.measure(res), res.Transmissions
+		m.Unfinished, m.Halves = new(unfinished(res)), p.halves(res)
 	}
 	if err != nil && !errors.Is(err, sim.ErrUnfinished) {
-		m.Error, m.Numbers = err.Error(), nil
+		m.Error, m.Numbers, m.Unfinished, m.Halves = err.Error(), nil, nil, nil
 		return m, sweep.Failed{Err: err}
 	}
 	return m, nil
@@ -256,9 +333,9 @@ func (r *Row) simulate(ctx context.Context, x *Run, seed int) (*Measured, error)
 
 // Collect returns the results of a row, nil if some are missing.
 func (w *Work) Collect(r *Row) (*Found, error) {
-	found := &Found{Runs: map[string][]Measured{}}
-	for seed := 1; seed <= r.Seeds(w.Fast, w.Seeds); seed++ {
-		runs := r.seedRuns(w.Fast, seed)
+	found := &Found{First: w.first(), Setting: r.setting(w.Fast), Runs: map[string][]Measured{}}
+	for _, seed := range w.seeds(r) {
+		runs := w.runs(r, seed)
 		dir, err := r.Folder(w.Dir, w.Fast, seed)
 		if err != nil {
 			return nil, err
@@ -267,9 +344,11 @@ func (w *Work) Collect(r *Row) (*Found, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, nil
 		}
-		if err != nil {
+		size, sizeErr := sizeOf(dir)
+		if err := errors.Join(err, sizeErr); err != nil {
 			return nil, err
 		}
+		found.Bytes += size
 		for i := range runs {
 			text, err := os.ReadFile(filepath.Join(f.Run(i), measuredFile))
 			if errors.Is(err, os.ErrNotExist) {

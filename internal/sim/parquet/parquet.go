@@ -12,14 +12,15 @@ import (
 	"roced.io/roced/internal/sim/result"
 )
 
-// Write writes flows.parquet, ports.parquet, samples.parquet and queues.parquet into a folder, which it creates. It
-// leaves out empty tables. The columns are those of the CSV files; times are whole picoseconds.
+// Write writes flows.parquet, ports.parquet, samples.parquet, queues.parquet and collectives.parquet into a folder, which
+// it creates. It leaves out empty tables. The columns are those of the CSV files; times are whole picoseconds.
 func Write(dir string, r *result.Result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	return errors.Join(Table(dir, "flows", r.Flows), Table(dir, "ports", r.Ports),
-		Table(dir, "samples", r.Samples), Table(dir, "queues", r.Queues))
+		Table(dir, "samples", r.Samples), Table(dir, "queues", r.Queues),
+		Table(dir, "collectives", r.Collectives))
 }
 
 // Table writes rows, whose tags name the columns, to dir/name.parquet. It writes nothing without rows.

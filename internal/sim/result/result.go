@@ -54,6 +54,17 @@ type Port struct {
 	Paused  engine.Time `json:"paused_ps" parquet:"paused_ps"` // how long it was paused
 }
 
+// Collective is a completed collective operation.
+type Collective struct {
+	Workload string      `json:"workload" parquet:"workload"` // kind
+	Job      int         `json:"job" parquet:"job"`           // number of the collective
+	Ranks    int         `json:"ranks" parquet:"ranks"`
+	Bytes    uint64      `json:"bytes" parquet:"bytes"` // of a rank's vector
+	Start    engine.Time `json:"start_ps" parquet:"start_ps"`
+	Took     engine.Time `json:"took_ps" parquet:"took_ps"` // until it has ended at all ranks
+	Bus      float64     `json:"bus_bps" parquet:"bus_bps"` // bus bandwidth as nccl-tests defines it
+}
+
 // Inside describes the internal state of transports.
 type Inside struct {
 	Packets       uint64       `json:"packets"`             // of requests, received
@@ -89,6 +100,8 @@ type Result struct {
 	CPU           []cpushare.Share  `json:"cpu,omitempty"` // with --profile
 
 	Inside *Inside `json:"inside,omitempty"` // with Config.Inside
+
+	Collectives []Collective `json:"collectives,omitempty"`
 
 	Flows   []Flow   `json:"-"`
 	Samples []Sample `json:"-"`
@@ -179,7 +192,7 @@ func (r *Result) Jain() float64 {
 	for i := range r.Flows {
 		x := float64(r.Flows[i].Bytes) / r.Flows[i].FCT.Seconds()
 		sum += x
-		squares += x * x
+		squares += float64(x * x)
 	}
 	if squares == 0 {
 		return 1

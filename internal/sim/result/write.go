@@ -56,8 +56,26 @@ func (r *Result) WriteText(w io.Writer) {
 		row(b.name(), b)
 	}
 	row("all", r.All())
+	r.writeCollectives(w)
 	r.Inside.write(w)
 	r.writeCPU(w)
+}
+
+// writeCollectives writes a line for each collective.
+func (r *Result) writeCollectives(w io.Writer) {
+	for i, c := range r.Collectives {
+		if i > 0 && r.Collectives[i-1].Job == c.Job {
+			continue
+		}
+		var took, bus []float64
+		for _, x := range r.Collectives {
+			if x.Job == c.Job {
+				took, bus = append(took, x.Took.Seconds()*1e6), append(bus, x.Bus/1e9)
+			}
+		}
+		fmt.Fprintf(w, "%s of %d ranks, %d bytes: %d done, mean %.1f us, bus bandwidth %.2f Gb/s\n",
+			c.Workload, c.Ranks, c.Bytes, len(took), Describe(took).Mean, Describe(bus).Mean)
+	}
 }
 
 // write writes the state of transports, if measured.
@@ -108,14 +126,15 @@ func short(n uint32) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// WriteCSV writes flows.csv, ports.csv, samples.csv and queues.csv into a folder, which it creates. It leaves out
+// WriteCSV writes flows.csv, ports.csv, samples.csv, queues.csv and collectives.csv into a folder, which it creates. It leaves out
 // empty tables.
 func (r *Result) WriteCSV(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	return errors.Join(writeCSV(dir, "flows", r.Flows), writeCSV(dir, "ports", r.Ports),
-		writeCSV(dir, "samples", r.Samples), writeCSV(dir, "queues", r.Queues))
+		writeCSV(dir, "samples", r.Samples), writeCSV(dir, "queues", r.Queues),
+		writeCSV(dir, "collectives", r.Collectives))
 }
 
 // writeCSV writes a table whose columns are the JSON names of T.

@@ -3,6 +3,7 @@ package scenario
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"strings"
 
 	"roced.io/roced/internal/sim"
@@ -28,7 +29,7 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 	if (f.Framing.Header == 0) != (f.Framing.Control == 0) {
 		return c, f.At("framing", "set both header and control")
 	}
-	for _, step := range []func(*sim.Config) error{f.strict, f.topology, f.switches, f.transport, f.nics, f.ideal, f.events, f.senseless} {
+	for _, step := range []func(*sim.Config) error{f.strict, f.topology, f.switches, f.transport, f.limits, f.nics, f.ideal, f.events, f.senseless} {
 		if err := step(&c); err != nil {
 			return c, err
 		}
@@ -45,7 +46,7 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 	c := fabric.SwitchConfig{Detour: s.Detour, Buffer: fabric.BufferConfig{Bytes: int64(s.Buffer), EgressAlpha: s.EgressAlpha, Input: int64(s.Input)},
 		Balance: fabric.BalanceConfig{Name: s.Balance.Name, Samples: s.Balance.Samples, Gap: s.Balance.Gap.time(),
 			Paths: s.Balance.Paths, Reply: s.Balance.Reply.time(), Busy: s.Balance.Busy.time(), Extra: s.Balance.Extra.time(),
-			Wait: s.Balance.Wait.time(), Inactive: s.Balance.Inactive.time()}}
+			Wait: s.Balance.Wait.time(), Inactive: s.Balance.Inactive.time(), Params: s.Balance.Params}}
 	if s.Buffer == 0 {
 		return c, f.At(key+".buffer", "missing; set the buffer of switches, such as 9MiB")
 	}
@@ -69,7 +70,9 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 		c.Buffer.Headroom, c.Buffer.Reserve, c.Buffer.Shared = int64(p.Headroom), int64(p.Reserve), int64(p.Shared)
 		c.Buffer.PauseAlpha, c.Buffer.ResumeOffset, c.PauseTime = p.Alpha, int64(p.ResumeOffset), p.Pause.time()
 	}
-	c.Trim.Bytes, c.Trim.Class = uint32(s.Trim), ackClass
+	if err := f.trim(key, s, &c); err != nil {
+		return c, err
+	}
 	if e := s.ECN; e != nil {
 		if e.Max < e.Min || e.Max == 0 || e.Probability < 0 || e.Probability > 1 {
 			return c, f.At(key+".ecn", "min must be at most max, and probability from 0 to 1")
@@ -82,12 +85,28 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 	return c, nil
 }
 
+// trim sets the packets that a switch trims.
+func (f *File) trim(key string, s *Switch, c *fabric.SwitchConfig) error {
+	c.Trim.Bytes, c.Trim.Class = uint32(s.Trim), ackClass
+	if len(s.TrimClasses) > 0 && s.Trim == 0 {
+		return f.At(key+".trim_classes", "no packet is trimmed; set trim, such as 90, or remove trim_classes")
+	}
+	for i, class := range s.TrimClasses {
+		if class >= ackClass {
+			return f.At(fmt.Sprintf("%s.trim_classes.%d", key, i), "data has classes from 0 to %d", ackClass-1)
+		}
+		c.Trim.Classes |= 1 << class
+	}
+	return nil
+}
+
 // scheduling sets the order of classes and packets.
 func (f *File) scheduling(key string, s *Switch, c *fabric.PortConfig) error {
 	switch s.Scheduling {
 	case "", "fifo", "drr":
 	case "srpt":
 		c.SRPT = true
+		c.Strict = f.limitClasses()
 	case "voq":
 		c.Turns = true
 	case "strict":
@@ -118,7 +137,35 @@ func (f *File) dataClasses() (mask uint8) {
 	for i := range f.Workload {
 		mask |= 1 << min(f.Workload[i].Class, ackClass-1)
 	}
+	return mask | f.limitClasses()
+}
+
+// limitClasses returns a bit mask of the classes that transport.class_limits adds.
+func (f *File) limitClasses() (mask uint8) {
+	if n := len(f.Transport.ClassLimits); n < ackClass {
+		mask = 1<<(n+1) - 2
+	}
 	return mask
+}
+
+// limits sets the classes of data by its remaining bytes.
+func (f *File) limits(c *sim.Config) error {
+	limits := f.Transport.ClassLimits
+	if len(limits) >= ackClass {
+		return f.At("transport.class_limits", "%d limits: at most %d", len(limits), ackClass-1)
+	}
+	for i, l := range limits {
+		if l < 1 || l > workload.MaxMessage || i > 0 && l >= limits[i-1] {
+			return f.At(fmt.Sprintf("transport.class_limits.%d", i), "%d bytes: limits descend, from at most 2 GiB", l)
+		}
+		c.Classes.Limits = append(c.Classes.Limits, uint32(l))
+	}
+	for i := range f.Workload {
+		if len(limits) > 0 && f.Workload[i].Class > 0 {
+			return f.At(fmt.Sprintf("workload.%d.class", i), "transport.class_limits selects the classes; remove one of them")
+		}
+	}
+	return nil
 }
 
 func (f *File) switches(c *sim.Config) error {
@@ -155,7 +202,14 @@ func (p Part) part() profile.Part { return profile.Part{Name: p.Name, Params: p.
 func (f *File) transport(c *sim.Config) error {
 	t := &f.Transport
 	c.Profile = t.Profile
-	c.Spec = profile.Spec{Reorder: t.Reorder.part(), Recovery: t.Recovery.part(), Paths: t.Paths.part(), Congestion: t.Congestion.part(), HoldLast: t.HoldLast}
+	c.Spec = profile.Spec{Reorder: t.Reorder.part(), Recovery: t.Recovery.part(), Paths: t.Paths.part(), Congestion: t.Congestion.part(), HoldLast: t.HoldLast, Exact: t.Exact}
+	if c.Planes > 1 {
+		c.Spec.Paths.Params = maps.Clone(c.Spec.Paths.Params)
+		if c.Spec.Paths.Params == nil {
+			c.Spec.Paths.Params = map[string]float64{}
+		}
+		c.Spec.Paths.Params["planes"] = float64(c.Planes)
+	}
 	if err := profile.Validate(c.Profile, c.Spec); err != nil {
 		return f.At("transport", "%v", err)
 	}

@@ -37,13 +37,13 @@ type Software struct {
 	Completion, Ack Span
 }
 
-// NICs is a range of hosts, first and last, with their own congestion control.
+// NICs is a range of hosts, first and last, with their own congestion control or path selection.
 type NICs struct {
-	Hosts      []int
-	Congestion Part
+	Hosts             []int
+	Congestion, Paths Part
 }
 
-// nics sets the congestion control of individual hosts.
+// nics sets the congestion control and path selection of individual hosts.
 func (f *File) nics(c *sim.Config) error {
 	c.Specs = map[int]profile.Spec{}
 	for i := range f.NICs {
@@ -52,9 +52,18 @@ func (f *File) nics(c *sim.Config) error {
 			return err
 		}
 		s := c.Spec
-		s.Congestion = n.Congestion.part()
+		changed := ""
+		if n.Congestion.Name != "" {
+			changed, s.Congestion = ".congestion", n.Congestion.part()
+		}
+		if n.Paths.Name != "" {
+			changed, s.Paths = ".paths", n.Paths.part()
+		}
+		if changed == "" {
+			return f.At(key, "set congestion or paths")
+		}
 		if err := profile.Validate(c.Profile, s); err != nil {
-			return f.At(key+".congestion", "%v", err)
+			return f.At(key+changed, "%v", err)
 		}
 		for h := n.Hosts[0]; h <= n.Hosts[1]; h++ {
 			c.Specs[h] = s
@@ -65,8 +74,8 @@ func (f *File) nics(c *sim.Config) error {
 
 // hosts validates a range of hosts.
 func (f *File) hosts(c *sim.Config, key string, r []int) error {
-	if len(r) != 2 || r[0] < 0 || r[1] < r[0] || r[1] >= c.Graph.Hosts {
-		return f.At(key, "expected the first and the last of %d hosts, such as [0, 3]", c.Graph.Hosts)
+	if len(r) != 2 || r[0] < 0 || r[1] < r[0] || r[1] >= c.Hosts() {
+		return f.At(key, "expected the first and the last of %d hosts, such as [0, 3]", c.Hosts())
 	}
 	return nil
 }

@@ -3,8 +3,8 @@ package scenario
 import (
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"slices"
-	"strings"
 
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/fabric"
@@ -44,11 +44,11 @@ func (f *File) events(c *sim.Config) error {
 	return f.faults(c)
 }
 
-// matching returns the links that match a name.
+// matching returns the links that match a name, in which * is any text.
 func matching(links []string, name string) []string {
-	prefix, many := strings.CutSuffix(name, "*")
 	return slices.DeleteFunc(slices.Clone(links), func(l string) bool {
-		return l != name && !(many && strings.HasPrefix(l, prefix))
+		ok, err := path.Match(name, l)
+		return !ok || err != nil
 	})
 }
 

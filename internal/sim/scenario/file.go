@@ -44,6 +44,7 @@ type Topology struct {
 	HostRate     Rate `yaml:"host_rate"`
 	CoreRate     Rate `yaml:"core_rate"`
 	Delay        Span
+	Planes       int     // ports of a NIC, each in a copy of the network
 	Machines     int     // rails
 	Rails        int     // NICs per machine, default 2
 	Links        []Cable // graph
@@ -71,7 +72,8 @@ type Switch struct {
 	AckPriority bool   `yaml:"ack_priority"` // acknowledgements leave first
 	Balance     Balance
 	Detour      bool
-	Trim        Size // remaining size of trimmed packets
+	Trim        Size    // remaining size of trimmed packets
+	TrimClasses []uint8 `yaml:"trim_classes"` // whose packets are trimmed; none: all
 }
 
 // Override is for switches whose names begin with Match.
@@ -103,6 +105,8 @@ type Balance struct {
 	Paths   int
 	// Only for conweave.
 	Reply, Busy, Extra, Wait, Inactive Span
+	// Only for balancers of other programs.
+	Params map[string]float64 `yaml:",inline"`
 }
 
 // Part is a plug-in of a transport with its parameters.
@@ -119,12 +123,14 @@ type Transport struct {
 	Paths       Part
 	Congestion  Part
 	HoldLast    string `yaml:"hold_last"`
+	Exact       bool   // as the papers say, without this project's departures
 	MTU         int
 	MaxUnacked  uint32 `yaml:"max_unacked"` // packets
 	AckTimeout  Span   `yaml:"ack_timeout"`
 	AckEach     bool   `yaml:"ack_each_packet"`
 	CNPInterval Span   `yaml:"cnp_interval"`
 	Connections string // message, persistent
+	ClassLimits []Size `yaml:"class_limits"` // remaining bytes, descending
 }
 
 // Work is a workload.
@@ -139,7 +145,7 @@ type Work struct {
 	Until       Span
 	CrossRack   bool    `yaml:"cross_rack"`
 	Halves      bool    // poisson, permutation: the first half of the hosts sends to the second
-	Random      bool    // incast: random senders
+	Random      bool    // incast: random senders; collectives: ranks on random hosts
 	From        int     // stream
 	Fence       float64 // stream: part of the messages that are synchronise operations
 	StopWait    bool    `yaml:"stop_wait"` // stream: post these when all earlier messages have completed
@@ -155,6 +161,9 @@ type Work struct {
 	Response    Size
 	Calls       int
 	Outstanding int
+	Ranks       int   // collectives: of a job; none: all hosts
+	Jobs        int   // collectives, each on hosts of its own
+	QPs         int   `yaml:"qps"` // collectives, stream: connections between two hosts
 	Clients     []int // calls: the first and the last host
 	Servers     []int
 	Connections int  // calls: per client and server
@@ -170,7 +179,7 @@ type Faults struct {
 // Event changes the network.
 type Event struct {
 	At          Span
-	Link        string // * at the end: all links with this prefix
+	Link        string // * is any text
 	Index       int    // selects one of several cables between the same nodes
 	Do          string
 	Rate        Rate

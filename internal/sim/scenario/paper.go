@@ -13,11 +13,15 @@ type Paper struct {
 	Points  []Point   // of the horizontal axis; none: one without a name
 	Skip    []string  // "series/point" without runs
 	Numbers []Number
+	Quotes  map[string]Quote // passages of the paper, by name
 	Claims  []Claim
+	// Departs are the reasons for which parameters of the paper's set have another value in the row, by key.
+	Departs map[string]string
 	Figure  []Curve // values of the paper's figure that its text gives
 	Open    []Open
 	Seeds   int    // default 3
 	Found   string // known reasons for a verdict
+	Adverse string // a result against the transport, for the summary
 	Fast    Fast
 }
 
@@ -49,7 +53,7 @@ type Point struct {
 type Number struct {
 	Name     string
 	Of       string // see Quantities of package internal/sim/papers
-	Take     string // of many values: mean, p50, p95, p99, p99.9, max, min, jain
+	Take     string // of many values: mean, p50, p95, p99, p99.9, max, min, jain, unfair (1 - jain)
 	From, To Size   // flows of more than From and at most To bytes
 	Bytes    Size   // flows of exactly this size
 	// Within selects flows that begin in this part of the time in which flows begin, such as [0.5, 0.8], to exclude
@@ -63,24 +67,43 @@ type Number struct {
 	Every      Span  // of swing: length of the compared intervals
 }
 
-// Claim is a statement to verify.
+// Claim is a statement of the paper to verify. Its criterion is one of Paper, Bounds and Order.
 type Claim struct {
 	Says   string
 	Number string
-	Of     string   // series
-	Over   string   // series: the value is the ratio of Of to Over
-	At     []string // points; none: all
-	Take   string   // each (default), most, least, mean of the points
-	Kind   string   // ratio (default with Over), share (percentage points), baseline, order
-	Paper  []float64
-	// Tolerance is a part of the paper's figure, for shares percentage points; default 0.25, and 3.
+	Of     string    // series
+	Over   string    // series: the value is the ratio of Of to Over
+	Ideal  float64   // instead of Over: what Of can be at most; the value is the share of it
+	At     []string  // points; none: all
+	Take   string    // each (default), most, least, mean of the points
+	Paper  float64   // the paper's ratio, not 1
+	Bounds []float64 // the least and the greatest value that the paper allows
+	Order  string    // more, less, or same: the paper has a direction without a size, or similarity without a bound
+	Quote  string    // name of the paper's passage
+	// Reasons for which a comparison shows less than its interval: the value was put in, a setting was inferred from the
+	// figure, or plausible settings disagree in runs that the row does not have.
+	Input, Calibrated, Depends string
+	// Void is why runs of this setting allow no verdict: it is not the paper's, or not validated.
+	Void string
+	// Before is the criterion that the row had first.
+	Before *Before
+}
+
+// Quote is a passage of a paper: section and place, and the words.
+type Quote struct{ Where, Text string }
+
+// Before is a criterion by the rules that the rows had first, which permitted tolerances of each claim.
+type Before struct {
+	Take      string
+	Kind      string // ratio (default with Over), share (percentage points), baseline, order
+	Paper     []float64
 	Tolerance float64
-	// AtLeast and AtMost are the direction of a measured value. The default for a ratio is the same side of 1 as
-	// the paper.
-	AtLeast *float64 `yaml:"at_least"`
-	AtMost  *float64 `yaml:"at_most"`
-	Favour  string   // more or less: on which side of the paper's figure a result is even better
-	Reason  string   // why a value of more than twice the paper's is right
+	AtLeast   *float64 `yaml:"at_least"`
+	AtMost    *float64 `yaml:"at_most"`
+	Favour    string
+	Reason    string
+	// Complement means that the first criterion is of 1 less the value.
+	Complement bool
 }
 
 // Curve is a series of the paper's figure.
@@ -111,6 +134,6 @@ type Fast struct {
 	Points []string // none: all
 	Seeds  int      // default 1
 	Skip   bool     // no setting is small enough
-	Expect string   // least acceptable verdict: not reproduced, direction only (default), reproduced
+	Expect string   // least verdict by the first criteria: not reproduced, direction only (default), reproduced
 	Why    string   // reason for an Expect below direction only
 }

@@ -69,7 +69,7 @@ func TestErrors(t *testing.T) {
 		{edit("hosts: 4", "hosts: four"), `x.yaml:2: topology.hosts: "four" is not a whole number`},
 		{edit("hosts: 4", "hots: 4"), `x.yaml:2: topology.hots: unknown key; the keys are kind, hosts`},
 		{edit("hosts: 4", "hosts: 4, hosts: 5"), "x.yaml:2: topology.hosts: duplicate key"},
-		{edit("hosts: 4", "hosts: 4, spines: 2"), "x.yaml:2: topology.spines: star has no such key, only kind, host_rate, delay, hosts"},
+		{edit("hosts: 4", "hosts: 4, spines: 2"), "x.yaml:2: topology.spines: star has no such key, only kind, planes, host_rate, delay, hosts"},
 		{edit("{buffer: 1MiB}", "1MiB"), "x.yaml:3: switch: expected a mapping"},
 		{edit("{buffer: 1MiB}", "\n  buffer: 1MiB\n  detour: maybe\n  ecn: {min: -3}"), "x.yaml:5: switch.detour: \"maybe\" is not true or false\nx.yaml:6: switch.ecn.min"},
 		{edit("rc}", "rc, max_unacked: -1}"), `x.yaml:4: transport.max_unacked: "-1" is not a whole number, not negative`},
@@ -80,6 +80,8 @@ func TestErrors(t *testing.T) {
 		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: ksp, wait: 1us}"), "x.yaml:3: switch.balance.wait: ksp has no such key"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: ksp, paths: 300}"), "x.yaml:3: switch.balance: load balancing: 300 paths"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, scheduling: luck"), "x.yaml:3: switch.scheduling: \"luck\": must be one of fifo, srpt, voq, strict, drr"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, trim_classes: [0]"), "x.yaml:3: switch.trim_classes: no packet is trimmed; set trim, such as 90, or remove trim_classes"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, trim: 90, trim_classes: [0, 7]"), "x.yaml:3: switch.trim_classes.1: data has classes from 0 to 6"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, weights: [1]"), "x.yaml:3: switch.weights: only scheduling drr has weights"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, scheduling: drr, weights: [1, 0]"), "x.yaml:3: switch.weights.1: 0 is not from 1 to 255"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, trim: 84, pfc: {headroom: 30KB}"), "x.yaml:3: switch.trim: no packet is trimmed"},
@@ -100,6 +102,9 @@ func TestErrors(t *testing.T) {
 		{edit("rc}", "irn, recovery: {name: irn, bdp: 5}}"), "x.yaml:4: transport: "},
 		{edit("rc}", "rc, congestion: {name: dcqcn}}"), "x.yaml:4: transport.cnp_interval"},
 		{edit("rc}", "rc, connections: many}"), "x.yaml:4: transport.connections"},
+		{edit("rc}", "rc, class_limits: [1KB, 10KB]}"), "x.yaml:4: transport.class_limits.1: 10000 bytes: limits descend"},
+		{edit("rc}", "rc, class_limits: [7, 6, 5, 4, 3, 2, 1]}"), "x.yaml:4: transport.class_limits: 7 limits: at most 6"},
+		{strings.Replace(edit("senders: 3", "senders: 3, class: 1"), "rc}", "rc, class_limits: [1KB]}", 1), "x.yaml:6: workload.0.class: transport.class_limits selects"},
 		{edit("incast", "rush"), `x.yaml:6: workload.0.kind: "rush": must be one of`},
 		{edit("senders: 3", "senders: 4"), "x.yaml:6: workload.0: incast needs"},
 		{edit(incast, "kind: queries, senders: 3, size: 1KB, load: 0.5"), "x.yaml:6: workload.0: queries need"},
@@ -209,6 +214,19 @@ func TestSet(t *testing.T) {
 		"switch.ecn.min=9GiB": "--set switch.ecn.min=9GiB: switch.ecn: min must be at most max"} {
 		if _, err := config(small, set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", set, err)
+		}
+	}
+}
+
+// TestTrim: the classes of trimmed packets are those listed, or all.
+func TestTrim(t *testing.T) {
+	for list, want := range map[string]uint8{"": 0, ", trim_classes: [0]": 1, ", trim_classes: [2, 6]": 1<<2 | 1<<6} {
+		c, err := config(strings.Replace(small, "1MiB", "1MiB, trim: 90B"+list, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Switch(0, 4).Trim; got.Bytes != 90 || got.Class != ackClass || got.Classes != want {
+			t.Errorf("%q: %+v", list, got)
 		}
 	}
 }

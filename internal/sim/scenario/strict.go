@@ -27,13 +27,13 @@ var (
 		"permutation":     {"verb", "service", "class", "size", "at", "halves"},
 		"incast":          {"verb", "service", "class", "to", "senders", "size", "at", "rounds", "every", "random"},
 		"queries":         {"verb", "service", "class", "senders", "size", "load", "until"},
-		"stream":          {"from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait"},
+		"stream":          {"from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait", "qps"},
 		"flows":           {"verb", "service", "class", "file"},
 		"rpc":             {"client", "server", "request", "response", "calls", "outstanding"},
 		"calls":           {"class", "clients", "servers", "connections", "request", "response", "outstanding", "plain", "random"},
-		"all-to-all":      {"size", "outstanding"},
-		"ring-all-reduce": {"size"},
-		"tree-all-reduce": {"size"},
+		"all-to-all":      {"size", "ranks", "jobs", "random", "qps", "rounds", "outstanding"},
+		"ring-all-reduce": {"size", "ranks", "jobs", "random", "qps", "rounds"},
+		"tree-all-reduce": {"size", "ranks", "jobs", "random", "qps", "rounds"},
 	}
 	balanceKeys = map[string][]string{
 		"ecmp": nil, "spray": nil, "round-robin": nil, "po2": nil, "drill": {"samples"}, "letflow": {"gap"}, "ksp": {"paths"},
@@ -56,7 +56,7 @@ func (f *File) only(key, kind string, kinds map[string][]string, common ...strin
 
 // strict rejects keys without effect.
 func (f *File) strict(*sim.Config) error {
-	if err := f.only("topology", f.Topology.Kind, topologyKeys, "kind"); err != nil {
+	if err := f.only("topology", f.Topology.Kind, topologyKeys, "kind", "planes"); err != nil {
 		return err
 	}
 	for i := range f.Workload {

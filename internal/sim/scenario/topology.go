@@ -7,6 +7,7 @@ import (
 
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/path"
 )
 
 // maxHosts limits the numbers in a file, to catch mistakes.
@@ -18,60 +19,81 @@ func (f *File) topology(c *sim.Config) (err error) {
 	if t.HostRate == 0 && t.Kind != "graph" {
 		return f.At("topology.host_rate", "missing; set the rate of hosts' links, such as 100Gbps")
 	}
-	type number struct {
-		key string
-		v   int
-	}
-	need := func(ns ...number) error {
-		for _, n := range ns {
-			if n.v < 1 || n.v > maxHosts {
-				return f.At("topology."+n.key, "%s requires a value from 1 to %d", t.Kind, maxHosts)
-			}
-		}
-		return nil
-	}
 	switch t.Kind {
 	case "pair":
 		c.Graph = fabric.Pair(w, false)
 	case "star":
-		if err = need(number{"hosts", t.Hosts}); err == nil {
+		if err = f.need(number{"hosts", t.Hosts}); err == nil {
 			c.Graph = fabric.Star(w, t.Hosts)
 		}
 	case "dumbbell":
-		if err = need(number{"left", t.Left}, number{"right", t.Right}); err == nil {
+		if err = f.need(number{"left", t.Left}, number{"right", t.Right}); err == nil {
 			c.Graph = fabric.Dumbbell(w, t.Left, t.Right)
 		}
 	case "parallel":
-		if err = need(number{"hosts", t.Hosts}, number{"paths", t.Paths}); err == nil {
+		if err = f.need(number{"hosts", t.Hosts}, number{"paths", t.Paths}); err == nil {
 			c.Graph = fabric.ParallelPaths(w, t.Hosts, t.Paths)
 		}
 	case "leaf-spine":
-		if err = need(number{"leaves", t.Leaves}, number{"spines", t.Spines}, number{"hosts_per_leaf", t.HostsPerLeaf}); err == nil {
+		if err = f.need(number{"leaves", t.Leaves}, number{"spines", t.Spines}, number{"hosts_per_leaf", t.HostsPerLeaf}); err == nil {
 			c.Graph = fabric.LeafSpine(w, t.Leaves, t.Spines, t.HostsPerLeaf, max(t.Cables, 1))
 		}
 	case "fat-tree":
-		if err = need(number{"k", t.K}); err != nil {
+		if err = f.need(number{"k", t.K}); err != nil {
 			return err
 		}
 		if c.Graph, err = fabric.FatTree(w, t.K); err != nil {
 			return f.At("topology.k", "%v", err)
 		}
 	case "jellyfish":
-		if err = need(number{"switches", t.Switches}, number{"degree", t.Degree}, number{"hosts", t.Hosts}); err != nil {
+		if err = f.need(number{"switches", t.Switches}, number{"degree", t.Degree}, number{"hosts", t.Hosts}); err != nil {
 			return err
 		}
 		if c.Graph, err = fabric.Jellyfish(w, t.Switches, t.Degree, t.Hosts, t.Seed); err != nil {
 			return f.At("topology.degree", "%v", err)
 		}
 	case "rails":
-		err = need(number{"machines", t.Machines})
+		err = f.need(number{"machines", t.Machines})
 		c.Graph = fabric.Rails(w, max(t.Rails, 2), min(max(t.Machines, 1), maxHosts), min(t.Spines, maxHosts))
 	case "graph":
 		c.Graph, err = f.graph()
 	default:
 		return f.At("topology.kind", "%q: must be one of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph", t.Kind)
 	}
+	if err == nil {
+		err = f.planes(c)
+	}
 	return err
+}
+
+// number is a value of the topology that must be given.
+type number struct {
+	key string
+	v   int
+}
+
+func (f *File) need(ns ...number) error {
+	for _, n := range ns {
+		if n.v < 1 || n.v > maxHosts {
+			return f.At("topology."+n.key, "%s requires a value from 1 to %d", f.Topology.Kind, maxHosts)
+		}
+	}
+	return nil
+}
+
+// planes copies the network for each port of the NICs. The entropy values of MRC select the port.
+func (f *File) planes(c *sim.Config) error {
+	n := f.Topology.Planes
+	switch {
+	case n == 0 || n == 1:
+		return nil
+	case n < 0 || n > path.MaxPlanes:
+		return f.At("topology.planes", "%d: must be from 1 to %d", n, path.MaxPlanes)
+	case f.Transport.Profile != "mrc":
+		return f.At("topology.planes", "only transport mrc selects planes")
+	}
+	c.Graph, c.Planes = fabric.Planes(c.Graph, n), n
+	return nil
 }
 
 // graph returns a topology of single cables. Switches are numbered in the order of the cables.

@@ -3,6 +3,7 @@ package scenario
 import (
 	"embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -38,7 +39,7 @@ func (f *File) work(c *sim.Config, load func(string) ([]byte, error)) error {
 
 // app returns the i-th workload.
 func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]workload.App, error) {
-	w, hosts := &f.Workload[i], c.Graph.Hosts
+	w, hosts := &f.Workload[i], c.Hosts()
 	key := fmt.Sprintf("workload.%d", i)
 	verb, ok := verbs[w.Verb]
 	if !ok {
@@ -51,7 +52,7 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	if w.Class >= ackClass {
 		return nil, f.At(key+".class", "data has classes from 0 to %d; acknowledgements have %d", ackClass-1, ackClass)
 	}
-	if w.Size > workload.MaxMessage || w.Request > workload.MaxMessage || w.Response > workload.MaxMessage {
+	if w.Size > workload.MaxMessage && !slices.Contains(collectives, w.Kind) || w.Request > workload.MaxMessage || w.Response > workload.MaxMessage {
 		return nil, f.At(key, "a message has at most 2 GiB")
 	}
 	switch w.Kind {
@@ -85,7 +86,7 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	if w.Kind == "calls" {
 		return f.calls(c, key, w)
 	}
-	return f.collective(c, key, w)
+	return f.collectives(c, key, w, uint64(i))
 }
 
 // planned returns the messages of a workload whose messages are all known.
@@ -100,15 +101,15 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 		if err != nil {
 			return nil, f.At(key+".file", "%v", err)
 		}
-		ps, err := workload.ReadFlows(string(text), c.Graph.Hosts)
+		ps, err := workload.ReadFlows(string(text), c.Hosts())
 		if err != nil {
 			return nil, f.At(key+".file", "%s: %v", w.File, err)
 		}
 		return ps, nil
 	}
-	ps := workload.Permutation(c.Graph.Hosts, uint32(w.Size), c.Seed)
+	ps := workload.Permutation(c.Hosts(), uint32(w.Size), c.Seed)
 	if w.Halves {
-		ps = workload.Halves(c.Graph.Hosts, uint32(w.Size), c.Seed)
+		ps = workload.Halves(c.Hosts(), uint32(w.Size), c.Seed)
 	}
 	for k := range ps {
 		ps[k].At = w.At.time()
@@ -116,26 +117,9 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 	return ps, nil
 }
 
-// collective returns a workload of all hosts.
-func (f *File) collective(c *sim.Config, key string, w *Work) ([]workload.App, error) {
-	size, n := uint64(w.Size), uint64(c.Graph.Hosts)
-	switch w.Kind {
-	case "all-to-all":
-		c.Payload += size * n * (n - 1)
-		return []workload.App{&workload.AllToAll{Bytes: uint32(size), Outstanding: w.Outstanding}}, nil
-	case "ring-all-reduce":
-		c.Payload += size * 2 * (n - 1)
-		return []workload.App{&workload.RingAllReduce{Bytes: uint32(size)}}, nil
-	case "tree-all-reduce":
-		c.Payload += size * 2 * (n - 1)
-		return []workload.App{&workload.TreeAllReduce{Bytes: uint32(size)}}, nil
-	}
-	return nil, f.At(key+".kind", "%q: must be one of poisson, permutation, incast, queries, flows, stream, rpc, calls, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
-}
-
 // stream returns consecutive messages on a connection of their own.
 func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.App, error) {
-	hosts := c.Graph.Hosts
+	hosts := c.Hosts()
 	switch {
 	case w.From < 0 || w.To < 0 || w.From >= hosts || w.To >= hosts || w.From == w.To || w.Size < 1:
 		return nil, f.At(key, "stream needs from and to, two of %d hosts, and the size of a message", hosts)
@@ -150,15 +134,22 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.
 	if f.Stop > 0 && (end == 0 || f.Stop < end) {
 		end = f.Stop
 	}
+	if err := f.connections(key, w); err != nil {
+		return nil, err
+	}
 	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * (end.time() - w.At.time()).Seconds()) // at most
-	return []workload.App{&workload.Stream{From: w.From, To: w.To, Size: uint32(w.Size), Outstanding: w.Outstanding,
-		At: w.At.time(), Until: w.Until.time(), Lane: lane, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed}}, nil
+	var apps []workload.App
+	for i := range max(w.QPs, 1) {
+		apps = append(apps, &workload.Stream{From: w.From, To: w.To, Size: uint32(w.Size), Outstanding: w.Outstanding,
+			At: w.At.time(), Until: w.Until.time(), Lane: lane + i<<16, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed})
+	}
+	return apps, nil
 }
 
 // queries returns incasts at random instants to random hosts. All hosts together receive a part of their links'
 // capacity.
 func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, error) {
-	hosts := c.Graph.Hosts
+	hosts := c.Hosts()
 	if w.Senders < 1 || w.Senders >= hosts || w.Size < 1 || w.Until == 0 || f.Topology.HostRate == 0 || w.Load <= 0 || w.Load > 2 {
 		return nil, f.At(key, "queries need senders, fewer than %d hosts, size, until, a load of at most 2 and topology.host_rate", hosts)
 	}
@@ -167,7 +158,7 @@ func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, 
 
 // incast returns messages from some hosts to one, in rounds.
 func (f *File) incast(c *sim.Config, key string, w *Work) (ps []workload.Planned, err error) {
-	hosts := c.Graph.Hosts
+	hosts := c.Hosts()
 	if w.To < 0 || w.To >= hosts || w.Senders < 1 || w.Senders >= hosts {
 		return nil, f.At(key, "incast needs to, one of %d hosts, and senders, fewer than these", hosts)
 	}
@@ -190,7 +181,7 @@ func (f *File) poisson(c *sim.Config, key string, w *Work, n uint64) (*workload.
 	if w.Until == 0 {
 		return nil, f.At(key+".until", "missing; set the time of the last message")
 	}
-	p := &workload.Poisson{Hosts: c.Graph.Hosts, Rate: uint64(f.Topology.HostRate), Load: w.Load, Sizes: sizes, Until: w.Until.time(), Seed: c.Seed + n<<32, Halves: w.Halves}
+	p := &workload.Poisson{Hosts: c.Hosts(), Rate: uint64(f.Topology.HostRate), Load: w.Load, Sizes: sizes, Until: w.Until.time(), Seed: c.Seed + n<<32, Halves: w.Halves}
 	if w.CrossRack {
 		if p.CrossRack = f.Topology.HostsPerLeaf; p.CrossRack == 0 {
 			return nil, f.At(key+".cross_rack", "only leaf-spine topologies have racks")

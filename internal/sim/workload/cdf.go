@@ -44,21 +44,21 @@ func ReadCDF(text string) (*CDF, error) {
 func (c *CDF) Mean() float64 {
 	sum := c.bytes[0] * c.share[0]
 	for i := 1; i < len(c.bytes); i++ {
-		sum += (c.bytes[i] + c.bytes[i-1]) / 2 * (c.share[i] - c.share[i-1])
+		sum += float64((c.bytes[i] + c.bytes[i-1]) / 2 * (c.share[i] - c.share[i-1]))
 	}
 	return sum
 }
 
 // Draw returns a random size, at least one byte.
 func (c *CDF) Draw(rng *rand.Rand) uint32 {
-	u := rng.Float64()
+	u := float64(rng.Float64())
 	i := 0
 	for i < len(c.share)-1 && c.share[i] < u {
 		i++
 	}
 	v := c.bytes[i]
 	if i > 0 && c.share[i] > c.share[i-1] {
-		v = c.bytes[i-1] + (v-c.bytes[i-1])*((u-c.share[i-1])/(c.share[i]-c.share[i-1]))
+		v = c.bytes[i-1] + float64((v-c.bytes[i-1])*((u-c.share[i-1])/(c.share[i]-c.share[i-1])))
 	}
 	return uint32(max(v, 1))
 }

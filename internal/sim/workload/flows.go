@@ -79,7 +79,7 @@ func List(ps []Planned) func() (Planned, bool) {
 }
 
 // ReadFlows reads a flow list in the format of the ns-3 simulators of HPCC and ConWeave: the number of flows, then
-// lines "src dst 3 port bytes start" with start in seconds.
+// lines "src dst 3 port bytes start" with start in seconds. ConWeave's lines have no port.
 func ReadFlows(text string, hosts int) ([]Planned, error) {
 	first, rest, _ := strings.Cut(text, "\n")
 	n, err := strconv.Atoi(strings.TrimSpace(first))
@@ -105,8 +105,11 @@ func ReadFlows(text string, hosts int) ([]Planned, error) {
 }
 
 func readFlow(f []string, hosts int) (p Planned, err error) {
+	if len(f) == 5 {
+		f = slices.Insert(f, 3, "0")
+	}
 	if len(f) != 6 {
-		return p, fmt.Errorf("%d fields instead of src dst priority port bytes start", len(f))
+		return p, fmt.Errorf("%d fields instead of src dst priority [port] bytes start", len(f))
 	}
 	var n [5]uint64
 	for i := range n {

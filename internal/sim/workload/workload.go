@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -72,13 +73,15 @@ type App interface {
 	Begin(now engine.Time, r *Runner)
 	// Done is called when a message of the application has completed at its posting host.
 	Done(now engine.Time, r *Runner, f *Flow)
-	// Delivered is called when a message that the application has sent by Send has arrived.
+	// Delivered is called when a message that the application has sent by Send or WriteImm has arrived.
 	Delivered(now engine.Time, r *Runner, f *Flow)
 }
 
 // Config describes how a Runner connects hosts.
 type Config struct {
 	QP nic.QPConfig
+	// Supports reports whether the reliable transport executes an operation; nil: all.
+	Supports func(op qp.WROpcode) bool
 	// Persistent keeps a connection for each pair of hosts and direction. Otherwise each message has its own.
 	Persistent bool
 	// Ideal returns the duration of a message in an empty network.
@@ -136,7 +139,7 @@ func (r *Runner) Cluster() *nic.Cluster { return r.k }
 func (r *Runner) Engine() *engine.Engine { return r.k.Engine() }
 
 // Hosts returns the number of hosts.
-func (r *Runner) Hosts() int { return r.k.Network().Hosts() }
+func (r *Runner) Hosts() int { return r.k.Hosts() }
 
 // Add adds an application, which begins with Start.
 func (r *Runner) Add(a App) { r.apps = append(r.apps, a) }
@@ -151,7 +154,7 @@ func (r *Runner) Start() {
 // Running returns the number of outstanding messages.
 func (r *Runner) Running() int { return r.running }
 
-// Fail ends the simulation with an application's error.
+// Failed returns the number of messages that completed in error.
 func (r *Runner) Failed() int { return r.failed }
 
 // Err returns the error of a connection or an application.
@@ -159,6 +162,15 @@ func (r *Runner) Err() error { return r.err }
 
 // QP returns the configuration of messages' queue pairs, for applications that make their own.
 func (r *Runner) QP() nic.QPConfig { return r.cfg.QP }
+
+// Notifying returns the verb of messages whose destination gets a completion: Send, or WriteImm if the transport has no
+// SEND.
+func (r *Runner) Notifying() Verb {
+	if s := r.cfg.Supports; s != nil && !s(qp.WRSend) {
+		return WriteImm
+	}
+	return Send
+}
 
 // Fail ends the simulation with an error of an application.
 func (r *Runner) Fail(err error) {
@@ -207,6 +219,9 @@ func (r *Runner) connect(f *Flow) (carrier, error) {
 	}
 	if f.Service != RC {
 		return r.connectSilent(f)
+	}
+	if s := r.cfg.Supports; s != nil && !s(opcodes[f.Verb]) {
+		return nil, errors.New("this transport supports only write and write_imm")
 	}
 	c := &connection{r: r}
 	q := r.cfg.QP

@@ -89,23 +89,23 @@ func TestLoops(t *testing.T) {
 	r = runnerOn(t, n, false, nil)
 	r.Add(all)
 	drain(t, r)
-	between("all-to-all", all.Took, line((n-1)*bytes))
+	between("all-to-all", all.Ended[0].Took, line((n-1)*bytes))
 
 	ring := &RingAllReduce{Bytes: bytes}
 	r = runnerOn(t, n, true, nil)
 	r.Add(ring)
 	drain(t, r)
-	between("ring all-reduce", ring.Took, line(2*(n-1)*bytes/n))
+	between("ring all-reduce", ring.Ended[0].Took, line(2*(n-1)*bytes/n))
 
 	tree := &TreeAllReduce{Bytes: bytes}
 	r = runnerOn(t, n, true, nil)
 	r.Add(tree)
 	drain(t, r)
-	between("tree all-reduce", tree.Took, line(6*bytes+2*bytes))
+	between("tree all-reduce", tree.Ended[0].Took, line(6*bytes+2*bytes))
 }
 
 func TestFlowList(t *testing.T) {
-	ps, err := ReadFlows("2\n0 1 3 100 40870 2.000000123456\n3 2 3 100 7 0.5\n", 4)
+	ps, err := ReadFlows("2\n0 1 3 100 40870 2.000000123456\n3 2 3 7 0.5\n", 4)
 	if err != nil || len(ps) != 2 || ps[0] != (Planned{2*engine.Second + 123_456, 0, 1, 40870}) || ps[1].At != engine.Second/2 {
 		t.Fatalf("%+v, %v", ps, err)
 	}
@@ -113,7 +113,7 @@ func TestFlowList(t *testing.T) {
 		"":                          "line 1",
 		"x\n":                       "line 1",
 		"2\n0 1 3 100 5 1\n":        "ends after 1",
-		"1\n0 1 3 100 5\n":          "line 2: 5 fields",
+		"1\n0 1 3 5\n":              "line 2: 4 fields",
 		"1\n0 9 3 100 5 1\n":        "host 9 of 4",
 		"1\n1 1 3 100 5 1\n":        "host 1 to host 1",
 		"1\n0 1 3 100 5 -1\n":       "seconds",

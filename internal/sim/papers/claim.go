@@ -1,0 +1,314 @@
+package papers
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"roced.io/roced/internal/sim/scenario"
+)
+
+// checkClaim validates a claim.
+func checkClaim(c *scenario.Claim, own bool) error {
+	forms := 0
+	for _, set := range []bool{c.Paper != 0, len(c.Bounds) > 0, c.Order != ""} {
+		if set {
+			forms++
+		}
+	}
+	ratio := c.Over != "" || c.Ideal > 0
+	switch {
+	case own && forms == 0:
+		return nil
+	case own:
+		return errors.New("a row without a paper has no criterion")
+	case forms != 1:
+		return errors.New("set one of paper, bounds, order")
+	case c.Over != "" && c.Ideal != 0 || c.Ideal < 0:
+		return errors.New("set one of over and a positive ideal")
+	case c.Paper != 0 && (!ratio || c.Paper <= 0 || c.Paper == 1 || math.IsInf(c.Paper, 0) || math.IsNaN(c.Paper)):
+		return errors.New("paper must be a ratio other than 1, and needs over or ideal; use bounds for other figures")
+	case len(c.Bounds) > 0 && (len(c.Bounds) != 2 || !(c.Bounds[0] <= c.Bounds[1])):
+		return errors.New("bounds must be the least and the greatest value")
+	case c.Order != "" && !slices.Contains([]string{"more", "less", "same"}, c.Order):
+		return fmt.Errorf("order %q: must be one of more, less, same", c.Order)
+	case !slices.Contains([]string{"", "each", "most", "least", "mean"}, c.Take):
+		return fmt.Errorf("take %q: must be one of each, most, least, mean", c.Take)
+	case c.Quote == "":
+		return errors.New("quote is missing")
+	}
+	if crit := criterion(c); taken(c) && crit.direction() == 0 {
+		return errors.New("take: the criterion has no direction; each point must meet it")
+	}
+	return nil
+}
+
+// taken reports whether a claim is of an extreme or the mean of its points.
+func taken(c *scenario.Claim) bool { return c.Take != "" && c.Take != "each" }
+
+// criterion returns what c requires.
+func criterion(c *scenario.Claim) Criterion {
+	out := Criterion{Effect: c.Paper, Bounds: c.Bounds, Ideal: c.Ideal, Reference: 1}
+	switch {
+	case len(c.Bounds) > 0 && c.Over == "" && c.Ideal == 0:
+		out.Reference = math.NaN()
+	case c.Over == "" && c.Ideal == 0:
+		out.Reference = 0
+	}
+	switch c.Order {
+	case "more":
+		out.Order = 1
+	case "less":
+		out.Order = -1
+	case "same":
+		out.Same = true
+	}
+	return out
+}
+
+// At is the value of a claim at a point: its mean over seeds, and the confidence interval. An end of the interval is
+// absent if it is not known.
+type At struct {
+	Point string    `json:"point"`
+	Mean  float64   `json:"mean"`
+	Lo    *float64  `json:"least,omitempty"`
+	Hi    *float64  `json:"greatest,omitempty"`
+	Seeds []float64 `json:"seeds"`
+
+	iv      Interval
+	verdict Verdict
+	why     string
+}
+
+// Claim is the verdict on a claim.
+type Claim struct {
+	Says    string  `json:"says"`
+	Paper   string  `json:"paper"`
+	At      []At    `json:"at"`
+	Verdict Verdict `json:"verdict"`
+	Why     string  `json:"why,omitempty"`
+	// Before is the verdict by the first criterion; empty if there was none.
+	Before string `json:"before,omitempty"`
+	// Drift says which measurements were not stationary; empty if none is known.
+	Drift string `json:"drift,omitempty"`
+
+	alone string
+}
+
+// Judged is the verdict on a row.
+type Judged struct {
+	Verdict Verdict
+	Claims  []Claim
+}
+
+// Judge computes the verdicts on a row from its results.
+func (r *Row) Judge(f *Found) Judged {
+	j := Judged{Verdict: NoVerdict}
+	for i := range r.Paper.Claims {
+		o := r.outcome(&r.Paper.Claims[i], f)
+		if o == nil {
+			continue
+		}
+		j.Claims = append(j.Claims, *o)
+		j.Verdict = min(j.Verdict, o.Verdict)
+	}
+	if len(j.Claims) == 0 {
+		j.Verdict = NotRun
+	}
+	return j
+}
+
+// own reports whether no paper has the row.
+func (r *Row) own() bool { return r.Paper.Source == "own" }
+
+// outcome judges a claim; nil if these runs do not include its points.
+func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
+	crit := criterion(c)
+	o := &Claim{Says: c.Says, Verdict: Reproduced}
+	for _, pt := range r.pointsOf(c, f, "") {
+		o.At = append(o.At, r.at(c, &crit, f, pt))
+	}
+	if len(o.At) == 0 {
+		return nil
+	}
+	o.Before, o.alone = verdictBefore(c, o), withoutInterval(&crit, o.At)
+	if r.own() {
+		o.Paper, o.Verdict = "no paper", NoVerdict
+		return o
+	}
+	o.Paper = crit.Text()
+	combine(c, &crit, o)
+	if o.Verdict != NotRun && o.Verdict != Undecided {
+		if other := r.disagrees(c, &crit, f, o); other != "" {
+			o.Verdict, o.Why = DependsOnChoice, "not with "+other
+		}
+	}
+	less(c, o)
+	o.Drift = r.drift(c, f)
+	return o
+}
+
+// less lowers the verdict of a claim for the reasons in its file.
+func less(c *scenario.Claim, o *Claim) {
+	switch {
+	case o.Verdict == NotRun:
+	case c.Void != "":
+		o.Verdict, o.Why = NotRun, c.Void
+	case c.Input != "":
+		o.Verdict, o.Why = ModelInput, c.Input
+	case c.Calibrated != "":
+		o.Verdict, o.Why = Calibrated, c.Calibrated
+	case c.Depends != "":
+		o.Verdict, o.Why = DependsOnChoice, c.Depends
+	}
+}
+
+// pointsOf returns the points of a claim that f has.
+func (r *Row) pointsOf(c *scenario.Claim, f *Found, other string) (names []string) {
+	for _, pt := range r.Paper.Points {
+		if (len(c.At) == 0 || slices.Contains(c.At, pt.Name)) && f.planned(c.Of, pt.Name, other) &&
+			(c.Over == "" || f.planned(c.Over, pt.Name, other)) {
+			names = append(names, pt.Name)
+		}
+	}
+	return names
+}
+
+// at computes the value of a claim at a point.
+func (r *Row) at(c *scenario.Claim, crit *Criterion, f *Found, point string) At {
+	a := At{Point: point, Seeds: f.values(c, point, ""), verdict: NotRun}
+	a.Seeds = slices.DeleteFunc(slices.Clone(a.Seeds), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+	if len(a.Seeds) == 0 || len(a.Seeds) < f.seeds(c.Of, point) {
+		a.Seeds, a.why = nil, "a run is missing or has failed, or nothing could be measured"
+		return a
+	}
+	a.iv = Over(a.Seeds, c.Over != "" || c.Ideal > 0)
+	a.Mean = a.iv.Mean
+	if len(a.Seeds) == 1 {
+		a.why = "one seed has no interval"
+		return a
+	}
+	a.iv, a.why = r.bound(c, f, point, a.iv)
+	a.Lo, a.Hi = finite(a.iv.Lo), finite(a.iv.Hi)
+	if a.verdict = crit.Judge(a.iv.Lo, a.iv.Hi); crit.Same {
+		a.why = "the paper states no bound for its similarity"
+	} else if a.why == "" {
+		a.why = reasons[a.verdict]
+	}
+	return a
+}
+
+// reasons explains verdicts.
+var reasons = map[Verdict]string{Contradicted: "on the other side", Undecided: "the interval includes no effect or a bound", Direction: "the size differs"}
+
+func finite(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+// combine computes the verdict of a claim from those of its points. An extreme or a mean counts only if each point has
+// the direction.
+func combine(c *scenario.Claim, crit *Criterion, o *Claim) {
+	least := slices.MinFunc(o.At, func(a, b At) int { return int(a.verdict) - int(b.verdict) })
+	if o.Verdict, o.Why = least.verdict, least.why; !taken(c) || o.Verdict < Direction {
+		return
+	}
+	if c.Take == "mean" {
+		iv := Over(meanOfLogs(o.At), true)
+		o.Verdict, o.Why = crit.Judge(iv.Lo, iv.Hi), ""
+		return
+	}
+	extreme := slices.MaxFunc(o.At, func(a, b At) int {
+		if (a.Mean > b.Mean) == (c.Take == "most") {
+			return 1
+		}
+		return -1
+	})
+	o.Verdict, o.Why = extreme.verdict, extreme.why
+}
+
+// meanOfLogs returns the geometric mean over points, by seed.
+func meanOfLogs(at []At) (means []float64) {
+	for seed := range at[0].Seeds {
+		sum := 0.0
+		for i := range at {
+			sum += math.Log(at[i].Seeds[seed])
+		}
+		means = append(means, math.Exp(sum/float64(len(at))))
+	}
+	return means
+}
+
+// disagrees returns the first alternative setting with another verdict. An alternative has one seed, without an
+// interval. So it disagrees only if its value is outside the range of the row's seeds.
+func (r *Row) disagrees(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) string {
+	for _, open := range r.Paper.Open {
+		for _, v := range open.Vary {
+			for _, point := range r.pointsOf(c, f, v.Name) {
+				i := slices.IndexFunc(o.At, func(a At) bool { return a.Point == point })
+				values := f.values(c, point, v.Name)
+				if i < 0 || len(values) == 0 || len(o.At[i].Seeds) == 0 {
+					continue
+				}
+				a, x := &o.At[i], values[0]
+				outside := x < slices.Min(a.Seeds) || x > slices.Max(a.Seeds)
+				if outside && crit.Judge(x, x) != crit.Judge(a.Mean, a.Mean) {
+					return v.Name
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// withoutInterval returns the verdict, by its first name, of values that have no interval; empty if one is missing.
+func withoutInterval(crit *Criterion, points []At) string {
+	worst := reproducedBefore
+	for i := range points {
+		if len(points[i].Seeds) == 0 {
+			return ""
+		}
+		v := crit.Judge(points[i].Mean, points[i].Mean)
+		worst = min(worst, max(int(v-Direction)+directionBefore, notReproducedBefore))
+	}
+	return namesBefore[worst]
+}
+
+// verdictBefore returns the verdict by the first criterion; empty if a value is missing.
+func verdictBefore(c *scenario.Claim, o *Claim) string {
+	if c.Before == nil {
+		return ""
+	}
+	var points [][]float64
+	for i := range o.At {
+		if len(o.At[i].Seeds) == 0 {
+			return ""
+		}
+		seeds := slices.Clone(o.At[i].Seeds)
+		for k := range seeds {
+			if c.Before.Complement {
+				seeds[k] = 1 - seeds[k]
+			}
+		}
+		points = append(points, seeds)
+	}
+	b := before{*c.Before, c.Over != ""}
+	return b.judgeAll(points)
+}
+
+// precise reports whether more seeds would not narrow the intervals of the row enough to matter.
+func (r *Row) precise(f *Found) bool {
+	for i := range r.Paper.Claims {
+		c := &r.Paper.Claims[i]
+		crit := criterion(c)
+		for _, point := range r.pointsOf(c, f, "") {
+			if a := r.at(c, &crit, f, point); len(a.Seeds) > 0 && !crit.precise(Over(a.Seeds, c.Over != "" || c.Ideal > 0)) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,196 @@
+package papers
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// page writes the page of a paper.
+func (p *report) page(name string) (string, error) {
+	var b strings.Builder
+	var errs []error
+	first := true
+	for i, r := range p.rows {
+		if p.pageOf(r) != name {
+			continue
+		}
+		set := parametersOf(p.sets, r)
+		if first {
+			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md), which has the rules: claims, values and settings of each row.\n"+
+				"Scenarios have the reasons for choices. Alternatives have one seed, and values in the order of claims.\n\n", title(r, name))
+			set.table(&b)
+			first = false
+		}
+		errs = append(errs, p.section(&b, r, set, &p.summaries[i], p.found[i]))
+	}
+	return b.String(), errors.Join(errs...)
+}
+
+// title returns the title of a page from its first row.
+func title(r *Row, page string) string {
+	switch page {
+	case "own":
+		return "Results without a paper"
+	case "rows":
+		return "Results by row"
+	}
+	return "Results of " + r.Paper.Source
+}
+
+// table writes the parameters of a paper.
+func (p *Parameters) table(b *strings.Builder) {
+	if p == nil {
+		return
+	}
+	fmt.Fprintf(b, "Parameters (`configs/sim/papers/parameters/%s.yaml`):\n\n|parameter|value|source|\n|---|---|---|\n", p.Page)
+	for _, v := range p.Values {
+		source := v.Source
+		if len(v.Rows) > 0 {
+			source += " (" + strings.Join(v.Rows, ",") + ")"
+		}
+		fmt.Fprintf(b, "|`%s`|%v|%s|\n", v.Key, v.Value, cell(source))
+	}
+	b.WriteString("\n")
+	if len(p.Open) > 0 {
+		b.WriteString("Left open by the paper:\n\n")
+	}
+	for _, o := range p.Open {
+		fmt.Fprintf(b, "* %s: %s. %s\n", o.What, o.Choice, o.Why)
+	}
+	b.WriteString("\n")
+}
+
+// section writes the section of a row.
+func (p *report) section(b *strings.Builder, r *Row, set *Parameters, s *Summary, f *Found) error {
+	fmt.Fprintf(b, "## %s\n\n", r.ID)
+	var err error
+	if set != nil {
+		var list []departure
+		list, err = set.departures(r)
+		var parts []string
+		for _, d := range list {
+			parts = append(parts, fmt.Sprintf("`%s` is %v, not %v (%s)", d.key, orNone(d.got), orNone(d.want), d.why))
+		}
+		if len(parts) > 0 {
+			fmt.Fprintf(b, "Departs: %s.\n\n", strings.Join(parts, ", "))
+		}
+	}
+	fmt.Fprintf(b, "**%s** (%s). %s\n\n", r.Paper.Title, r.Paper.Section, sentence(r.Paper.Setting))
+	var quotes []string
+	for _, name := range slices.Sorted(maps.Keys(r.Paper.Quotes)) {
+		quotes = append(quotes, fmt.Sprintf("\"%s\" (%s)", r.Paper.Quotes[name].Text, r.Paper.Quotes[name].Where))
+	}
+	if len(quotes) > 0 {
+		fmt.Fprintf(b, "> %s\n\n", strings.Join(quotes, "; "))
+	}
+	claims(b, s)
+	if f != nil && s.Unfit == "" {
+		fmt.Fprintf(b, "Runs: %s.\n\n", f.done())
+	}
+	if r.Paper.Found != "" {
+		fmt.Fprintf(b, "%s\n\n", strings.TrimSpace(r.Paper.Found))
+	}
+	if s.Unfit != "" {
+		f = nil
+	}
+	r.open(b, f)
+	if f != nil {
+		fmt.Fprintf(b, "![%s](%s.svg)\n\n", r.ID, r.ID)
+	}
+	return err
+}
+
+func orNone(v any) any {
+	if v == nil {
+		return "absent"
+	}
+	return v
+}
+
+// sentence ends a text with a period.
+func sentence(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" || strings.HasSuffix(s, ".") {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:] + "."
+}
+
+// claims writes the table of claims. Reasons follow it, each once.
+func claims(b *strings.Builder, s *Summary) {
+	if len(s.Claims) == 0 {
+		b.WriteString("Not run.\n\n")
+		return
+	}
+	b.WriteString("|claim|paper|measured|verdict|first criteria|\n|---|---|---|---|---|\n")
+	var notes []string
+	for i := range s.Claims {
+		c := &s.Claims[i]
+		verdict, before, measured := c.Verdict.String(), c.Before, c.Text()
+		switch {
+		case s.Unfit != "": // the values are history
+			before, measured = strings.TrimPrefix(c.Before+": "+measured, ": "), "-"
+		case c.Verdict == NoVerdict:
+			verdict, before = "-", "-"
+		}
+		for _, note := range []string{c.Why, c.Drift} {
+			if note == "" || note == reasons[c.Verdict] {
+				continue
+			}
+			k := slices.Index(notes, note)
+			if k < 0 {
+				k, notes = len(notes), append(notes, note)
+			}
+			verdict += fmt.Sprintf(" (%d)", k+1)
+		}
+		fmt.Fprintf(b, "|%s|%s|%s|%s|%s|\n", cell(c.Says), c.Paper, cell(measured), verdict, cell(before))
+	}
+	b.WriteString("\n")
+	for k, note := range notes {
+		fmt.Fprintf(b, "(%d) %s\n", k+1, sentence(note))
+	}
+	if len(notes) > 0 {
+		b.WriteString("\n")
+	}
+}
+
+// open lists the settings that the row leaves open, and the results of alternatives.
+func (r *Row) open(b *strings.Builder, f *Found) {
+	if len(r.Paper.Open) == 0 {
+		return
+	}
+	b.WriteString("Left open:\n\n")
+	for _, o := range r.Paper.Open {
+		fmt.Fprintf(b, "* %s: %s.\n", o.What, o.Choice)
+		for _, v := range o.Vary {
+			if text := r.alternative(f, v.Name); text != "" {
+				fmt.Fprintf(b, "  With %s: %s.\n", v.Name, text)
+			}
+		}
+	}
+	b.WriteString("\n")
+}
+
+// alternative formats the values of all claims with an alternative setting.
+func (r *Row) alternative(f *Found, name string) string {
+	if f == nil {
+		return ""
+	}
+	var parts []string
+	for i := range r.Paper.Claims {
+		c := &r.Paper.Claims[i]
+		var values []string
+		for _, point := range r.pointsOf(c, f, name) {
+			for _, v := range f.values(c, point, name) {
+				values = append(values, fmt.Sprintf("%.3g", v))
+			}
+		}
+		if len(values) > 0 {
+			parts = append(parts, strings.Join(values, " "))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
