@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim rocedrill
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./port/... | grep -vE '/(base/(bitpool|ring|sched)|cm|sim|sim/(engine|fabric|flor|inside|nic|papers|parquet|prefetch|result|scenario|workload)|e2e|examples|install|programs|preload|containers|interop|siege|page|test/papers|test/drill|test/commands|test/metrics|test/ci|test/contact|test/kubernetes)$$')
 
-.PHONY: all help build install package image setup lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim rocesim-profile papers demo curves clean
+.PHONY: all help build install package image setup lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim profiles papers demo curves clean
 
 all: build
 
@@ -30,7 +30,7 @@ build: ## build the programs and the preload library into bin/
 	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so; \
 	else echo 'no C compiler: without libroced.so rocectl exec cannot run programs'; fi
 	@if echo '$(HASH)include <infiniband/verbs.h>' | $(CC) -E - >/dev/null 2>&1 && echo 'int main(){}' | $(CC) -x c - -libverbs -o /dev/null 2>/dev/null; \
-	then $(MAKE) --no-print-directory $(BIN)/rocedrill-agent; fi # else libibverbs-dev is missing, or is for another processor
+	then $(MAKE) --no-print-directory $(BIN)/rocedrill-agent $(BIN)/libmrc.so; fi # else libibverbs-dev is missing, or is for another processor
 	@if echo '$(HASH)include <rdma/rdma_cma.h>' | $(CC) -E - >/dev/null 2>&1 && echo 'int main(){}' | $(CC) -x c - -lrdmacm -libverbs -o /dev/null 2>/dev/null; \
 	then $(MAKE) --no-print-directory $(BIN)/rocedrill-agent-cm; fi # else librdmacm-dev is missing
 
@@ -40,6 +40,16 @@ LINK_PRELOAD = -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidde
 $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h) preload/versions.map
 	@mkdir -p $(BIN)
 	$(CC) $(CFLAGS) $(LINK_PRELOAD) -o $@
+
+# The library of MRC for programs, with the other names under which they link it.
+MRC      := $(sort $(wildcard preload/mrc/*.c))
+LINK_MRC  = -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -ffile-prefix-map=$(CURDIR)=. \
+		-Ipreload/mrc -Wl,-soname,libmrc.so -Wl,-z,defs $(MRC) -libverbs
+$(BIN)/libmrc.so: $(MRC) $(wildcard preload/mrc/*.h)
+	@mkdir -p $(BIN)
+	$(CC) $(CFLAGS) $(LINK_MRC) -o $@
+	ln -sf libmrc.so $(BIN)/lib_mrc.so
+	ln -sf libmrc.so $(BIN)/libnv_mrc.so
 
 # The agent of rocedrill needs libibverbs, which the package libibverbs-dev has. The agent with rdma_cm also needs librdmacm-dev.
 HASH := \#
@@ -123,6 +133,8 @@ nightly: setup build ## what takes too long for make test
 PURE = ./bth/... ./plugin/... ./internal/base/bitpool ./internal/base/sched ./reorder ./retrans ./path ./ccalgo ./qp/profile ./internal/base/abi/...
 # musl's compiler finds the kernel's headers where the other ones are.
 MUSL = musl-gcc -idirafter /usr/include -idirafter /usr/include/$(shell uname -m)-linux-gnu
+# Rows whose results are the same on all processors.
+SAME = mp-5 melo-3 --fast --quiet --json --out $$(mktemp -d)
 cross: ## other processors, by QEMU, and C libraries
 	@tools/scripts/setup.sh cross
 	CGO_ENABLED=0 GOARCH=s390x $(GO) test -exec qemu-s390x-static ./internal/base/abi/rxe ./internal/daemon/rxering
@@ -131,7 +143,10 @@ cross: ## other processors, by QEMU, and C libraries
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
 	# QEMU's recvmsg() does not say that descriptors have been cut off.
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static -skip TestBadRequests $(PURE)
-	@mkdir -p out/cross
+	tools/scripts/fused
+	$(GO) run ./cmd/rocesim papers $(SAME) > out/cross/papers.amd64
+	qemu-aarch64-static out/cross/rocesim papers $(SAME) > out/cross/papers.arm64
+	cmp out/cross/papers.amd64 out/cross/papers.arm64
 	aarch64-linux-gnu-gcc $(CFLAGS) $(LINK_PRELOAD) -o out/cross/libroced-arm64.so
 	i686-linux-gnu-gcc $(CFLAGS) -Wno-psabi $(LINK_PRELOAD) -o out/cross/libroced-386.so
 	$(MUSL) $(CFLAGS) $(LINK_PRELOAD) -o out/cross/libroced-musl.so
@@ -220,11 +235,13 @@ bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder 
 	$(GO) run ./tools/simbench -bin $(BIN) -out docs/results/bench-sim.md
 
 papers: build ## the papers' results, a night; goes on after an interrupt; write docs/results/papers.md
-	$(BIN)/rocesim papers --docs docs/results
+	$(BIN)/rocesim papers --precise --docs docs/results
 
-# The compiler inlines by it what simulations spend their time in. It need not be of the latest source.
-rocesim-profile: ## measure anew what rocesim is optimized by, cmd/rocesim/default.pgo
+# The compiler inlines by them where programs spend their time. They need not be of the latest source.
+profiles: ## measure anew what roced and rocesim are optimized by, cmd/*/default.pgo; on a quiet machine
 	@mkdir -p out
+	$(GO) test ./internal/cli/perf -run xxx -bench Daemon -benchtime 1x -cpuprofile out/daemon.prof -o out/perf.test
+	$(GO) tool pprof -proto -output cmd/roced/default.pgo out/daemon.prof
 	$(GO) test ./internal/sim -run xxx -bench ConWeave -benchtime 5x -cpuprofile out/conweave.prof -o out/sim.test
 	$(GO) test ./internal/sim/nic -run xxx -bench Permutation -benchtime 5x -cpuprofile out/permutation.prof -o out/nic.test
 	$(GO) tool pprof -proto -output cmd/rocesim/default.pgo out/conweave.prof out/permutation.prof

@@ -56,7 +56,7 @@ func newHost(t testing.TB, dir string, i int) *host {
 	must(t, err)
 	path := filepath.Join(dir, "uverbs"+string(rune('0'+i)))
 	srv, err := server.New(server.Config{Path: path, Mode: 0o600, Shard: sh, Device: "rxe_" + names[i],
-		Profiles: []string{"rc"}, MAC: mac, Log: slog.New(slog.DiscardHandler),
+		Profiles: []string{"rc", "mrc"}, MAC: mac, Log: slog.New(slog.DiscardHandler),
 		Limits: server.Limits{Connections: 8, QPs: 64, CQs: 64, SRQs: 8, MRs: 64, MWs: 8, PDs: 8, AHs: 8, Channels: 8, Memory: 64 << 20}})
 	must(t, err)
 	events.Attach(srv)
