@@ -52,7 +52,9 @@ One NIC uses UDP sockets, without privilege, on the interface of the default rou
 interface or address that you name. Other types of port need the privileges listed in
 docs/reference/ports.md. The NICs of a pair are on two loopback addresses whose UDP port 4791
 is free; with --port unix they have the addresses 198.18.0.1 and 198.18.0.2, and need no
-network. The daemon's log is roced.log in the run directory.`,
+network. Packets between them stay in the daemon's memory, where tcpdump, firewalls and tc do not
+see them; with --no-switch they go through the ports.
+The daemon's log is roced.log in the run directory.`,
 		Example: p.examples("NAME up                         no privilege needed, and no configuration",
 			`eval "$(NAME up --pair)"      two NICs; then run verbs programs from this shell`,
 			"NAME up eth1",
@@ -60,6 +62,7 @@ network. The daemon's log is roced.log in the run directory.`,
 			"NAME up --pair --captures out   every frame, in out/rxe_a.pcapng and out/rxe_b.pcapng",
 			"NAME up eth1 --port packet      as root",
 			"NAME up --pair --web            with the live page: rocectl page prints its address",
+			"NAME up --pair --no-switch      packets pass the loopback interface, where tcpdump sees them",
 			"NAME up --pair --profile irn --congestion dcqcn",
 			"NAME down"),
 		Args: p.words(1),
@@ -81,6 +84,7 @@ network. The daemon's log is roced.log in the run directory.`,
 	}
 	cmd.Flags().StringVar(&w.port, "port", "udp", "type of port: "+strings.Join(ports, ", ")+"; for a pair "+strings.Join(pairPorts, ", "))
 	cmd.Flags().BoolVar(&w.pair, "pair", false, "two NICs that reach each other")
+	cmd.Flags().BoolVar(&w.noSwitch, "no-switch", false, "packets of a pair pass the ports, not the daemon's memory")
 	cmd.Flags().StringVar(&w.captures, "captures", "", "folder for captures of all frames, from the start")
 	cmd.Flags().BoolVar(&w.web, "web", false, "serve the live page on a loopback address; see rocectl page")
 	w.Choice.Flags(cmd.Flags())

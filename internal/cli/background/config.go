@@ -40,6 +40,9 @@ func (w *wish) configuration(dir string) (string, error) {
 	}
 	text.WriteString("nics:\n")
 	for i, keys := range nics {
+		if w.pair && !w.noSwitch {
+			keys += "\n    switch: pair"
+		}
 		fmt.Fprintf(&text, "  - name: %s\n    %s\n", nicNames[i], strings.Join(append([]string{keys}, w.Keys()...), "\n    "))
 		if folder != "" {
 			fmt.Fprintf(&text, "    capture: {file: %q}\n", filepath.Join(folder, nicNames[i]+".pcapng"))

@@ -47,6 +47,7 @@ type wish struct {
 	port     string
 	place    string // interface, address, or empty
 	pair     bool
+	noSwitch bool   // the NICs of a pair use their ports only
 	captures string // folder, or empty
 	web      bool   // serve the live page
 	transport.Choice
@@ -62,6 +63,8 @@ func (w *wish) validate() error {
 		return fmt.Errorf("--port %q: for a pair it can be %s", w.port, strings.Join(may, ", "))
 	case !slices.Contains(may, w.port):
 		return fmt.Errorf("--port %q: it can be %s", w.port, strings.Join(may, ", "))
+	case w.noSwitch && !w.pair:
+		return errors.New("--no-switch: only a pair, with --pair, has a switch")
 	case w.pair && w.place != "":
 		return fmt.Errorf("--pair takes no %s: its NICs reach each other", w.place)
 	}
@@ -127,6 +130,8 @@ func (w *wish) suits(ctx context.Context, client *api.Client, s *State) error {
 		differs = "it has no NIC on " + w.place
 	case w.pair && len(s.NICs) < 2:
 		differs = "it has one NIC only"
+	case w.noSwitch && slices.ContainsFunc(s.NICs, func(l api.Link) bool { return l.Switch != "" }):
+		differs = "its NICs are on a switch"
 	case w.web && client.Get(ctx, &api.Page{}, "page") != nil:
 		differs = "it serves no page"
 	}

@@ -68,7 +68,7 @@ language. While a NIC has rules, it sends single frames.`,
 func faultManual() about.Page {
 	return about.Page{Name: "roced-fault", Section: 7, Short: "rules for faults in RoCEv2 frames", Parts: []about.Part{
 		{Title: "DESCRIPTION", Text: `A rule acts on single frames of a NIC's port ("rocectl fault add", "faults" in roced.yaml(5)) or of an interface
-("rocectl fault run"), which takes no delay, reorder, truncate and any. The same rules and seeds select the same frames.`},
+("rocectl fault run"), which takes no delay, reorder, truncate, trim and any. The same rules and seeds select the same frames.`},
 		{Title: "RULES", Text: fault.Grammar},
 		{Title: "EXAMPLES", Text: fault.Examples},
 		{Title: "SEE ALSO", Text: "rocectl(1), roced.yaml(5)"},

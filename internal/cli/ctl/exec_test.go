@@ -272,6 +272,13 @@ func TestEnv(t *testing.T) {
 	if err := json.Unmarshal(out, &vars); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(lib), "libmrc.so"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err = rocectl(t, []string{"ROCED_LIBRARY=" + lib, "LD_LIBRARY_PATH=/x"}, "--run-dir", runDir, "env").Output()
+	if want := "export LD_LIBRARY_PATH='" + filepath.Dir(lib) + ":/x'\n"; err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("with the library of MRC: %v, %s", err, out)
+	}
 	want := []environment.Variable{{Name: "LD_PRELOAD", Value: lib}, {Name: "ROCED_RUN_DIR", Value: runDir}, {Name: "ROCED_NIC"},
 		{Name: "SYSFS_PATH", Value: runDir + "/sysfs"}, {Name: "ROCED_EXPLAIN", Value: "1"}}
 	if d := cmp.Diff(want, vars); d != "" {

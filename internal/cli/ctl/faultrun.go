@@ -52,8 +52,8 @@ dst= name addresses. A scenario file is YAML with a list "rules" of such texts.
 The rules are in force until the command ends. Where the kernel has no tcx links (Linux
 6.6), they are attached by clsact, and those of a killed command stay in force: the next
 command on the interface, or "fault clean", removes them. It needs CAP_BPF and
-CAP_NET_ADMIN. delay, reorder and truncate are for the ports of roced's NICs only: a tc
-program can neither hold frames back nor shorten them.`,
+CAP_NET_ADMIN. delay, reorder, truncate and trim are for the ports of roced's NICs only:
+a tc program can neither hold frames back nor shorten them.`,
 		Example: `  rocectl fault run eth0 'tx drop qpn=0x11 psn=+3 n=1,2' 'rx corrupt op=ack n=1'
   rocectl fault run veth0 --netns left -f scenario.yaml --watch 1s`,
 		Args: between(1, 65),

@@ -46,6 +46,12 @@ func printLink(w io.Writer, i int, l *api.Link) {
 	if l.Device != "" {
 		fmt.Fprintf(w, " device %s", l.Device)
 	}
+	if l.Switch != "" {
+		fmt.Fprintf(w, " switch %s", l.Switch)
+	}
+	if l.Shard != "" {
+		fmt.Fprintf(w, " shard %s", l.Shard)
+	}
 	if l.Mode != "" {
 		fmt.Fprintf(w, " mode %q", l.Mode)
 	}

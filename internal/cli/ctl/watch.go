@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,10 +39,12 @@ type watching struct {
 func (a *app) watchTraffic() *cobra.Command {
 	var o watching
 	cmd := &cobra.Command{
-		Use: "watch INTERFACE|FILE", Short: "Show the RoCEv2 traffic of an interface or a capture, passively", Args: between(1, 1),
+		Use: "watch INTERFACE|NIC|FILE", Short: "Show the RoCEv2 traffic of an interface, a NIC or a capture, passively", Args: between(1, 1),
 		Long: `Shows who asks whom for what in any RoCEv2 traffic, also of NICs that are not
 ours, without touching it: on an interface, in both directions, or in a pcap or
-pcapng file (a name with a slash or the ending of one; - is standard input).
+pcapng file (a name with a slash or the ending of one; - is standard input). A
+name without an interface is a NIC of the daemon: only there the packets of a
+switch are seen.
 
 A line is a requester: its requests and what came back for them.
 
@@ -54,14 +57,15 @@ A line is a requester: its requests and what came back for them.
         between here and the requester is not in it
 
 A bridge shows only what is for the host; watch one of its ports. AF_XDP traffic
-passes interfaces unseen: capture the NIC then. Watching needs CAP_NET_RAW and
-CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17; a file needs nothing.`,
+passes interfaces unseen: watch the NIC then. Watching an interface needs
+CAP_NET_RAW and CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17. A
+NIC needs the rights of rocectl capture, a file none.`,
 		Example: `  rocectl watch tap_a                          until Ctrl-C, a table each second
   rocectl watch v0 --netns blue --sort retx
   rocectl watch eth0 --once --interval 10s --json
   rocectl watch eth0 --qp 0x11                 everything about a queue pair
-  rocectl watch out.pcapng --sort age
-  rocectl capture rxe_a -w - | rocectl watch - --interval 1s`,
+  rocectl watch rxe_a                          a NIC, also on a switch
+  rocectl watch out.pcapng --sort age`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.source, o.often = args[0], c.Flags().Changed("interval")
 			if err := o.validate(); err != nil {
@@ -74,6 +78,9 @@ CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17; a file needs nothin
 				}
 				defer in.Close()
 				return a.watchFile(c.Context(), in, &o)
+			}
+			if _, err := net.InterfaceByName(o.source); err != nil && o.netns == "" {
+				return a.watchNIC(c.Context(), &o)
 			}
 			return a.watchInterface(c.Context(), &o)
 		},
@@ -112,7 +119,7 @@ func (o *watching) validate() error {
 	case o.streams < 2 || o.streams > 1<<20:
 		return fmt.Errorf("--streams %d is not between 2 and %d", o.streams, 1<<20)
 	case isFile(o.source) && (o.netns != "" || o.count > 0):
-		return errors.New("--netns, --count and --once are for interfaces")
+		return errors.New("--netns, --count and --once are for interfaces and NICs")
 	}
 	return s.Validate()
 }
@@ -153,12 +160,30 @@ func (a *app) watchInterface(ctx context.Context, o *watching) (err error) {
 	if err := host.DropCaps(host.NetworkCaps); err != nil {
 		fmt.Fprintln(a.diag, "rocectl: privileges are kept:", err)
 	}
+	return a.follow(ctx, s, o)
+}
+
+// watchNIC watches a live capture of a NIC.
+func (a *app) watchNIC(ctx context.Context, o *watching) error {
+	body, err := a.client().Capture(ctx, o.source)
+	if err != nil {
+		return fmt.Errorf("there is no interface %s here, and as a NIC: %w", o.source, err)
+	}
+	r := watch.Record(ctx, body)
+	err = a.follow(ctx, r, o)
+	err = errors.Join(err, body.Close())
+	r.Close()
+	return err
+}
+
+// follow shows reports of a tap.
+func (a *app) follow(ctx context.Context, s watch.Tap, o *watching) error {
 	rows, redraw := screen(a.out)
 	if !redraw {
 		fmt.Fprintf(a.diag, "watching %s; Ctrl-C ends\n", o.source)
 	}
 	analyzer := flow.New(flow.Options{Streams: o.streams})
-	err = watch.Follow(ctx, s, &o.reporter, analyzer, o.interval, o.count, func(r *watch.Report) error {
+	err := watch.Follow(ctx, s, &o.reporter, analyzer, o.interval, o.count, func(r *watch.Report) error {
 		if redraw && !a.json {
 			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
 		}

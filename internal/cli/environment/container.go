@@ -26,7 +26,7 @@ type Container struct {
 }
 
 // ForContainer translates the variables of this host for a container. It mounts the whole run directory, because a
-// restarted daemon creates new sockets in it.
+// restarted daemon creates new sockets in it. It leaves out the library of MRC.
 func ForContainer(vars []Variable) (*Container, error) {
 	s := &Container{}
 	value := map[string]string{}
@@ -43,6 +43,8 @@ func ForContainer(vars []Variable) (*Container, error) {
 	}
 	for _, v := range vars {
 		switch v.Name {
+		case libraryPath: // of this host; the container may have its own
+			continue
 		case "LD_PRELOAD":
 			v.Value = containerLibrary
 		case RunDir:

@@ -29,6 +29,12 @@ const explains = "ROCED_EXPLAIN"
 // separators are the characters that separate the libraries in LD_PRELOAD.
 const separators = ": "
 
+// mrcName is the file name of the library of MRC, which lies beside the preload library.
+const mrcName = "libmrc.so"
+
+// libraryPath is the variable by which programs find the library of MRC.
+const libraryPath = "LD_LIBRARY_PATH"
+
 // Variable is an environment variable.
 type Variable struct {
 	Name  string `json:"name"`
@@ -69,8 +75,25 @@ func Of(runDir, nic string) ([]Variable, error) {
 	if strings.ContainsAny(lib, separators) {
 		return nil, fmt.Errorf("LD_PRELOAD cannot name %q: it has a colon or a space; ROCED_LIBRARY can name a copy", lib)
 	}
-	return []Variable{{"LD_PRELOAD", preload(lib, os.Getenv("LD_PRELOAD"))}, {RunDir, dir}, {"ROCED_NIC", nic},
-		{"SYSFS_PATH", tree}, {explains, cmp.Or(os.Getenv(explains), "1")}}, nil
+	vars := []Variable{{"LD_PRELOAD", preload(lib, os.Getenv("LD_PRELOAD"))}, {RunDir, dir}, {"ROCED_NIC", nic},
+		{"SYSFS_PATH", tree}, {explains, cmp.Or(os.Getenv(explains), "1")}}
+	if folder := filepath.Dir(lib); exists(filepath.Join(folder, mrcName)) {
+		vars = append(vars, Variable{libraryPath, prepend(folder, os.Getenv(libraryPath))})
+	}
+	return vars, nil
+}
+
+// exists reports whether there is a file.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// prepend puts a folder before the others of LD_LIBRARY_PATH: libraries of the same names, for real NICs, do not work
+// with a daemon.
+func prepend(folder, others string) string {
+	list := slices.DeleteFunc(strings.Split(others, ":"), func(s string) bool { return s == folder || s == "" })
+	return strings.Join(append([]string{folder}, list...), ":")
 }
 
 // preload appends a library to LD_PRELOAD, unless it is already there. The library replaces the kernel, so other

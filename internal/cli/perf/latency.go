@@ -17,6 +17,8 @@ type pingpong struct {
 	lane *lane
 	wrs  [1]verbs.SendWR
 	wcs  [16]verbs.WC
+	// signaled counts messages whose completions have not been polled.
+	signaled int
 }
 
 // warmUp is the number of initial exchanges that the result excludes.
@@ -155,11 +157,26 @@ func (p *pingpong) say(n uint64) error {
 	p.request(p.lane, 0, &p.wrs[0], p.lane.sges[:1])
 	if n%min(reclaim, uint64(p.TxDepth)) == 0 {
 		p.wrs[0].Flags |= verbs.SendSignaled
-		if err := p.reclaim(); err != nil {
+		// The NIC frees a place of the send queue before the completion is polled, so room there does not suffice.
+		if err := p.makeRoom(); err != nil {
 			return err
 		}
+		p.signaled++
 	}
 	return p.post(p.lane, p.wrs[:])
+}
+
+// makeRoom polls send completions until the completion queue has room for one more.
+func (p *pingpong) makeRoom() error {
+	for {
+		if err := p.reclaim(); err != nil || p.signaled < p.TxDepth {
+			return err
+		}
+		if err := p.oob.ctx.Err(); err != nil {
+			return err
+		}
+		yield()
+	}
 }
 
 // hear waits for message n of the peer.
@@ -257,7 +274,8 @@ func (p *pingpong) linger(q *verbs.CQ) error {
 
 // reclaim polls send completions.
 func (p *pingpong) reclaim() error {
-	_, err := poll(p.sendCQ, p.wcs[:])
+	n, err := poll(p.sendCQ, p.wcs[:])
+	p.signaled -= n
 	return err
 }
 

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
 )
 
 // Params are the parameters that both sides share. The client sends them to the server.
@@ -49,6 +52,9 @@ type Options struct {
 // Tests are the names of the tests.
 var Tests = []string{"write-bw", "read-bw", "send-bw", "write-lat", "read-lat", "send-lat", "atomic-lat"}
 
+// operations are the operations of the tests.
+var operations = map[string]qp.WROpcode{"write": qp.WRWrite, "read": qp.WRRead, "send": qp.WRSend, "atomic": qp.WRFetchAdd}
+
 // latency reports whether the test measures latency.
 func (p *Params) latency() bool { return strings.HasSuffix(p.Test, "-lat") }
 
@@ -81,6 +87,8 @@ func (p *Params) Validate() error {
 		bad("UD only has SEND, not %s", op)
 	case p.Connection == "uc" && (op == "read" || op == "atomic"):
 		bad("UC has no %s", op)
+	case p.Connection == "rc" && !profile.Supports(p.Profile, operations[op]):
+		bad("profile %s has no %s; use write-bw or write-lat", p.Profile, op)
 	}
 	within("size", p.Size, 1, maxSize)
 	within("qps", p.QPs, 1, maxQPs)

@@ -148,7 +148,7 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 		return nil, usageError{err}
 	}
 	c.Check, c.Queues, c.Inside = r.o.check, r.o.queues, r.o.inside
-	if c.Opened, err = r.tracers(c.Graph.Hosts); err != nil {
+	if c.Opened, err = r.tracers(c.Hosts()); err != nil {
 		return nil, err
 	}
 	if c.Sample == 0 && (r.o.svg != "" || len(r.o.queues) > 0) {
