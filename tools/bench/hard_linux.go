@@ -10,15 +10,28 @@ type hardship struct {
 	name  string
 	rules []string // the sender's fault rules
 	args  []string
+	extra string // settings of the daemons
 }
 
 var hardships = []hardship{
-	{"64 KiB WRITE, 1 % lost", []string{"tx drop p=0.01 seed=5"}, []string{"write-bw", "-s", "64k"}},
-	{"64 KiB WRITE by irn, 1 % lost", []string{"tx drop p=0.01 seed=5"}, []string{"write-bw", "-s", "64k", "--profile", "irn"}},
-	{"64 KiB WRITE by irn, 1 % overtaken by 8", []string{"tx reorder 8 p=0.01 seed=5"}, []string{"write-bw", "-s", "64k", "--profile", "irn"}},
-	{"4 KiB WRITE, 1000 QPs", nil, []string{"write-bw", "-s", "4k", "-q", "1000", "-t", "16", "-Q", "4", "-r", "1"}},
-	{"64 KiB WRITE by irn over 64 source ports", nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}},
+	{"64 KiB WRITE", nil, []string{"write-bw", "-s", "64k"}, ""},
+	{"64 KiB WRITE, 1 % lost", []string{"tx drop p=0.01 seed=5"}, []string{"write-bw", "-s", "64k"}, ""},
+	{"64 KiB WRITE by irn, 1 % lost", []string{"tx drop p=0.01 seed=5"}, []string{"write-bw", "-s", "64k", "--profile", "irn"}, ""},
+	{"64 KiB WRITE by irn, 1 % overtaken by 8", []string{"tx reorder 8 p=0.01 seed=5"}, []string{"write-bw", "-s", "64k", "--profile", "irn"}, ""},
+	{"4 KiB WRITE, 1000 QPs", nil, []string{"write-bw", "-s", "4k", "-q", "1000", "-t", "16", "-Q", "4", "-r", "1"}, ""},
+	{"64 KiB WRITE by irn", nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}, ""},
+	{"64 KiB WRITE by mrc with NSCC", nil, []string{"write-bw", "-s", "64k", "--profile", "mrc"}, nscc},
+	{"64 KiB WRITE by irn over 64 source ports", nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}, oneByOne},
+	{"64 KiB WRITE by irn over 64 source ports, 16 packets in a row on each", nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}, inBatches},
 }
+
+// Settings of daemons with sprayed packets, and with NSCC. Its round trip and its target suit processes that wait for
+// processors, not links.
+const (
+	nscc      = "    transports: {mrc: {paths: {ev_count: 16, batch: 16}, congestion: {name: nscc, line_rate_bps: 40e9, base_rtt_us: 100, target_delay_us: 2000}}}\n"
+	oneByOne  = "    transports: {irn: {paths: {name: spray, paths: 64}}}\n"
+	inBatches = "    transports: {irn: {paths: {name: spray, paths: 64, batch: 16}}}\n"
+)
 
 // hardPorts are the ports to compare.
 var hardPorts = []kind{
@@ -27,8 +40,6 @@ var hardPorts = []kind{
 	{name: "UDP sockets", shared: "udp"},
 }
 
-const manyPorts = "    profiles: [rc, irn]\n    transports: {irn: {paths: {name: spray, paths: 64}}}\n"
-
 func hardName(port string, h *hardship) string { return h.name + ", over " + port }
 
 // hard measures ports under adverse conditions.
@@ -36,11 +47,7 @@ func (b *bench) hard() error {
 	for i := range hardships {
 		h := &hardships[i]
 		for j := range hardPorts {
-			extra := "    profiles: [rc, irn]\n"
-			if i == len(hardships)-1 {
-				extra = manyPorts
-			}
-			if err := b.suffer(h, &hardPorts[j], extra); err != nil {
+			if err := b.suffer(h, &hardPorts[j]); err != nil {
 				return err
 			}
 		}
@@ -49,7 +56,8 @@ func (b *bench) hard() error {
 }
 
 // suffer measures one port under one condition.
-func (b *bench) suffer(h *hardship, k *kind, extra string) error {
+func (b *bench) suffer(h *hardship, k *kind) error {
+	extra := "    profiles: [rc, irn, mrc]\n" + h.extra
 	return b.Lab(netlab.LabOptions{Shared: [2]string{k.shared, k.shared}, Extra: extra}, func(l *netlab.Lab) error {
 		if err := l.SetFaults(b.ctx, 0, h.rules...); err != nil {
 			return err

@@ -62,21 +62,32 @@ type bench struct {
 // row is one line of the report.
 type row struct {
 	name, unit string
-	value      float64
+	samples    []float64
 }
 
-func (b *bench) add(name, unit string, v float64) {
-	b.table = append(b.table, row{name, unit, v})
-	fmt.Fprintf(os.Stderr, "  %-52s %10.2f %s\n", name, v, unit)
+// add records the samples of a line.
+func (b *bench) add(name, unit string, samples ...float64) {
+	r := row{name, unit, samples}
+	b.table = append(b.table, r)
+	fmt.Fprintf(os.Stderr, "  %-52s %10.2f %s\n", name, measure.Median(samples), unit)
 }
 
-func (b *bench) value(name string) float64 {
+// samples returns the samples of a line, nil if it was not measured.
+func (b *bench) samples(name string) []float64 {
 	for _, r := range b.table {
 		if r.name == name {
-			return r.value
+			return r.samples
 		}
 	}
-	return 0
+	return nil
+}
+
+// spread returns the range of several samples.
+func spread(samples []float64) string {
+	if len(samples) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f to %.2f", slices.Min(samples), slices.Max(samples))
 }
 
 // median runs f several times and records the median.
@@ -85,7 +96,7 @@ func (b *bench) median(name, unit string, f func() (float64, error)) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	b.add(name, unit, measure.Median(vs))
+	b.add(name, unit, vs...)
 	return nil
 }
 
@@ -136,18 +147,19 @@ func (b *bench) report(w io.Writer) {
 		"TAP - bridge - veth - bridge - TAP. Medians of %d measurements of %d s; all lines are from one run. Machines are\n"+
 		"noisy: compare lines with each other, not with other runs.\n\n", kernel(), runtime.NumCPU(),
 		runtime.Version(), b.Rounds, b.Seconds)
-	fmt.Fprintf(w, "| | | |\n|---|--:|---|\n")
+	fmt.Fprintf(w, "| | median | | range |\n|---|--:|---|---|\n")
 	for _, r := range b.table {
-		fmt.Fprintf(w, "| %s | %.2f | %s |\n", r.name, r.value, r.unit)
+		fmt.Fprintf(w, "| %s | %.2f | %s | %s |\n", r.name, measure.Median(r.samples), r.unit, spread(r.samples))
 	}
 	b.writePorts(w)
-	fmt.Fprintf(w, "\n| ratio | value | goal |\n|---|--:|---|\n")
-	for _, r := range slices.Concat(ratios, hardRatios(), rendezvousRatios()) {
-		if b.value(r.of) == 0 || b.value(r.to) == 0 {
+	fmt.Fprintf(w, "\n| ratio of medians | value | range of rounds | goal |\n|---|--:|---|---|\n")
+	for _, r := range slices.Concat(ratios, hardRatios(), rendezvousRatios(), switchRatios()) {
+		of, to := b.samples(r.of), b.samples(r.to)
+		if of == nil || to == nil || measure.Median(to) == 0 {
 			continue
 		}
-		v := b.value(r.of) / b.value(r.to)
-		fmt.Fprintf(w, "| %s | %.2f | %s |\n", r.text, v, r.verdict(v))
+		v := measure.Median(of) / measure.Median(to)
+		fmt.Fprintf(w, "| %s | %.2f | %s | %s |\n", r.text, v, spread(quotients(of, to)), r.verdict(v))
 	}
 	fmt.Fprint(w, notes)
 }
@@ -168,13 +180,26 @@ const notes = `
   suffers from: fault rules of the sender lose or hold back frames, which are single ones then. Where the time of a port on
   UDP sockets goes: [ports.md](../reference/ports.md).
 * An AF_XDP echo keeps 64 frames on their way between two ends, which share a core; the time is that core's. The bare
-  one turns descriptors around in the chunks that they came in; the port copies each frame out and in.
+  one turns descriptors around in the chunks that they came in; the port copies each frame in, and a frame of several chunks also out.
 * Many queue pairs and rdma_cm: programs of ours with verbs in Go. Memory is that of the daemon of one side, some seconds
   after the programs have made their queue pairs, which are connected and idle; rings are memory that is shared. A connection
   is counted when it has been made, has ended, and both queue pairs are gone.
+* A switch: two NICs of one daemon, beside the same on UDP sockets of loopback addresses. Programs have memory that is shared, passed
+  or opened on both sides. Pairs at once: one pair of NICs, with a shard of its own, for each core; the figure is the sum.
 * roceperf is one client, one queue pair, path MTU 4096, unless the line says otherwise. Each side is two processes,
   the daemon and the program; with two cores all four share them.
 `
+
+// quotients returns the ratio of each round, nil if one of the lines has no rounds.
+func quotients(of, to []float64) (all []float64) {
+	if len(of) != len(to) {
+		return nil
+	}
+	for i := range of {
+		all = append(all, of[i]/to[i])
+	}
+	return all
+}
 
 func (r ratio) verdict(v float64) string {
 	switch {

@@ -57,7 +57,7 @@ var parts = []part{
 	{"links", (*bench).links}, {"bandwidth", (*bench).bandwidth}, {"rates", (*bench).rates}, {"latencies", (*bench).latencies},
 	{"stock", (*bench).stock}, {"memory", (*bench).memory}, {"rendezvous", (*bench).rendezvous}, {"crowd", (*bench).crowd},
 	{"ports", (*bench).ports}, {"hard", (*bench).hard}, {"scale", (*bench).scale}, {"connections", (*bench).connections},
-	{"forwarding", (*bench).forwarding},
+	{"forwarding", (*bench).forwarding}, {"switch", (*bench).switches},
 }
 
 func partNames() string {

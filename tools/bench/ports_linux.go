@@ -278,11 +278,11 @@ func (p *pair) warmUp() error {
 		time.Sleep(10 * time.Millisecond)
 		for i, q := range p.ports {
 			for {
-				n, _, err := q.Recv(monotonic(), buf)
+				frame, _, err := q.Recv(monotonic(), buf)
 				if err != nil {
 					break
 				}
-				passed[i] = passed[i] || isRaw(buf[:n])
+				passed[i] = passed[i] || isRaw(frame)
 			}
 		}
 		if passed[0] && passed[1] {
@@ -335,13 +335,13 @@ func count(p port.Port, size int, got *atomic.Uint64, stop *atomic.Bool) {
 	buf := make([]byte, 1<<17)
 	wait := [1]unix.PollFd{{Events: unix.POLLIN}}
 	for !stop.Load() {
-		n, _, err := p.Recv(monotonic(), buf)
+		frame, _, err := p.Recv(monotonic(), buf)
 		if err != nil {
 			wait[0].Fd = int32(p.FD())
 			// The loop checks stop and the port after any result of Poll.
 			_, _ = unix.Poll(wait[:], 10)
-		} else if isRaw(buf[:n]) {
-			got.Add(uint64((n - 42) / size))
+		} else if isRaw(frame) {
+			got.Add(uint64((len(frame) - 42) / size))
 		}
 	}
 }

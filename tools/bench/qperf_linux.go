@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"strconv"
@@ -15,15 +16,10 @@ func (b *bench) pollLatency() error {
 	if missing("qperf") != nil {
 		return nil
 	}
-	for range spinners {
-		c := exec.CommandContext(b.ctx, "sh", "-c", "while :; do :; done")
-		if err := c.Start(); err != nil {
-			return err
-		}
-		defer func() {
-			_ = c.Process.Kill() // the server does not end by itself
-			_ = c.Wait()
-		}()
+	stop, err := b.spin(spinners)
+	defer stop()
+	if err != nil {
+		return err
 	}
 	return b.median("qperf rc_rdma_write_poll_lat beside two spinning processes", "us", func() (float64, error) {
 		peer := b.lab.Bed.NS[1].Addr.String()
@@ -34,6 +30,25 @@ func (b *bench) pollLatency() error {
 		}
 		return parseQperf(out)
 	})
+}
+
+// spin starts n processes that spin until stop.
+func (b *bench) spin(n int) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	var started []*exec.Cmd
+	for range n {
+		c := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
+		if err = c.Start(); err != nil {
+			break
+		}
+		started = append(started, c)
+	}
+	return func() {
+		cancel()
+		for _, c := range started {
+			_ = c.Wait()
+		}
+	}, err
 }
 
 // parseQperf reads the latency. unit converts seconds into the result.

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
-
-	"roced.io/roced/internal/netlab"
+	"time"
 )
 
 // noRendezvous makes UCX send messages of any length eagerly. By default the receiver READs long messages from memory
@@ -33,7 +33,11 @@ func (b *bench) rendezvous() error {
 	for _, size := range rendezvousSizes() {
 		for _, without := range []bool{false, true} {
 			err := b.median(rendezvousName(size, without), "Gb/s", func() (float64, error) {
-				u, err := b.ucxOverNIC(size, without)
+				more := []string{}
+				if without {
+					more = append(more, noRendezvous)
+				}
+				u, err := b.ucxOverNIC(size, b.Seconds<<27, more...)
 				return u.gbps(), err
 			})
 			if err != nil {
@@ -44,19 +48,23 @@ func (b *bench) rendezvous() error {
 	return nil
 }
 
-// ucxOverNIC runs the ucx_perftest test of tagged messages over verbs.
-func (b *bench) ucxOverNIC(size int, without bool) (ucx, error) {
-	peer := b.lab.Bed.NS[1].Addr.String()
-	count := max(b.Seconds<<27/size, 1000) // UCX does not wait for the last messages
-	side := func(i int) []string {
-		cmd := []string{"UCX_TLS=rc", "UCX_NET_DEVICES=" + netlab.Device + ":1", "UCX_LOG_LEVEL=error"}
-		if without {
-			cmd = append(cmd, noRendezvous)
-		}
-		return b.exec(i, append(append([]string{"env"}, cmd...), "ucx_perftest", "-t", "tag_bw", "-s", strconv.Itoa(size),
-			"-n", strconv.Itoa(count), "-w", "50", "-f")...)
-	}
-	out, err := b.lab.Pair(b.ctx, side(1), append(side(0), peer), listening(b.lab, peer, "13337"))
+// ucxOverNIC sends about total bytes of tagged messages over verbs.
+func (b *bench) ucxOverNIC(size, total int, more ...string) (ucx, error) {
+	return b.ucxTags(size, total, func(i int, args []string) []string {
+		env := append([]string{"env", "UCX_TLS=rc", "UCX_NET_DEVICES=" + b.lab.Host[i].Device + ":1"}, more...)
+		return b.exec(i, append(env, args...)...)
+	})
+}
+
+// ucxTags runs the ucx_perftest test of tagged messages. on returns the command line that runs args on host i.
+func (b *bench) ucxTags(size, total int, on func(i int, args []string) []string) (ucx, error) {
+	count := max(total/size, 1000) // UCX does not wait for the last messages
+	args := []string{"env", "UCX_LOG_LEVEL=error", "ucx_perftest", "-t", "tag_bw", "-s", strconv.Itoa(size),
+		"-n", strconv.Itoa(count), "-w", "50", "-f"}
+	peer := b.peer()
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	defer cancel()
+	out, err := b.lab.Pair(ctx, on(1, args), append(on(0, args), peer), listening(b.lab, peer, "13337"))
 	if err != nil {
 		return ucx{}, err
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"roced.io/roced/internal/netlab"
-	"roced.io/roced/tools/internal/measure"
 )
 
 // Lines of scale.
@@ -197,7 +196,7 @@ func (b *bench) connections() error {
 		if err != nil {
 			return err
 		}
-		b.add(v.name+scaleCPU, "us", measure.Median(costs))
+		b.add(v.name+scaleCPU, "us", costs...)
 	}
 	return nil
 }

@@ -50,14 +50,29 @@ func (b *bench) perftest(name, unit string, args ...string) error {
 // perftestColumn measures a column of one program of perftest between the two hosts. The two sides connect by a TCP
 // port.
 func (b *bench) perftestColumn(name, unit string, column int, args ...string) error {
-	return b.median(name, unit, func() (float64, error) {
-		peer := b.lab.Bed.NS[1].Addr.String()
-		out, err := b.lab.Pair(b.ctx, b.preloaded(1, args), append(b.preloaded(0, args), peer), listening(b.lab, peer, perftestPort))
-		if err != nil {
-			return 0, err
-		}
-		return parsePerftest(out, column)
-	})
+	return b.median(name, unit, func() (float64, error) { return b.oncePerftest(column, args...) })
+}
+
+func (b *bench) oncePerftest(column int, args ...string) (float64, error) {
+	return b.betweenPerftests(column, args, args)
+}
+
+// betweenPerftests runs a client on host 0 and a server on host 1.
+func (b *bench) betweenPerftests(column int, client, server []string) (float64, error) {
+	peer := b.peer()
+	out, err := b.lab.Pair(b.ctx, b.preloaded(1, server), append(b.preloaded(0, client), peer), listening(b.lab, peer, perftestPort))
+	if err != nil {
+		return 0, err
+	}
+	return parsePerftest(out, column)
+}
+
+// peer returns an address by which programs of host 0 reach those of host 1 over TCP.
+func (b *bench) peer() string {
+	if b.lab.Bed == nil { // both are in this namespace
+		return "127.0.0.1"
+	}
+	return b.lab.Bed.NS[1].Addr.String()
 }
 
 // preloaded returns the command line of a perftest program on host i, on the first IPv4 address there.

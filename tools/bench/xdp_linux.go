@@ -54,8 +54,8 @@ func (b *bench) echoes() error {
 		if err != nil {
 			return err
 		}
-		b.add(echoName(payload, "bare sockets"), "M/s", measure.Median(rates[0]))
-		b.add(echoName(payload, "port"), "M/s", measure.Median(rates[1]))
+		b.add(echoName(payload, "bare sockets"), "M/s", rates[0]...)
+		b.add(echoName(payload, "port"), "M/s", rates[1]...)
 	}
 	return nil
 }
@@ -145,15 +145,15 @@ func (e *portBouncer) inject() error {
 func (e *portBouncer) bounce() (int, error) {
 	now := monotonic()
 	for count := 0; ; count++ {
-		n, _, err := e.port.Recv(now, e.buf)
+		frame, _, err := e.port.Recv(now, e.buf)
 		if errors.Is(err, port.ErrAgain) {
 			return count, nil
 		}
 		if err != nil {
 			return count, err
 		}
-		turnBack(e.buf[:n])
-		e.frame.Bufs[0], e.frame.Len = e.buf[:n], n
+		turnBack(frame)
+		e.frame.Bufs[0], e.frame.Len = frame, len(frame)
 		if err := e.port.Send(now, &e.frame); err != nil && !errors.Is(err, port.ErrAgain) {
 			return count, err
 		}

@@ -20,7 +20,7 @@ import (
 func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "out/demo", "folder for the capture and the logs")
-	link := flag.String("link", "auto", "auto, tap, udp or unix")
+	link := flag.String("link", "auto", "auto, tap, udp, unix or switch")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
@@ -61,6 +61,9 @@ func run(ctx context.Context, bin, out, link string) (int, error) {
 	case "unix":
 		fmt.Println("Network: an AF_UNIX link.")
 		lab.Unix = true
+	case "switch":
+		fmt.Println("Network: a switch in the memory of one daemon.")
+		lab.Unix, lab.Switch = true, true
 	default:
 		return 2, fmt.Errorf("no link of type %q", link)
 	}

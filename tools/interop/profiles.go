@@ -29,7 +29,7 @@ type profiles struct {
 
 // newProfiles returns the part, or a sample of it.
 func newProfiles(short bool, logs string) profiles {
-	p := profiles{names: profile.Names(), lines: netemLines, verbs: []string{"write-bw", "send-bw", "read-bw"}, messages: 60,
+	p := profiles{names: profile.Complete(), lines: netemLines, verbs: []string{"write-bw", "send-bw", "read-bw"}, messages: 60,
 		limit: 120 * time.Second, logs: logs}
 	if short {
 		p.lines, p.verbs, p.messages = netemLines[len(netemLines)-1:], p.verbs[:1], 20

@@ -105,6 +105,7 @@ var setups = []setup{
 	onVeth,
 	{name: "roced on UDP sockets", script: onVeth.script, nic: "port: {type: udp, netns: /run/netns/s%[1]d, interface: v0}", rival: "AF_PACKET"},
 	{name: "roced by AF_XDP", script: onVeth.script, nic: "port: {type: xdp, netns: /run/netns/s%[1]d, interface: v0}"},
+	{name: "roced over a switch", script: onVeth.script, nic: "switch: memory, port: {type: udp, netns: /run/netns/s%[1]d, interface: v0}"},
 }
 
 // start creates the network and starts the daemon.
@@ -140,7 +141,7 @@ func (s setup) stop(m *vm.VM, daemon *vm.Job) error {
 
 const speedIntro = " One program has a device on either side, verbs through the stock libibverbs:\n" +
 	"rxe's on the ends of a veth pair; ours, by `rocectl exec`, in two namespaces joined by TAP - bridge - veth - bridge - TAP,\n" +
-	"and on the ends of a veth pair themselves, by AF_PACKET, by UDP sockets and by AF_XDP. 16 requests outstanding a queue pair; latency is half a round trip. Ratios:\n" +
+	"and on the ends of a veth pair themselves, by AF_PACKET, by UDP sockets and by AF_XDP; and over a switch of the daemon, where netem does not act. 16 requests outstanding a queue pair; latency is half a round trip. Ratios:\n" +
 	"above 1 we are better. rxe works in the kernel, in the context of the program that sends; a message of ours passes from\n" +
 	"the program to the daemon and back. netem is on both ends of the veth pair."
 

@@ -25,6 +25,7 @@ type subject struct {
 	spray  bool   // ... and under packet spraying
 	worst  bool   // falls below half at 1 % loss
 	spread bool   // chooses paths itself
+	evs    bool   // ... among 16, which it excludes when they lose packets
 }
 
 // window fits into Eunomia's largest bitmap, 256 packets. It is several times the data in flight, so that a sender
@@ -52,6 +53,11 @@ var subjects = []subject{
 	{name: "eunomia over go-back-N", yaml: "    profile: eunomia\n",
 		line: rate + "    transports: {eunomia: {hold_last: sender, recovery: {rto_us: 3200}}}\n",
 		busy: flight + "    transports: {eunomia: {hold_last: sender, recovery: {rto_us: 1000}}}\n"},
+	{name: "mrc with NSCC", goal: true, spray: true, spread: true, evs: true, yaml: "    profile: mrc\n",
+		line: "    transports: {mrc: {paths: {ev_count: 16}, recovery: {rto_us: 6000}, " +
+			"congestion: {name: nscc, line_rate_bps: 1e9, base_rtt_us: 2400, target_delay_us: 1200}}}\n",
+		busy: "    transports: {mrc: {paths: {ev_count: 16}, recovery: {rto_us: 2000}, " +
+			"congestion: {name: nscc, line_rate_bps: 100e9, base_rtt_us: 400, target_delay_us: 4000, measure_base_rtt: 0, max_cwnd_bytes: 262144}}}\n"},
 }
 
 // result has the samples of a subject on a network, by condition.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/tools/internal/measure"
@@ -17,22 +18,22 @@ type sample struct {
 
 // medians measures a profile on a network.
 func medians(run *measure.Run, n *network, s *subject) (result, error) {
-	medians := result{}
+	medians, conditions := result{}, slices.DeleteFunc(slices.Clone(n.conditions), func(c condition) bool { return !c.suits(s) })
 	return medians, run.Lab(netlab.LabOptions{Extra: n.yaml(s) + window}, func(l *netlab.Lab) error {
-		if _, err := take(l, n.conditions[0].rules, 1); err != nil { // address resolution completes before the measurement
+		if _, err := take(l, conditions[0].rules, 1); err != nil { // address resolution completes before the measurement
 			return err
 		}
-		samples, err := measure.Alternate(run.Rounds, len(n.conditions), func(i int) (sample, error) {
-			v, err := take(l, n.conditions[i].rulesFor(s), run.Seconds)
+		samples, err := measure.Alternate(run.Rounds, len(conditions), func(i int) (sample, error) {
+			v, err := take(l, conditions[i].rulesFor(s), run.Seconds)
 			if err != nil {
-				err = fmt.Errorf("%s: %w", n.conditions[i].name, err)
+				err = fmt.Errorf("%s: %w", conditions[i].name, err)
 			}
 			return v, err
 		})
 		if err != nil {
 			return err
 		}
-		for i, c := range n.conditions {
+		for i, c := range conditions {
 			m := measure.Middle(samples[i], func(s sample) float64 { return s.Gbps })
 			medians[c.name] = m
 			fmt.Fprintf(os.Stderr, "  %-28s %-42s %-8s %6.2f Gb/s, %4.1f %% sent again\n", n.name, s.name, c.name, m.Gbps, 100*m.again)

@@ -15,6 +15,7 @@ type condition struct {
 	base   string // the condition to compare with; empty: this is a base itself
 	rules  []string
 	spread []string // replaces the rules for profiles that choose paths themselves
+	evs    bool     // only for profiles that exclude paths
 }
 
 // Conditions with goals.
@@ -22,6 +23,7 @@ const (
 	noLoss    = "no loss"
 	percent   = "1 %"
 	fourPaths = "4 paths"
+	badPath   = "1 of 16 paths loses 20 %"
 )
 
 // rate is the rate of the line: the NIC paces as if its port had this speed. It is a third of the capacity of two slow
@@ -45,7 +47,8 @@ port for mp-rdma, which chooses paths itself. That is compared with "1 path" of 
 			condition{name: fourPaths, base: "1 path",
 				rules:  []string{"tx delay 2200us", "tx delay 60us p=0.5 seed=3", "tx delay 120us p=0.5 seed=4"},
 				spread: []string{"tx delay 2200us path=0/4", "tx delay 2260us path=1/4", "tx delay 2320us path=2/4", "tx delay 2380us path=3/4"},
-			}),
+			},
+			condition{name: badPath, base: noLoss, rules: []string{"tx delay 2200us", "tx drop p=0.2 path=5/16 seed=7"}, evs: true}),
 	},
 	{
 		name: "As fast as the processors go",
@@ -59,7 +62,8 @@ path", where all are late by 30 us, for delaying them costs processor time as we
 			condition{name: fourPaths, base: "1 path",
 				rules:  []string{"tx delay 20us p=0.5 seed=3", "tx delay 40us p=0.5 seed=4"},
 				spread: []string{"tx delay 20us path=1/4", "tx delay 40us path=2/4", "tx delay 60us path=3/4"},
-			}),
+			},
+			condition{name: badPath, base: noLoss, rules: []string{"tx drop p=0.2 path=5/16 seed=7"}, evs: true}),
 	},
 }
 
@@ -88,3 +92,6 @@ func (c *condition) rulesFor(s *subject) []string {
 	}
 	return c.rules
 }
+
+// suits reports whether the condition is measured for s.
+func (c *condition) suits(s *subject) bool { return s.evs || !c.evs }

@@ -68,7 +68,7 @@ func Perf(l *netlab.Lab, seconds float64, args ...string) (netlab.PerfResult, er
 	d := time.Duration(seconds * float64(time.Second))
 	ctx, cancel := context.WithTimeout(context.Background(), d+time.Minute)
 	defer cancel()
-	return l.Perf(ctx, filepath.Join(l.Dir, "oob"), append(slices.Clone(args), "-D", d.String())...)
+	return l.Perf(ctx, filepath.Join(l.Dir, "oob-"+l.Host[0].Device), append(slices.Clone(args), "-D", d.String())...)
 }
 
 // Counters returns the counters of the NIC of host i.
@@ -87,11 +87,15 @@ func Counters(l *netlab.Lab, i int) (map[string]uint64, error) {
 	return stats[0].Counters, nil
 }
 
-// Alternate takes a sample of each case in each round, so that all cases meet the same noise.
+// Alternate takes a sample of each case in each round, so that all cases meet the same noise. Each round reverses the order,
+// because a sample may depend on the one before it.
 func Alternate[T any](rounds, cases int, sample func(i int) (T, error)) ([][]T, error) {
 	all := make([][]T, cases)
-	for range rounds {
+	for round := range rounds {
 		for i := range all {
+			if round%2 != 0 {
+				i = cases - 1 - i
+			}
 			v, err := sample(i)
 			if err != nil {
 				return nil, err
