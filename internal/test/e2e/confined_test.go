@@ -185,12 +185,6 @@ func TestCMOnUDP(t *testing.T) {
 	lab.Need(t, "rping")
 	l := newLab(t, onUDP)
 	for _, addr := range []string{"198.18.0.2", "fd00::2"} {
-		server := l.Exec(1, "rping", "-s", "-a", addr, "-C", "20", "-V")
-		lab.Must(t, server.Ready("it listens", func() (bool, error) {
-			ids := lab.Query[[]api.Resource](l.Lab, 1, "res", "show", "cm_id")
-			return slices.ContainsFunc(ids, func(r api.Resource) bool { return r.CMID.State == "LISTEN" }), nil
-		}))
-		lab.Must(t, l.Exec(0, "rping", "-c", "-a", addr, "-C", "20", "-V").Wait(lab.Limit))
-		lab.Must(t, server.Wait(lab.Limit))
+		l.rping(addr)
 	}
 }

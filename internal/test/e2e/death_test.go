@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
 )
 
@@ -40,7 +41,12 @@ func (l *rig) serves() {
 
 // TestClientDies kills a client during a transfer.
 func TestClientDies(t *testing.T) {
-	l := newLab(t, onUnix)
+	for name, o := range map[string]netlab.LabOptions{"unix": onUnix, "switch": onSwitch, "shards": onShards} {
+		t.Run(name, func(t *testing.T) { newLab(t, o).clientsDie(t) })
+	}
+}
+
+func (l *rig) clientsDie(t *testing.T) {
 	for _, args := range []string{"write-bw -q 4", "send-bw -b", "read-bw", "send-bw -c ud", "send-lat"} {
 		t.Run(args, func(t *testing.T) {
 			l := l.at(t)
@@ -59,11 +65,15 @@ func TestClientDies(t *testing.T) {
 
 // TestServerDies kills the passive side while a client reads its memory.
 func TestServerDies(t *testing.T) {
-	l := newLab(t, onUnix)
-	server, client := l.moving("read-bw")
-	server.Signal(os.Kill)
-	client.Fails(soon)
-	l.serves()
+	for name, o := range map[string]netlab.LabOptions{"unix": onUnix, "switch": onSwitch, "shards": onShards} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, o)
+			server, client := l.moving("read-bw")
+			server.Signal(os.Kill)
+			client.Fails(soon)
+			l.serves()
+		})
+	}
 }
 
 // TestDaemonDies kills a client's daemon, and starts it again.

@@ -27,36 +27,44 @@ var demo = sync.OnceValue(func() error {
 	return nil
 })
 
-// TestDemo runs the demo without permission for namespaces.
+// TestDemo runs the demo without permission for namespaces, over an AF_UNIX link and over a switch.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	lab.Must(t, demo())
-	out := filepath.Join(t.TempDir(), "out")
-	code, text, diag := said(t, "demo", "-link", "unix", "-bin", lab.Bin, "-out", out)
-	if code != 0 {
-		t.Fatalf("exit code %d\n%s%s", code, text, diag)
-	}
-	for _, want := range []string{"AF_UNIX link", "state ACTIVE", "RC FETCH_ADD         ok", "Throughput:", "Latency:", "sent_pkts"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the demo does not say %q:\n%s", want, text)
+	for _, c := range []struct {
+		link, says string
+		devices    map[string]string // by log
+	}{
+		{"unix", "AF_UNIX link", map[string]string{"a.log": netlab.Device, "b.log": netlab.Device}}, // UCX's tools need the same name on both
+		{"switch", "a switch in the memory", map[string]string{"a.log": "rxe1"}},
+	} {
+		out := filepath.Join(t.TempDir(), "out")
+		code, text, diag := said(t, "demo", "-link", c.link, "-bin", lab.Bin, "-out", out)
+		if code != 0 {
+			t.Fatalf("%s: exit code %d\n%s%s", c.link, code, text, diag)
 		}
-	}
-	if !pathExists(filepath.Join(out, "demo.pcapng")) {
-		t.Error("no capture")
-	}
-	for _, name := range []string{"a.log", "b.log"} {
-		log, err := os.ReadFile(filepath.Join(out, name))
-		lab.Must(t, err)
-		if !strings.Contains(string(log), "nic="+netlab.Device+" ") { // UCX's tools need the same name on both
-			t.Errorf("the device is not %s in %s:\n%s", netlab.Device, name, log)
+		for _, want := range []string{c.says, "state ACTIVE", "RC FETCH_ADD         ok", "Throughput:", "Latency:", "sent_pkts"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the demo does not say %q:\n%s", want, text)
+			}
 		}
-	}
-	code, text, diag = said(t, "rocectl", "decode", filepath.Join(out, "demo.pcapng"), "--json")
-	if code != 0 || text == "" {
-		t.Errorf("decode: exit code %d\n%s", code, diag)
-	}
-	if strings.Contains(text, `"icrc":"bad"`) {
-		t.Error("the capture has bad frames")
+		if !pathExists(filepath.Join(out, "demo.pcapng")) {
+			t.Error("no capture")
+		}
+		for name, device := range c.devices {
+			log, err := os.ReadFile(filepath.Join(out, name))
+			lab.Must(t, err)
+			if !strings.Contains(string(log), "nic="+device+" ") {
+				t.Errorf("the device is not %s in %s:\n%s", device, name, log)
+			}
+		}
+		code, text, diag = said(t, "rocectl", "decode", filepath.Join(out, "demo.pcapng"), "--json")
+		if code != 0 || text == "" {
+			t.Errorf("decode: exit code %d\n%s", code, diag)
+		}
+		if strings.Contains(text, `"icrc":"bad"`) {
+			t.Error("the capture has bad frames")
+		}
 	}
 }
 

@@ -37,7 +37,11 @@ var (
 	onTAP    = netlab.LabOptions{}
 	onFrames = netlab.LabOptions{NoOffload: true}
 	onUnix   = netlab.LabOptions{Unix: true}
-	onUDP    = netlab.LabOptions{Shared: [2]string{"udp", "udp"}}
+	onSwitch = netlab.LabOptions{Unix: true, Switch: true}
+	onShards = netlab.LabOptions{Unix: true, Switch: true, Shards: true}
+	// onUDPShards is a switch whose NICs have ports on loopback addresses and a shard each.
+	onUDPShards = netlab.LabOptions{Loopback: true, Switch: true, Shards: true}
+	onUDP       = netlab.LabOptions{Shared: [2]string{"udp", "udp"}}
 )
 
 func newLab(t testing.TB, o netlab.LabOptions) *rig { return &rig{lab.New(t, o), new(int)} }
@@ -48,7 +52,8 @@ func (l *rig) at(t testing.TB) *rig { return &rig{l.At(t), l.captures} }
 // counters returns the counters of host i.
 func (l *rig) counters(i int) map[string]uint64 {
 	l.T.Helper()
-	return lab.Query[[]api.Stat](l.Lab, i, "stat")[0].Counters
+	all := lab.Query[[]api.Stat](l.Lab, i, "stat")
+	return all[slices.IndexFunc(all, func(s api.Stat) bool { return s.NIC == l.Host[i].Device })].Counters
 }
 
 // queuePairs lists the queue pairs of host i that belong to a process.
@@ -70,7 +75,7 @@ func (l *rig) pair(args ...string) (server, client *lab.Proc) {
 		if at := slices.Index(own, ipv6); at >= 0 {
 			own[at] = strconv.Itoa(l.gid(i, fmt.Sprintf("fd00::%d", i+1)))
 		}
-		return append(own, "--run-dir", l.Host[i].RunDir)
+		return append(own, "--run-dir", l.Host[i].RunDir, "-d", l.Host[i].Device)
 	}
 	server = l.Start(1, side(1)...)
 	lab.Must(l.T, server.Ready("it listens", func() (bool, error) { return pathExists(sock), nil }))

@@ -42,7 +42,7 @@ func TestEveryOperation(t *testing.T) {
 		name     string
 		options  netlab.LabOptions
 		segments bool
-	}{{"tap", onTAP, true}, {"tap without offload", onFrames, false}, {"unix", onUnix, false}} {
+	}{{"tap", onTAP, true}, {"tap without offload", onFrames, false}, {"unix", onUnix, false}, {"switch", onSwitch, false}, {"shards", onShards, false}} {
 		t.Run(link.name, func(t *testing.T) {
 			l := newLab(t, link.options)
 			for i := range l.Host {
@@ -112,7 +112,7 @@ func (l *rig) bidirectional(args string) {
 
 // TestIPv6 uses the IPv6 address of the NICs.
 func TestIPv6(t *testing.T) {
-	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix} {
+	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix, "switch": onSwitch, "shards": onShards} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			gid := -1

@@ -20,8 +20,8 @@ var transfers = []string{
 // TestTransports moves and verifies data by every extended transport, with and without losses. Wireshark dissects the
 // frames.
 func TestTransports(t *testing.T) {
-	for _, name := range profile.Names()[1:] {
-		for kind, o := range map[string]netlab.LabOptions{"": onUnix, " on sockets": onUDP} {
+	for _, name := range profile.Complete()[1:] {
+		for kind, o := range map[string]netlab.LabOptions{"": onUnix, " on sockets": onUDP, " on a switch": onSwitch} {
 			o.Extra = "    profile: " + name + "\n"
 			t.Run(name+kind, func(t *testing.T) {
 				t.Parallel()
@@ -43,7 +43,7 @@ func (l *rig) extended(t *testing.T, name string) {
 			t.Fatalf("not a frame of %s: %+v", name, r)
 		}
 	}
-	dissectExtended(t, file)
+	dissectFields(t, file, "roced.profile")
 	l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
 	for _, args := range transfers {
 		l.verify(args + patience)
@@ -54,8 +54,9 @@ func (l *rig) extended(t *testing.T, name string) {
 	}
 }
 
-// dissectExtended makes Wireshark, with our dissector, read a capture: no frame is malformed, and every ICRC is good.
-func dissectExtended(t *testing.T, file string) {
+// dissectFields makes Wireshark, with our dissector, read a capture: no frame is malformed, every ICRC is good, and some frames have
+// the field.
+func dissectFields(t *testing.T, file, field string) {
 	t.Helper()
 	if _, err := exec.LookPath("tshark"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -64,7 +65,7 @@ func dissectExtended(t *testing.T, file string) {
 		t.Skip("tshark is not installed")
 	}
 	for filter, none := range map[string]bool{
-		`_ws.malformed or roced.malformed or roced.icrc == "bad"`: true, `roced.profile and roced.icrc == "good"`: false,
+		`_ws.malformed or roced.malformed or roced.icrc == "bad"`: true, field + ` and roced.icrc == "good"`: false,
 	} {
 		out, err := netlab.Tshark("../../../configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
 		if err != nil {
@@ -73,5 +74,45 @@ func dissectExtended(t *testing.T, file string) {
 		if n := strings.Count(string(out), "\n"); n != 0 == none {
 			t.Errorf("%d frames are %s", n, filter)
 		}
+	}
+}
+
+// TestMRC moves and verifies data by MRC, with and without losses. Wireshark dissects the frames. Other operations are
+// refused, and the device does not offer them.
+func TestMRC(t *testing.T) {
+	for kind, o := range map[string]netlab.LabOptions{"frames": onUnix, "sockets": onUDP, "switch": onSwitch} {
+		o.Extra = "    profile: mrc\n"
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			newLab(t, o).mrc(t)
+		})
+	}
+}
+
+func (l *rig) mrc(t *testing.T) {
+	transfers := []string{"write-bw -s 64k -n 60", "write-bw -s 5k -n 60 -q 4", "write-lat -s 64 -n 40"}
+	stop := l.capture(0)
+	for _, args := range transfers {
+		l.verify(args + patience)
+	}
+	file := stop()
+	seen := map[string]int{}
+	for _, r := range l.decoded(file) {
+		if r.ICRC != "ok" || r.Error != "" || r.MRC == nil {
+			t.Fatalf("not a frame of MRC: %+v", r)
+		}
+		seen[r.Opcode]++
+	}
+	if seen["MRC_SACK"] == 0 || seen["MRC_ACKNOWLEDGE"] == 0 || seen["MRC_RDMA_WRITE_MIDDLE"] == 0 {
+		t.Errorf("%v", seen)
+	}
+	dissectFields(t, file, "roced.mrc.msn")
+	l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
+	for _, args := range transfers {
+		l.verify(args + patience)
+	}
+	rules := lab.Query[[]api.FaultRule](l.Lab, 0, "fault", "list", l.Host[0].Device)
+	if len(rules) != 1 || rules[0].Hit == 0 {
+		t.Errorf("nothing was lost: %+v", rules)
 	}
 }

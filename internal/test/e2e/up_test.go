@@ -181,6 +181,7 @@ func TestUpWithOptions(t *testing.T) {
 	rocectl("page").Fails(lab.Limit, "roced down, then roced up --web")
 	rocectl("up", "--web").Fails(lab.Limit, "serves no page (roced down ends it)")
 	rocectl("up", "--profile", "irn").Fails(lab.Limit, "rxe_a has profile rc, not irn")
+	rocectl("up", "--pair", "--no-switch").Fails(lab.Limit, "its NICs are on a switch")
 	rocectl("up", "--congestion", "dcqcn").Fails(lab.Limit, "rxe_a has congestion control none, not dcqcn")
 	lab.Must(t, rocectl("down").Wait(2*lab.Limit))
 	args := []string{"up", "--pair", "--port", "unix", "--web", "--profile", "irn", "--congestion", "dcqcn", "--json"}

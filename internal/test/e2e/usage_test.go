@@ -52,6 +52,7 @@ func TestErrors(t *testing.T) {
 		{2, "rocectl down frob", "usage"},
 		{2, "rocectl up --socket x", "--run-dir"},
 		{2, "roced up --pair eth0", "reach each other"},
+		{2, "roced up --no-switch", "only a pair"},
 		{2, "roced up --pair --port packet", "udp, unix"},
 		{1, "roced up nothing0 --run-dir " + filepath.Join(t.TempDir(), "run"), "no such interface"},
 		{1, "roced up --run-dir /proc/run", "/proc/run"},

@@ -5,8 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
+	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
 )
@@ -74,11 +76,15 @@ func (l *rig) rping(to string) {
 		}
 		return
 	}
-	server := l.Exec(1, "rping", "-s", "-a", to, "-C", "5", "-V")
-	lab.Eventually(l.T, lab.Limit, "rping's client succeeds", func() bool {
-		return l.Exec(0, "rping", "-c", "-a", to, "-C", "5", "-V").Exit(lab.Limit) == 0
-	})
-	if code := server.Exit(lab.Limit); code != 0 {
-		l.T.Errorf("rping's server: exit code %d\n%s", code, &server.Diag)
+	for try := 1; ; try++ {
+		server := l.Exec(1, "rping", "-s", "-a", to, "-C", "5", "-V")
+		lab.Must(l.T, l.ListensCM(1, server, func(api.Resource) bool { return true }))
+		client := l.Exec(0, "rping", "-c", "-a", to, "-C", "5", "-V")
+		err := client.Wait(lab.Limit)
+		lab.Must(l.T, server.Wait(lab.Limit))
+		if err == nil || try == 20 || !strings.Contains(client.Said(), lab.LateRping) {
+			lab.Must(l.T, err)
+			return
+		}
 	}
 }

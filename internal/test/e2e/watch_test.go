@@ -57,12 +57,17 @@ func asked(r *watch.Report, addr string) (out []watch.Row) {
 	return out
 }
 
-// TestWatch watches transfers without faults at both ends of the path, with and without super-frames. Messages, bytes
-// and queue pairs match the transfer.
+// TestWatch watches transfers without faults at both ends of the path, with and without super-frames, and on
+// both NICs of a switch. Messages, bytes and queue pairs match the transfer.
 func TestWatch(t *testing.T) {
-	for name, o := range map[string]netlab.LabOptions{"super-frames": onTAP, "frames": onFrames, "sockets": onUDP} {
+	for name, o := range map[string]netlab.LabOptions{"super-frames": onTAP, "frames": onFrames, "sockets": onUDP, "switch": onSwitch,
+		"shards on sockets": onUDPShards} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
+			places := [2]string{l.Link(0).Device, netlab.Veth}
+			if o.Switch {
+				places = [2]string{l.Host[0].Device, l.Host[1].Device}
+			}
 			l.verify("write-bw -n 1") // address resolution completes before the test
 			for _, c := range []struct {
 				args, verb string
@@ -77,17 +82,17 @@ func TestWatch(t *testing.T) {
 				{"send-bw -c uc -s 8k -n 20", "SEND", 1, 8 << 10, 0},
 				{"send-bw -c ud -s 1k -n 20", "SEND", 1, 1 << 10, 0},
 			} {
-				t.Run(c.args, func(t *testing.T) { l.at(t).watched(c.args, c.verb, c.qps, c.size, c.uncounted) })
+				t.Run(c.args, func(t *testing.T) { l.at(t).watched(places, c.args, c.verb, c.qps, c.size, c.uncounted) })
 			}
 		})
 	}
 }
 
-// watched runs roceperf and checks that both reports have its messages and the uncounted ones.
-func (l *rig) watched(args, verb string, qps int, size, uncounted uint64) {
+// watched runs roceperf and checks that the reports of both places have its messages and the uncounted ones.
+func (l *rig) watched(places [2]string, args, verb string, qps int, size, uncounted uint64) {
 	l.T.Helper()
-	near, far := l.watchLink(0, l.Link(0).Device), l.watchLink(1, netlab.Veth)
-	l.verify(args + " -u 18") // a long timeout, so that delay on a loaded machine causes no retransmission
+	near, far := l.watchLink(0, places[0]), l.watchLink(1, places[1])
+	l.verify(args + " -u 24") // probes come after a second: delay on a loaded machine causes no retransmission
 	n := uint64(option(strings.Fields(args), "-n", 0)) + uncounted
 	for i, r := range []*watch.Report{near(), far()} {
 		flows := asked(r, l.Host[0].Addr)
@@ -314,7 +319,7 @@ func TestWatchErrors(t *testing.T) {
 		{2, "lo --streams 1", "between"},
 		{2, "x.pcap --netns blue", "interfaces"},
 		{2, "x.pcap --once", "interfaces"},
-		{1, "nosuch --once", "nosuch: no such network interface"},
+		{1, "nosuch --once", "no interface nosuch here, and as a NIC"},
 		{1, "lo --netns nosuch", "nosuch"},
 		{1, "./nosuch.pcap", "no such file"},
 		{1, "/proc/self/cmdline", "not a valid pcap"},

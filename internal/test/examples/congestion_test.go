@@ -20,15 +20,15 @@ func TestMain(m *testing.M) { lab.Main(m, nil) }
 
 const module = "../../../examples/congestion"
 
-// in runs the go command in the module.
-func in(t *testing.T, args ...string) string {
+// in runs the go command in a module.
+func in(t *testing.T, module string, args ...string) string {
 	t.Helper()
 	c := exec.Command("go", args...)
 	c.Dir = module
 	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly -trimpath", "CGO_ENABLED=0") // as in internal/test/commands, whose build it shares
 	out, err := c.CombinedOutput()
 	if err != nil {
-		t.Fatalf("go %s: %v\n%s\nif modules are missing: cd examples/congestion && go mod tidy", strings.Join(args, " "), err, out)
+		t.Fatalf("go %s: %v\n%s\nif modules are missing: cd %s && go mod tidy", strings.Join(args, " "), err, out, module)
 	}
 	return string(out)
 }
@@ -41,20 +41,29 @@ func TestCongestion(t *testing.T) {
 	if n := bytes.Count(source, []byte("\n")); n >= 100 {
 		t.Errorf("the congestion control has %d lines", n)
 	}
-	in(t, "vet", "./...")
-	in(t, "test", "./...")
-	in(t, "build", "-o", lab.Bin+"/", "./...")
+	in(t, module, "vet", "./...")
+	in(t, module, "test", "./...")
+	in(t, module, "build", "-o", lab.Bin+"/", "./...")
 	t.Run("rocesim", simulated)
 	t.Run("roced", onWire)
 }
 
-// TestDocument: the code in docs/guides/extending.md equals the module's.
+// replace makes the lab start a program of a module instead of ours.
+func replace(t *testing.T, program, by string) {
+	t.Helper()
+	ours := lab.Program(program)
+	lab.Must(t, os.Rename(ours, ours+"-ours"))
+	t.Cleanup(func() { lab.Must(t, os.Rename(ours+"-ours", ours)) })
+	lab.Must(t, os.Rename(lab.Program(by), ours))
+}
+
+// TestDocument: the code in docs/guides/extending.md equals the modules'.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/guides/extending.md")
 	lab.Must(t, err)
 	var code []byte
-	for _, pattern := range []string{"*/*.go", "*.yaml"} {
-		files, err := filepath.Glob(filepath.Join(module, pattern))
+	for _, pattern := range []string{module + "/*/*.go", module + "/*.yaml", transport + "/*/*.go"} {
+		files, err := filepath.Glob(pattern)
 		lab.Must(t, err)
 		for _, f := range files {
 			b, err := os.ReadFile(f)
@@ -67,7 +76,7 @@ func TestDocument(t *testing.T) {
 		b, _, _ = strings.Cut(b, "```")
 		for line := range strings.Lines(b) {
 			if !bytes.Contains(code, []byte(line)) {
-				t.Errorf("the module does not have %q", line)
+				t.Errorf("no module has %q", line)
 			}
 		}
 	}
@@ -159,10 +168,7 @@ func onWire(t *testing.T) {
 	if out, err := exec.Command(lab.Program("roced"), "check", "--config", filepath.Join(module, "nic.yaml")).CombinedOutput(); err == nil {
 		t.Errorf("our daemon has its congestion control: %s", out)
 	}
-	ours := lab.Program("roced") // the lab starts the module's daemon
-	lab.Must(t, os.Rename(ours, ours+"-ours"))
-	t.Cleanup(func() { lab.Must(t, os.Rename(ours+"-ours", ours)) })
-	lab.Must(t, os.Rename(lab.Program("aimd-roced"), ours))
+	replace(t, "roced", "aimd-roced")
 	const extra = "    profile: irn\n    congestion: {algorithm: aimd, base_rtt_us: 100000, max_packets: 64}\n"
 	l := lab.New(t, netlab.LabOptions{Extra: extra})
 	if g := l.Link(0).Congestion; g == nil || g.Algorithm != "aimd" || g.Params["max_packets"] != 64 {

@@ -148,6 +148,10 @@ func extract(tr *tar.Reader, to string) error {
 			if text, err = io.ReadAll(tr); err == nil {
 				err = os.WriteFile(path, text, 0o600)
 			}
+		case tar.TypeSymlink:
+			if err = os.Symlink(h.Linkname, path); err == nil {
+				continue // it has no mode of its own
+			}
 		default:
 			err = fmt.Errorf("%s is of type %c", h.Name, h.Typeflag)
 		}

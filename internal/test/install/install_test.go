@@ -67,6 +67,15 @@ func wanted(prefix string) map[string]fs.FileMode {
 			files[prefix+"/share/"+shared] = 0o644
 		}
 	}
+	if _, err := os.Stat(lab.Program("libmrc.so")); err == nil { // made where libibverbs-dev is installed
+		files[prefix+"/lib/roced/libmrc.so"] = 0o644
+		for _, name := range []string{"lib_mrc.so", "libnv_mrc.so"} {
+			files[prefix+"/lib/roced/"+name] = fs.ModeSymlink | 0o777
+		}
+		for _, name := range []string{"mrc.h", "mrc_api_ver.h"} {
+			files[prefix+"/include/roced/"+name] = 0o644
+		}
+	}
 	for _, name := range []string{"rocedrill-agent", "rocedrill-agent-cm"} { // made where libibverbs-dev and librdmacm-dev are installed
 		if _, err := os.Stat(lab.Program(name)); err == nil {
 			files[prefix+"/bin/"+name] = 0o755

@@ -80,6 +80,11 @@ func New(t testing.TB, o netlab.LabOptions) *Lab {
 		}
 		l.checkLogs()
 	})
+	if o.Switch { // of two sockets of one daemon the first one has no peer when it opens
+		for i := range l.Host {
+			Eventually(t, Limit, "an active link", func() bool { return l.Link(i).State == "ACTIVE" })
+		}
+	}
 	return l
 }
 
@@ -160,7 +165,8 @@ func Query[T any](l *Lab, i int, args ...string) (v T) {
 // Link returns the description of the NIC of host i.
 func (l *Lab) Link(i int) api.Link {
 	l.T.Helper()
-	return Query[[]api.Link](l, i, "link", "show")[0]
+	all := Query[[]api.Link](l, i, "link", "show")
+	return all[slices.IndexFunc(all, func(n api.Link) bool { return n.Name == l.Host[i].Device })]
 }
 
 // NoClients checks that the daemons have no clients after all programs have ended.

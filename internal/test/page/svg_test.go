@@ -20,7 +20,7 @@ func TestDrawings(t *testing.T) {
 	for _, pattern := range []string{"*.svg", "curves/*.svg", "results/papers/*.svg"} {
 		some, err := filepath.Glob(filepath.Join(docs, pattern))
 		lab.Must(t, err)
-		if len(some) == 0 {
+		if len(some) == 0 && pattern != "results/papers/*.svg" { // rows of papers that are not run have none
 			t.Fatalf("no drawings: %s", pattern)
 		}
 		files = append(files, some...)

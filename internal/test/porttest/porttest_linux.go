@@ -108,14 +108,14 @@ func isTest(b []byte) bool {
 	return len(udp) >= 8 && binary.BigEndian.Uint16(udp[2:]) == 4791
 }
 
-// Recv waits up to the given time for a frame of Frame.
+// Recv waits up to the given time for a frame of Frame, and copies it into buf.
 func Recv(t testing.TB, p port.Port, buf []byte, wait time.Duration) (n, segSize int, ok bool) {
 	t.Helper()
 	for deadline := Clock().Add(wait); ; {
-		n, segSize, err := p.Recv(Clock(), buf)
+		frame, segSize, err := p.Recv(Clock(), buf)
 		if err == nil {
-			if isTest(buf[:n]) {
-				return n, segSize, true
+			if isTest(frame) {
+				return copy(buf, frame), segSize, true
 			}
 			continue
 		}

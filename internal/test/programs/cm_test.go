@@ -1,9 +1,7 @@
 package programs
 
 import (
-	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,21 +16,7 @@ const serverIPv6 = "fd00::2"
 
 // cmListens waits until a program listens with rdma_cm. The kernel does not show that.
 func cmListens(l *lab.Lab, p *lab.Proc) error {
-	ours := func(r api.Resource) bool { return int(r.PID) == p.PID() }
-	return cmListensBy(l, p, ours)
-}
-
-// cmListensBy does the same for a program that another program started, by the objects of the daemon.
-func cmListensBy(l *lab.Lab, p *lab.Proc, ours func(api.Resource) bool) error {
-	c := api.NewClient(filepath.Join(l.Host[serverHost].RunDir, api.Socket))
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
-	defer cancel()
-	return p.Ready("it listens", func() (bool, error) {
-		var ids []api.Resource
-		err := c.Get(ctx, &ids, "res", "cm_id")
-		return slices.ContainsFunc(ids, func(r api.Resource) bool { return ours(r) && r.CMID.State == "LISTEN" }), err
-	})
+	return l.ListensCM(serverHost, p, func(r api.Resource) bool { return int(r.PID) == p.PID() })
 }
 
 // TestPerftestCM runs perftest with queue pairs that rdma_cm connects.
@@ -102,8 +86,9 @@ var cmPrograms = []struct {
 }
 
 // lateRping is a race in rping since release 65. After poll() reports an event, a thread calls rdma_get_cm_event(). If the
-// main thread has destroyed the identifier and its events meanwhile, the thread blocks. A kernel with RDMA behaves the same.
-var lateRping = map[string]string{"rping": "hangs for"}
+// main thread has destroyed the identifier and its events meanwhile, the thread blocks; if it has closed the event channel,
+// the call fails. A kernel with RDMA behaves the same.
+var lateRping = map[string]string{"rping": "hangs for|" + lab.LateRping}
 
 // connected are the programs of cmPrograms with reliable connections.
 var connected = []string{"rping", "ucmatose", "rdma_server", "rstream", "riostream"}
@@ -187,4 +172,41 @@ func says(server, client string) func(server, client string) error {
 		}
 		return nil
 	}
+}
+
+// TestConnectionManagerOnSwitch runs clients with a source address between the NICs of a switch. Without one, a client
+// uses the NIC of the server's address.
+func TestConnectionManagerOnSwitch(t *testing.T) {
+	lab.Need(t, "rping")
+	l := lab.New(t, netlab.LabOptions{Unix: true, Switch: true})
+	from, to := l.Host[clientHost].Addr, l.Host[serverHost].Addr
+	before := sentPackets(l)
+	done := says("return status 0", "return status 0")
+	for _, r := range []rung{
+		{name: "rping -C 20 -V -I", server: []string{"rping", "-s", "-C", "20", "-a", to},
+			client: []string{"rping", "-c", "-C", "20", "-V", "-I", from, "-a", to}, race: lateRping["rping"]},
+		{name: "ucmatose -b", server: []string{"ucmatose"}, client: []string{"ucmatose", "-b", from, "-s", to}, check: done},
+		{name: "udaddy -b", server: []string{"udaddy"}, client: []string{"udaddy", "-b", from, "-s", to}, check: done},
+	} {
+		r.group, r.ready = "librdmacm over a switch", cmListens
+		runAll(t, l, []rung{r})
+		after := sentPackets(l)
+		if after[0] == before[0] || after[1] == before[1] {
+			t.Errorf("after %s the NICs have sent %d packets, before it %d", r.name, after, before)
+		}
+		before = after
+	}
+	l.NoClients()
+}
+
+// sentPackets returns the number of packets that the NIC of each host has sent.
+func sentPackets(l *lab.Lab) (n [2]uint64) {
+	for i := range l.Host {
+		for _, s := range lab.Query[[]api.Stat](l, i, "stat") {
+			if s.NIC == l.Host[i].Device {
+				n[i] = s.Counters["sent_pkts"]
+			}
+		}
+	}
+	return n
 }

@@ -252,7 +252,7 @@ func listens(port int) func(*lab.Lab, *lab.Proc, string) error {
 
 // listensCM waits until a program of the server's process group listens with rdma_cm.
 func listensCM(l *lab.Lab, server *lab.Proc, _ string) error {
-	return cmListensBy(l, server, func(r api.Resource) bool {
+	return l.ListensCM(serverHost, server, func(r api.Resource) bool {
 		group, err := syscall.Getpgid(int(r.PID))
 		return err == nil && group == server.PID()
 	})

@@ -24,7 +24,7 @@ const longTimeouts = "    transports: {irn: {recovery: {rto_low_us: 20000, rto_h
 // newProfilesLab starts daemons with a device for each transport profile.
 func newProfilesLab(t *testing.T) *lab.Lab {
 	t.Helper()
-	return newLab(t, fmt.Sprintf("    profiles: [%s]\n%s", strings.Join(profile.Names(), ", "), longTimeouts))
+	return newLab(t, fmt.Sprintf("    profiles: [%s]\n%s", strings.Join(profile.Complete(), ", "), longTimeouts))
 }
 
 // onProfiles returns the lab with the device of a transport profile on each host.
@@ -32,7 +32,7 @@ func onProfiles(l *lab.Lab, names [2]string) *lab.Lab {
 	inner := *l.Lab
 	for i, h := range l.Host {
 		host := *h
-		if names[i] != profile.Names()[0] {
+		if names[i] != profile.Complete()[0] {
 			host.Device += "_" + strings.ReplaceAll(names[i], "-", "_")
 		}
 		inner.Host[i] = &host
@@ -45,7 +45,7 @@ func onProfiles(l *lab.Lab, names [2]string) *lab.Lab {
 func TestProfiles(t *testing.T) {
 	lab.Need(t, "ib_write_bw")
 	all := newProfilesLab(t)
-	for _, name := range profile.Names()[1:] {
+	for _, name := range profile.Complete()[1:] {
 		t.Run(name, func(t *testing.T) {
 			l := onProfiles(all.At(t), [2]string{name, name})
 			rungs := []rung{outOfBand(l, rung{name: "ibv_rc_pingpong -c"}, "ibv_rc_pingpong", "-c", "-n", "300", "-g", gidIPv4)}
@@ -75,7 +75,7 @@ func onProfile(name string, rungs []rung) []rung {
 func TestProfilesDiffer(t *testing.T) {
 	lab.Need(t, "ib_read_bw")
 	l := newProfilesLab(t)
-	names := profile.Names()
+	names := profile.Complete()
 	for i, from := range names {
 		to := names[(i+1)%len(names)]
 		r := row{group: "transport profiles that differ", name: fmt.Sprintf("ib_read_bw -c RC, %s to %s", from, to),

@@ -76,7 +76,7 @@ var twin uint64
 func Main() {
 	var name, runDir string
 	var seed uint64
-	if n, _ := fmt.Sscan(os.Getenv(environment), &name, &runDir, &seed); n != 3 {
+	if n, _ := fmt.Sscan(os.Getenv(environment), &name, &runDir, &seed, &shift); n != 4 {
 		return
 	}
 	go func() { // exits with its parent
@@ -101,7 +101,12 @@ func Main() {
 	}
 }
 
-func device(runDir string, i int) string { return filepath.Join(runDir, fmt.Sprintf("uverbs%d", i)) }
+// shift moves the first device of an attacker.
+var shift int
+
+func device(runDir string, i int) string {
+	return filepath.Join(runDir, fmt.Sprintf("uverbs%d", i+shift))
+}
 
 // some opens up to n contexts and returns those that opened.
 func some(runDir string, n int) (out []*verbs.Context) {

@@ -64,6 +64,8 @@ type castle struct {
 	binary string // executable by all users
 	cmd    *exec.Cmd
 	log    logged
+	// attacked is the number of the device that attackers use first.
+	attacked int
 }
 
 // logged collects the daemon's log.
@@ -119,6 +121,12 @@ nics:
   - {name: rxe_d, addresses: [198.18.1.1/24], port: {type: unix, local: %[1]s/d, remote: %[1]s/m}}
   - {name: rxe_p, port: {type: packet, netns: %[3]q, interface: %[5]s}}
   - {name: rxe_q, port: {type: udp, netns: %[4]q, interface: %[5]s}}
+  - {name: rxe_v, switch: s, addresses: [198.18.2.1/24], port: {type: unix, local: %[1]s/v, remote: %[1]s/w}}
+  - {name: rxe_w, switch: s, addresses: [198.18.2.2/24], port: {type: unix, local: %[1]s/w, remote: %[1]s/v}}
+  - {name: rxe_x, switch: s, addresses: [198.18.2.3/24], port: {type: unix, local: %[1]s/x, remote: %[1]s/y}}
+  - {name: rxe_y, switch: s, addresses: [198.18.2.4/24], port: {type: unix, local: %[1]s/y, remote: %[1]s/x}}
+  - {name: rxe_j, switch: s, shard: j, addresses: [198.18.2.5/24], port: {type: unix, local: %[1]s/j, remote: %[1]s/k}}
+  - {name: rxe_k, switch: s, shard: j, addresses: [198.18.2.6/24], port: {type: unix, local: %[1]s/k, remote: %[1]s/j}}
 `, dir, net.IPv4(127, 9, byte(os.Getpid()>>8), byte(os.Getpid())|1), // an address for each siege
 		bed.NS[0].Path(), bed.NS[1].Path(), netlab.Veth), 0o600))
 	c.cmd = exec.Command(c.binary)
@@ -158,7 +166,7 @@ var asRoot = map[string]bool{"deaths": true, "addresses": true}
 func (c *castle) attacker(name string, seed uint64) (stop func()) {
 	c.t.Helper()
 	cmd := exec.Command(c.binary)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", environment, name, c.runDir(), seed))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d", environment, name, c.runDir(), seed, c.attacked))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if !asRoot[name] {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: outlaw, Gid: outlaw}
@@ -408,6 +416,52 @@ func TestSiege(t *testing.T) {
 		rng.Shuffle(len(names), func(i, k int) { names[i], names[k] = names[k], names[i] })
 		some := slices.Sorted(slices.Values(names[:min(1+rng.IntN(3), len(names))]))
 		verdicts = append(verdicts, c.besiege(victim, before, rng.Uint64(), time.Duration(1+rng.IntN(5))*time.Second, some...))
+	}
+}
+
+// Devices on the switch: a pair for the victim and a pair for attackers, which one shard serves, and a pair on another shard.
+const (
+	victimOnSwitch   = 6
+	attackerOnSwitch = 8
+	apartOnSwitch    = 10
+)
+
+// TestSiegeOnSwitch attacks from stations of the victim's shard, then between that shard and another one. Finally the
+// victim's connection, too, passes from shard to shard.
+func TestSiegeOnSwitch(t *testing.T) {
+	c := newCastle(t)
+	for _, s := range []struct {
+		name    string
+		victim  [2]int
+		first   int // device of the attackers
+		attacks []string
+	}{
+		{"one shard", [2]int{victimOnSwitch, victimOnSwitch + 1}, attackerOnSwitch, []string{"traffic", "stops", "flush", "bells", "holes", "withheld"}},
+		{"another shard", [2]int{victimOnSwitch, victimOnSwitch + 1}, attackerOnSwitch + 1, []string{"traffic", "stops", "flush"}},
+		{"between shards", [2]int{victimOnSwitch, apartOnSwitch}, attackerOnSwitch + 1, []string{"traffic", "stops", "withheld"}},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			c.t = t
+			c.onSwitch(s.victim, s.first, s.attacks)
+		})
+	}
+}
+
+// onSwitch runs attacks beside a victim with these devices.
+func (c *castle) onSwitch(devices [2]int, first int, attacks []string) {
+	c.t.Helper()
+	c.attacked = first
+	victim := &pair{}
+	defer victim.close()
+	must(c.t, victim.connect([2]string{device(c.runDir(), devices[0]), device(c.runDir(), devices[1])}, 1, 4096))
+	c.watch(victim, time.Second, func() {})
+	before := c.state()
+	var verdicts []verdict
+	for i, name := range attacks {
+		verdicts = append(verdicts, c.besiege(victim, before, uint64(i), 1500*time.Millisecond, name))
+	}
+	for _, fault := range judge(verdicts) {
+		c.t.Error(fault)
 	}
 }
 

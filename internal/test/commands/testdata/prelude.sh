@@ -41,8 +41,15 @@ note() {
 	noted=$!
 }
 
+# wait: the page judges the commands that it waits for. Some versions of bash forget their status, others do not.
+wait() {
+	[ $# != 0 ] || started=() noted=$!
+	builtin wait "$@"
+}
+
 # interrupt COMMAND: runs a command until its first output, and then presses Ctrl-C.
 interrupt() {
+	rm -f "$scratch/said" # of an earlier command, which would end this one before it can be interrupted
 	set -m # a process group of its own, which gets SIGINT
 	eval "$1" >"$scratch/said" 2>&1 &
 	set +m
@@ -57,8 +64,8 @@ interrupt() {
 
 # leave: fails if a command in the background has failed, or the page has changed the clone.
 leave() {
-	for job in "${started[@]}"; do # the page may have waited for some itself: 127
-		kill -0 "$job" 2>/dev/null || wait "$job" 2>/dev/null || [ $? = 127 ] || { echo "a command in the background failed"; exit 1; }
+	for job in "${started[@]}"; do
+		kill -0 "$job" 2>/dev/null || wait "$job" || { echo "a command in the background failed"; exit 1; }
 	done
 	changed=$(git -C "$scratch/roced" status --porcelain)
 	[ -z "$changed" ] || { echo "the page changes the clone: $changed"; exit 1; }
