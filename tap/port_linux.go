@@ -82,7 +82,7 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 }
 
 // Recv implements port.Port.
-func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+func (p *Port) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err error) {
 	if now >= p.Next {
 		p.Poll(now)
 	}

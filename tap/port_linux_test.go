@@ -317,10 +317,10 @@ func pump(b *testing.B, tx, rx port.Port, f *rocev2.Frame) (got int) {
 		buf := make([]byte, 1<<17)
 		n := 0
 		for {
-			m, _, err := rx.Recv(porttest.Clock(), buf)
+			frame, _, err := rx.Recv(porttest.Clock(), buf)
 			switch {
 			case err == nil:
-				n += m - f.HdrLen
+				n += len(frame) - f.HdrLen
 				continue
 			case porttest.WaitFD(rx, 10*time.Millisecond) != 0:
 				continue
