@@ -55,7 +55,7 @@ type part struct {
 
 var parts = []part{
 	{"links", (*bench).links}, {"bandwidth", (*bench).bandwidth}, {"rates", (*bench).rates}, {"latencies", (*bench).latencies},
-	{"stock", (*bench).stock}, {"memory", (*bench).memory}, {"rendezvous", (*bench).rendezvous}, {"crowd", (*bench).crowd},
+	{"stock", (*bench).stock}, {"memory", (*bench).memory}, {"ucx", (*bench).ucxBySize}, {"crowd", (*bench).crowd},
 	{"ports", (*bench).ports}, {"hard", (*bench).hard}, {"scale", (*bench).scale}, {"connections", (*bench).connections},
 	{"forwarding", (*bench).forwarding}, {"switch", (*bench).switches},
 }
