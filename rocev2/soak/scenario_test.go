@@ -169,10 +169,23 @@ func (s *scenario) drawParts(rng *rand.Rand) {
 		}
 		s.parts.Reorder.Params = map[string]float64{"sack_bytes": pick(rng, 1, 4096, 16384.0), "dynamic_mpr": float64(rng.IntN(2))}
 		s.parts.Recovery.Params = map[string]float64{"max_wimm": pick(rng, 1, 4, 32.0), "loss_packets": pick(rng, 1, 5, 16.0)}
+		s.drawEntropy()
 	case "eunomia":
 		s.parts.Recovery.Params = map[string]float64{"selective_repeat": float64(rng.IntN(2))}
 		s.parts.HoldLast = pick(rng, "receiver", "sender", "sender-idle")
 		s.parts.Paths.Name = pick(rng, "single", "spray")
+	}
+}
+
+// drawEntropy draws the entropy values of MRC and, for some scenarios, a rule that trims. It has random numbers of its own, so
+// that the rest of a scenario does not depend on them.
+func (s *scenario) drawEntropy() {
+	rng := rand.New(rand.NewPCG(s.seed, 0x6576))
+	evs := pick(rng, 1, 2, 16, 64)
+	s.parts.Paths = profile.Part{Name: "mrc", Params: map[string]float64{"ev_count": float64(evs), "planes": float64(pick(rng, 1, min(evs, 4))),
+		"batch": pick(rng, 1, 4, 64.0), "ev_probe_interval_us": pick(rng, 50, 1000.0), "ev_probe_answers": pick(rng, 1, 8.0)}}
+	if chance(rng, 40) {
+		s.addRule(fmt.Sprintf("%s trim p=%.4f seed=%d", pick(rng, "rx", "tx", "both"), 0.0001+rng.Float64()*0.05, rng.Uint32()))
 	}
 }
 
@@ -198,12 +211,17 @@ func (s *scenario) drawFaults(rng *rand.Rand) {
 		s.harsh = true
 	}
 	for _, text := range rules {
-		r, err := fault.Parse(text)
-		if err != nil {
-			panic(err)
-		}
-		s.rules = append(s.rules, r)
+		s.addRule(text)
 	}
+}
+
+// addRule adds a rule of the link.
+func (s *scenario) addRule(text string) {
+	r, err := fault.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	s.rules = append(s.rules, r)
 }
 
 // actions returns actions of fault rules with random arguments.

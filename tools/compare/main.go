@@ -40,7 +40,7 @@ var kinds = []kind{
 	{"8 B SEND, us", []string{"send-lat", "-u", "14", "-s", "8"}, mean, true},
 }
 
-var profiles = []string{"rc", "irn", "melo", "mp-rdma", "eunomia"}
+var profiles = []string{"rc", "irn", "melo", "mp-rdma", "eunomia", "mrc"}
 
 // losses are the sender's fault rules. Latency is measured without rules.
 var losses = []struct {
