@@ -60,6 +60,8 @@ type Config struct {
 	// Planes is the number of ports of each NIC, in as many copies of the network (fabric.Planes): Graph has the hosts of
 	// all. Zero is one.
 	Planes int
+	// HostIDs has the IDs of hosts in a topology file; nil: their numbers.
+	HostIDs []int
 
 	Profile string // one of profile.Names
 	Spec    profile.Spec
@@ -175,7 +177,7 @@ func New(c Config) (*Simulation, error) {
 			return nil, err
 		}
 	}
-	s.result.Name, s.result.Seed, s.result.Profile = c.Name, c.Seed, c.Profile
+	s.result.Name, s.result.Seed, s.result.Profile, s.result.HostIDs = c.Name, c.Seed, c.Profile, c.HostIDs
 	return s, nil
 }
 
@@ -338,5 +340,5 @@ func (s *Simulation) Progress() Progress {
 // ended records a message.
 func (s *Simulation) ended(f *workload.Flow) {
 	s.result.Flows = append(s.result.Flows, result.Flow{
-		ID: f.ID, Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, Start: f.Start, FCT: f.End - f.Start, Ideal: f.Ideal, Slowdown: f.Slowdown()})
+		ID: f.ID, Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, Start: f.Start, FCT: f.End - f.Start, Ideal: f.Ideal, Slowdown: f.Slowdown(), Port: f.Port})
 }

@@ -34,10 +34,16 @@ func (a *app) diff() *cobra.Command {
 		Short: "Compare two results",
 		Long: `Compares two results number by number and prints the differences. A result is a folder that
 rocesim run --out has written, a file with the output of --json, or the folder of a sweep. Runs of
-sweeps are compared if they have the same values.`,
+sweeps are compared if they have the same values.
+
+If A or B is a file of flow completion times, of HPCC's or ConWeave's simulator or fct.txt of
+rocesim run --format, or a flows.csv, it compares flows with the same hosts, size and start: a
+row for each range of sizes, and the flows of one result only. A folder then needs fct.txt or
+flows.csv. Hosts in flows.csv are numbers, not the IDs of a topology file.`,
 		Example: `  rocesim diff a b                          after rocesim run ... --out a and --out b
   rocesim diff a b --only slowdown
-  rocesim diff before after --within 5      exit code 1 if a number differs by more than 5 %`,
+  rocesim diff before after --within 5      exit code 1 if a number differs by more than 5 %
+  rocesim diff a theirs/fct.txt             completion times of the same flows, ours and theirs`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return usageError{fmt.Errorf("usage: %s", c.UseLine())}
@@ -47,7 +53,7 @@ sweeps are compared if they have the same values.`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.doDiff(args[0], args[1], &o) },
 	}
 	c.Flags().StringVar(&o.only, "only", "", "compare only numbers with this prefix, such as slowdown or by_size")
-	c.Flags().Float64Var(&o.within, "within", -1, "percent: show only larger differences, and fail if there are any")
+	c.Flags().Float64Var(&o.within, "within", -1, "percent: fail if differences are larger; of numbers, show only these")
 	return c
 }
 
@@ -64,6 +70,9 @@ type difference struct {
 }
 
 func (a *app) doDiff(nameA, nameB string, o *diffOptions) error {
+	if hasFlows(nameA) || hasFlows(nameB) {
+		return a.diffFlows(nameA, nameB, o)
+	}
 	x, err := readResults(nameA)
 	if err != nil {
 		return usageError{err}

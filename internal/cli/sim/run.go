@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +21,9 @@ import (
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/internal/sim/ns3"
 	"roced.io/roced/internal/sim/parquet"
+	"roced.io/roced/internal/sim/progress"
 	"roced.io/roced/internal/sim/result"
 	"roced.io/roced/internal/sim/workload"
 )
@@ -61,7 +64,7 @@ It shows progress on standard error, with the remaining time if the end is known
 	f.StringVar(&o.seeds, "seeds", "", "a seed or a range, 1..10, instead of the scenario's; they run in parallel")
 	f.StringVar(&o.seeds, "seed", "", "the same as --seeds")
 	f.StringVarP(&o.out, "out", "o", "", "write summary.json and the tables flows, ports, samples and queues into this folder")
-	f.StringVar(&o.format, "format", "csv", "format of the tables: csv or parquet")
+	f.StringVar(&o.format, "format", "csv", "format of the tables: csv or parquet; hpcc or conweave: only fct.txt of that simulator")
 	f.StringVar(&o.svg, "svg", "", "draw pictures into this folder")
 	f.StringArrayVar(&o.trace, "trace", nil, "h1-h0=FILE: trace the first connection from h1 to h0, for rocectl trace draw; with --svg, draw it")
 	f.StringArrayVar(&o.capture, "pcapng", nil, "LINK=FILE: write the frames that enter a link")
@@ -218,10 +221,13 @@ func drawTrace(file, dir string) ([]string, error) {
 	return t.Draw(dir, false)
 }
 
+// formats are the formats of tables.
+var formats = []string{"csv", "parquet", "hpcc", "conweave"}
+
 // checkFormat validates the format of tables.
 func checkFormat(format string) error {
-	if format != "csv" && format != "parquet" {
-		return usageError{fmt.Errorf("--format %q is neither csv nor parquet", format)}
+	if !slices.Contains(formats, format) {
+		return usageError{fmt.Errorf("--format %q: must be one of %s", format, strings.Join(formats, ", "))}
 	}
 	return nil
 }
@@ -229,13 +235,30 @@ func checkFormat(format string) error {
 // writeTables writes summary.json and the tables of a result into a folder, which it creates.
 func writeTables(dir, format string, res *result.Result) error {
 	write := res.WriteCSV
-	if format == "parquet" {
+	switch format {
+	case "parquet":
 		write = func(dir string) error { return parquet.Write(dir, res) }
+	case "hpcc", "conweave":
+		write = func(dir string) error { return writeFCT(dir, res, format == "conweave") }
 	}
 	if err := write(dir); err != nil {
 		return err
 	}
 	return writeSummary(dir, res)
+}
+
+// fctFile is the file of flow completion times in a folder of results.
+const fctFile = "fct.txt"
+
+func writeFCT(dir string, res *result.Result, conweave bool) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(dir, fctFile))
+	if err != nil {
+		return err
+	}
+	return errors.Join(ns3.WriteFCT(f, res, conweave), f.Close())
 }
 
 func writeSummary(dir string, res *result.Result) error {
@@ -311,7 +334,8 @@ func (r *oneRun) captures() error {
 
 // watcher returns a function for Simulation.Watch that stops the simulation when ctx ends, and shows its progress.
 func (r *oneRun) watcher(ctx context.Context) func() error {
-	began, last := time.Now(), time.Now()
+	last := time.Now()
+	var e progress.Estimate
 	return func() error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -323,15 +347,10 @@ func (r *oneRun) watcher(ctx context.Context) func() error {
 		last = now
 		p := r.s.Progress()
 		line := fmt.Sprintf("%.3f ms simulated, %d messages done, %d under way", p.Now.Seconds()*1e3, p.Done, p.Under)
-		if p.Part > 0 && p.Part < 1 {
-			line += fmt.Sprintf(", about %v left", timeLeft(now.Sub(began), p.Part))
+		if left, ok := e.Left(now, p.Part); ok && p.Part < 1 {
+			line += fmt.Sprintf(", about %v left", left)
 		}
 		fmt.Fprintln(r.diag, line)
 		return nil
 	}
-}
-
-// timeLeft estimates the remaining time after a part has taken so long.
-func timeLeft(took time.Duration, part float64) time.Duration {
-	return time.Duration(float64(took) * (1/part - 1)).Round(time.Second)
 }

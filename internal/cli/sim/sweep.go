@@ -60,7 +60,7 @@ folder.`,
 	f.StringArrayVar(&o.vary, "vary", nil, "KEY=A,B,C: a key of the scenario and its values, as YAML")
 	f.StringVar(&o.seeds, "seeds", "", "a seed or a range, 1..10")
 	f.StringVarP(&o.out, "out", "o", "", "folder of the sweep (required)")
-	f.StringVar(&o.format, "format", noTables, "format of the tables of each run: none, csv or parquet")
+	f.StringVar(&o.format, "format", noTables, "format of the tables of each run: none, csv, parquet, hpcc or conweave")
 	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "number of concurrent runs")
 	about.Varies(f.Lookup("parallel"), "as many as processors")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not show progress")
@@ -233,8 +233,8 @@ parts, so that several machines can share a sweep. The results stay in the folde
 
 // work does w in a sweep.
 func (a *app) work(ctx context.Context, f *sweep.Folder, w sweep.Work, quiet bool) error {
-	w.Do = func(ctx context.Context, run int, dir string) error {
-		res, err := simulate(ctx, filepath.Join(f.Dir, sweep.Scenario), f.Plan.Set(run))
+	w.Do = func(ctx context.Context, run int, dir string, report func(float64)) error {
+		res, err := simulate(ctx, filepath.Join(f.Dir, sweep.Scenario), f.Plan.Set(run), report)
 		if res != nil {
 			if err := writeRun(dir, f.Plan.Format, res); err != nil {
 				return err
@@ -268,7 +268,7 @@ func (a *app) tell() func(p sweep.Progress) {
 }
 
 // simulate runs a scenario once. An error of the simulation is sweep.Failed.
-func simulate(ctx context.Context, name string, set []string) (*result.Result, error) {
+func simulate(ctx context.Context, name string, set []string, report func(part float64)) (*result.Result, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -285,7 +285,10 @@ func simulate(ctx context.Context, name string, set []string) (*result.Result, e
 	if err != nil {
 		return nil, sweep.Failed{Err: err}
 	}
-	s.Watch = ctx.Err
+	s.Watch = func() error {
+		report(s.Progress().Part)
+		return ctx.Err()
+	}
 	res, err := s.Run()
 	if err != nil && ctx.Err() == nil {
 		err = sweep.Failed{Err: err}

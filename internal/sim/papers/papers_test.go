@@ -251,7 +251,7 @@ func TestDegreeFrom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := rows[0].simulate(context.Background(), &rows[0].Runs(false)[0], 1)
+		m, err := rows[0].simulate(context.Background(), &rows[0].Runs(false)[0], 1, func(float64) {})
 		if err != nil || m.Numbers["degree"] > 0 != held {
 			t.Errorf("begin %q: %v, %v", begin, m, err)
 		}
@@ -274,7 +274,7 @@ func TestPlaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := rows[0].simulate(context.Background(), &rows[0].Runs(false)[0], 1)
+	m, err := rows[0].simulate(context.Background(), &rows[0].Runs(false)[0], 1, func(float64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func TestEstimate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := r.simulate(context.Background(), &r.Runs(false)[0], 1)
+	m, err := r.simulate(context.Background(), &r.Runs(false)[0], 1, func(float64) {})
 	if err != nil || float64(n) < 0.95*float64(m.Transmissions) || float64(n) > 1.05*float64(m.Transmissions) {
 		t.Errorf("%d, %+v, %v", n, m, err)
 	}

@@ -22,7 +22,7 @@ func run(t *testing.T, text string) (*Row, *Found) {
 	}
 	f := &Found{Runs: map[string][]Measured{}}
 	for _, x := range rows[0].Runs(true) {
-		m, err := rows[0].simulate(context.Background(), &x, 1)
+		m, err := rows[0].simulate(context.Background(), &x, 1, func(float64) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -236,7 +236,7 @@ func TestHalves(t *testing.T) {
 		"paper:\n", "events: [{at: 1ms, link: h0-s0, do: degrade, rate: 40Gbps}]\npaper:\n").Replace(two)
 	r := loadText(t, text)
 	for i, steady := range []bool{true, false} {
-		m, err := r.simulate(context.Background(), &r.Runs(false)[i], 1)
+		m, err := r.simulate(context.Background(), &r.Runs(false)[i], 1, func(float64) {})
 		if err != nil || m.Unfinished == nil {
 			t.Fatal(m, err)
 		}

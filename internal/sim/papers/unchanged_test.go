@@ -29,7 +29,7 @@ func TestUnchanged(t *testing.T) {
 			continue
 		}
 		for _, x := range r.Runs(true) {
-			m, err := r.simulate(context.Background(), &x, 1)
+			m, err := r.simulate(context.Background(), &x, 1, func(float64) {})
 			if err != nil {
 				t.Fatal(err)
 			}

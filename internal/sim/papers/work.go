@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/progress"
 	"roced.io/roced/internal/sim/scenario"
 	"roced.io/roced/internal/sim/sweep"
 )
@@ -100,7 +101,7 @@ type Work struct {
 	// Shards, if not 0, is the number of parts into which the folders of runs are divided, so that machines share the work.
 	// Shard is the part to do, from 1.
 	Shard, Shards int
-	// Tell is called after each run, without the number of failed ones; may be nil.
+	// Tell is called after each run and report of its part, without the number of failed ones; may be nil.
 	Tell func(p sweep.Progress)
 
 	more map[string]int // seeds of rows, if more than usual
@@ -110,7 +111,7 @@ type Work struct {
 func (w *Work) Run(ctx context.Context, rows []*Row) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	t := &turns{free: make(chan struct{}, max(w.Parallel, 1)), began: time.Now(), tell: w.Tell, of: map[string]sweep.Progress{}}
+	t := &turns{free: make(chan struct{}, max(w.Parallel, 1)), tell: w.Tell, of: map[string]sweep.Progress{}}
 	var wait sync.WaitGroup
 	n := 0
 	for _, r := range rows {
@@ -203,14 +204,14 @@ func (w *Work) folder(r *Row, seed int) (*sweep.Folder, error) {
 func (w *Work) work(t *turns, r *Row, f *sweep.Folder, seed int) sweep.Work {
 	runs := w.runs(r, seed)
 	return sweep.Work{Parallel: w.Parallel,
-		Do: func(ctx context.Context, run int, dir string) error {
+		Do: func(ctx context.Context, run int, dir string, report func(float64)) error {
 			select {
 			case t.free <- struct{}{}:
 				defer func() { <-t.free }()
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			m, err := w.measured(ctx, r, &runs[run], seed)
+			m, err := w.measured(ctx, r, &runs[run], seed, report)
 			if m != nil {
 				text, err := json.Marshal(m)
 				if err == nil {
@@ -227,7 +228,7 @@ func (w *Work) work(t *turns, r *Row, f *sweep.Folder, seed int) sweep.Work {
 
 // measured simulates a run, or returns the result of the same run of another row: rows with the same baseline share
 // it.
-func (w *Work) measured(ctx context.Context, r *Row, x *Run, seed int) (*Measured, error) {
+func (w *Work) measured(ctx context.Context, r *Row, x *Run, seed int, report func(float64)) (*Measured, error) {
 	text, err := r.alone(x, seed)
 	if err != nil {
 		return nil, err
@@ -237,7 +238,7 @@ func (w *Work) measured(ctx context.Context, r *Row, x *Run, seed int) (*Measure
 	if old, err := os.ReadFile(name); err == nil {
 		return m, json.Unmarshal(old, m)
 	}
-	if m, err = r.simulate(ctx, x, seed); err != nil {
+	if m, err = r.simulate(ctx, x, seed, report); err != nil {
 		return m, err
 	}
 	if text, err = json.Marshal(m); err == nil {
@@ -251,14 +252,14 @@ func (w *Work) measured(ctx context.Context, r *Row, x *Run, seed int) (*Measure
 
 // turns shares the processors among all folders and reports their progress.
 type turns struct {
-	free  chan struct{}
-	began time.Time
-	tell  func(p sweep.Progress)
+	free chan struct{}
+	tell func(p sweep.Progress)
 
 	mu sync.Mutex
 	of map[string]sweep.Progress
 	// before is the number of runs that had completed before.
-	before int
+	before   int
+	estimate progress.Estimate
 }
 
 func (t *turns) progress(dir string, p sweep.Progress) {
@@ -270,10 +271,10 @@ func (t *turns) progress(dir string, p sweep.Progress) {
 	t.of[dir] = p
 	var sum sweep.Progress
 	for _, p := range t.of {
-		sum.Done, sum.All = sum.Done+p.Done, sum.All+p.All
+		sum.Done, sum.All, sum.Parts = sum.Done+p.Done, sum.All+p.All, sum.Parts+p.Parts
 	}
-	if n := sum.Done - t.before; n > 0 {
-		sum.Left = (time.Since(t.began) / time.Duration(n) * time.Duration(sum.All-sum.Done)).Round(time.Second)
+	if left := sum.All - t.before; left > 0 {
+		sum.Left, _ = t.estimate.Left(time.Now(), (float64(sum.Done-t.before)+sum.Parts)/float64(left))
 	}
 	if t.tell != nil {
 		t.tell(sum)
@@ -302,7 +303,7 @@ func (r *Row) Check() error {
 	return errors.Join(errs...)
 }
 
-func (r *Row) simulate(ctx context.Context, x *Run, seed int) (*Measured, error) {
+func (r *Row) simulate(ctx context.Context, x *Run, seed int, report func(part float64)) (*Measured, error) {
 	began := time.Now()
 	c, err := r.config(x, seed)
 	if err != nil {
@@ -314,7 +315,10 @@ func (r *Row) simulate(ctx context.Context, x *Run, seed int) (*Measured, error)
 		return nil, sweep.Failed{Err: err}
 	}
 	p.sim = s
-	s.Watch = ctx.Err
+	s.Watch = func() error {
+		report(s.Progress().Part)
+		return ctx.Err()
+	}
 	res, err := s.Run()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

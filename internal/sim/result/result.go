@@ -20,6 +20,7 @@ type Flow struct {
 	FCT      engine.Time `json:"fct_ps" parquet:"fct_ps"`
 	Ideal    engine.Time `json:"ideal_ps" parquet:"ideal_ps"` // in an empty network
 	Slowdown float64     `json:"slowdown" parquet:"slowdown"`
+	Port     uint16      `json:"-" parquet:"-"` // destination port in the flow list; 0: none
 }
 
 // Sample is the state of the network at an instant.
@@ -107,6 +108,15 @@ type Result struct {
 	Samples []Sample `json:"-"`
 	Queues  []Queue  `json:"-"` // of Config.Queues, at the instants of Samples
 	Ports   []Port   `json:"-"`
+	HostIDs []int    `json:"-"` // IDs of hosts in the topology file; nil: their numbers
+}
+
+// HostID returns the ID of a host in files of other simulators.
+func (r *Result) HostID(host int) int {
+	if r.HostIDs == nil {
+		return host
+	}
+	return r.HostIDs[host]
 }
 
 // Distribution describes a set of values.

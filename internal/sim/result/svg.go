@@ -61,7 +61,7 @@ func (r *Result) slowdownChart() *chart.Chart {
 	var at []float64
 	for i, k := range buckets {
 		most = max(most, k.Slowdown.P999)
-		names = append(names, fmt.Sprintf("%s\nn = %d", k.name(), k.Slowdown.Count))
+		names = append(names, fmt.Sprintf("%s\nn = %d", k.Name(), k.Slowdown.Count))
 		at = append(at, 0.5+(float64(i)+0.5-float64(len(buckets))/2)*group/chart.PlotWidth)
 	}
 	c := chart.New("FCT slowdown by size: "+r.title(), "times", chart.Names(names, at), chart.Log(1, most, nil))

@@ -53,7 +53,7 @@ func (r *Result) WriteText(w io.Writer) {
 		fmt.Fprintf(w, "%-22s %8d %7.1f us  %14.2f %9.2f %9.2f %9.2f %9.2f\n", name, d.Count, b.FCT.Mean, d.Mean, d.P50, d.P95, d.P99, d.P999)
 	}
 	for _, b := range r.Buckets() {
-		row(b.name(), b)
+		row(b.Name(), b)
 	}
 	row("all", r.All())
 	r.writeCollectives(w)
@@ -108,7 +108,8 @@ func (r *Result) writeCPU(w io.Writer) {
 	}
 }
 
-func (b *Bucket) name() string {
+// Name returns the range of sizes as text.
+func (b *Bucket) Name() string {
 	if b.To == 1<<32-1 {
 		return "more than " + short(b.From)
 	}
@@ -147,16 +148,18 @@ func writeCSV[T any](dir, name string, rows []T) error {
 		return err
 	}
 	w := csv.NewWriter(f)
-	typ := reflect.TypeFor[T]()
-	row := make([]string, typ.NumField())
-	for i := range row {
-		row[i] = typ.Field(i).Tag.Get("json")
+	var columns []int
+	var row []string
+	for i, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		if name := f.Tag.Get("json"); name != "-" {
+			columns, row = append(columns, i), append(row, name)
+		}
 	}
 	_ = w.Write(row) // w.Error returns the first error
 	for k := range rows {
 		v := reflect.ValueOf(&rows[k]).Elem()
-		for i := range row {
-			row[i] = cell(v.Field(i))
+		for i, column := range columns {
+			row[i] = cell(v.Field(column))
 		}
 		_ = w.Write(row)
 	}

@@ -29,7 +29,13 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 	if (f.Framing.Header == 0) != (f.Framing.Control == 0) {
 		return c, f.At("framing", "set both header and control")
 	}
-	for _, step := range []func(*sim.Config) error{f.strict, f.topology, f.switches, f.transport, f.limits, f.nics, f.ideal, f.events, f.senseless} {
+	if err := f.strict(&c); err != nil {
+		return c, err
+	}
+	if err := f.topology(&c, load); err != nil {
+		return c, err
+	}
+	for _, step := range []func(*sim.Config) error{f.switches, f.transport, f.limits, f.nics, f.ideal, f.events, f.senseless} {
 		if err := step(&c); err != nil {
 			return c, err
 		}

@@ -48,6 +48,7 @@ type Topology struct {
 	Machines     int     // rails
 	Rails        int     // NICs per machine, default 2
 	Links        []Cable // graph
+	File         string  // ns3
 }
 
 // Cable joins two nodes of a graph. Hosts are h0, h1 ..., all other names are switches.

@@ -21,6 +21,7 @@ var (
 		"jellyfish":  {"host_rate", "core_rate", "delay", "switches", "degree", "hosts", "seed"},
 		"rails":      {"host_rate", "core_rate", "delay", "machines", "rails", "spines"},
 		"graph":      {"host_rate", "links"},
+		"ns3":        {"host_rate", "file"},
 	}
 	workKeys = map[string][]string{
 		"poisson":         {"verb", "service", "class", "sizes", "size", "load", "until", "cross_rack", "halves"},

@@ -1,22 +1,25 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/ns3"
 	"roced.io/roced/path"
 )
 
 // maxHosts limits the numbers in a file, to catch mistakes.
 const maxHosts = 1 << 16
 
-func (f *File) topology(c *sim.Config) (err error) {
+func (f *File) topology(c *sim.Config, load func(string) ([]byte, error)) (err error) {
 	t := &f.Topology
 	w := fabric.Wires{HostRate: uint64(t.HostRate), CoreRate: uint64(t.CoreRate), Delay: t.Delay.time()}
-	if t.HostRate == 0 && t.Kind != "graph" {
+	if t.HostRate == 0 && t.Kind != "graph" && t.Kind != "ns3" {
 		return f.At("topology.host_rate", "missing; set the rate of hosts' links, such as 100Gbps")
 	}
 	switch t.Kind {
@@ -57,8 +60,10 @@ func (f *File) topology(c *sim.Config) (err error) {
 		c.Graph = fabric.Rails(w, max(t.Rails, 2), min(max(t.Machines, 1), maxHosts), min(t.Spines, maxHosts))
 	case "graph":
 		c.Graph, err = f.graph()
+	case "ns3":
+		err = f.ns3(c, load)
 	default:
-		return f.At("topology.kind", "%q: must be one of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph", t.Kind)
+		return f.At("topology.kind", "%q: must be one of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph, ns3", t.Kind)
 	}
 	if err == nil {
 		err = f.planes(c)
@@ -128,6 +133,44 @@ func (f *File) graph() (*fabric.Graph, error) {
 		return nil, f.At("topology.links", "%d hosts are too few; hosts are named h0, h1 ...", hosts)
 	}
 	return g, nil
+}
+
+// ns3 reads a topology file. Its error rates become losses of links. The rate of the hosts' links is known if all are equal.
+func (f *File) ns3(c *sim.Config, load func(string) ([]byte, error)) error {
+	t := &f.Topology
+	text, err := load(t.File)
+	if err != nil {
+		return f.At("topology.file", "%v", err)
+	}
+	read, err := ns3.ReadTopology(string(text))
+	if err != nil {
+		return f.At("topology.file", "%s: %v", t.File, err)
+	}
+	c.Graph, c.HostIDs = read.Graph, read.Hosts
+	if slices.Max(read.Loss) > 0 {
+		c.Events = append(c.Events, sim.Event{Do: func(n *fabric.Network) {
+			for i := range n.Links() { // two for each cable, in each plane
+				n.Links()[i].Lose(read.Loss[i/2%len(read.Loss)])
+			}
+		}})
+	}
+	t.HostRate = cmp.Or(t.HostRate, Rate(hostRate(c.Graph)))
+	return nil
+}
+
+// hostRate returns the rate of all hosts' links, 0 if they differ.
+func hostRate(g *fabric.Graph) (rate uint64) {
+	for i := range g.Cables {
+		l := &g.Cables[i]
+		switch {
+		case min(int(l.A), int(l.B)) >= g.Hosts:
+		case rate == 0:
+			rate = l.Rate
+		case rate != l.Rate:
+			return 0
+		}
+	}
+	return rate
 }
 
 // hostNumber parses h0, h1 ...

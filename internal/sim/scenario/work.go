@@ -101,7 +101,7 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 		if err != nil {
 			return nil, f.At(key+".file", "%v", err)
 		}
-		ps, err := workload.ReadFlows(string(text), c.Hosts())
+		ps, err := workload.ReadFlows(string(text), c.Hosts(), c.HostIDs)
 		if err != nil {
 			return nil, f.At(key+".file", "%s: %v", w.File, err)
 		}

@@ -95,7 +95,7 @@ func TestOtherSweep(t *testing.T) {
 // did returns a Work that records its runs. Each run writes its number.
 func did(runs *[]int) Work {
 	var mu sync.Mutex
-	return Work{Parallel: 3, Do: func(_ context.Context, run int, dir string) error {
+	return Work{Parallel: 3, Do: func(_ context.Context, run int, dir string, _ func(float64)) error {
 		mu.Lock()
 		*runs = append(*runs, run)
 		mu.Unlock()
@@ -131,11 +131,11 @@ func TestGoesOn(t *testing.T) {
 	w := did(&runs)
 	broken := errors.New("the disk is full")
 	do := w.Do
-	w.Do = func(ctx context.Context, run int, dir string) error {
+	w.Do = func(ctx context.Context, run int, dir string, report func(float64)) error {
 		if run == 5 {
 			return broken
 		}
-		return do(ctx, run, dir)
+		return do(ctx, run, dir, report)
 	}
 	w.Parallel = 1
 	if err := f.Work(t.Context(), w); !errors.Is(err, broken) || len(runs) != 5 {
@@ -161,12 +161,12 @@ func TestLiving(t *testing.T) {
 	var other []int
 	w := did(&other)
 	do := w.Do
-	w.Do = func(ctx context.Context, run int, dir string) error {
+	w.Do = func(ctx context.Context, run int, dir string, report func(float64)) error {
 		var inner []int
 		if err := f.Work(ctx, did(&inner)); err != nil || len(inner) != 1 {
 			t.Errorf("%v, runs %v", err, inner)
 		}
-		return do(ctx, run, dir)
+		return do(ctx, run, dir, report)
 	}
 	if err := f.Work(t.Context(), w); err != nil {
 		t.Error(err)
@@ -179,7 +179,7 @@ func TestInterrupted(t *testing.T) {
 	f := numbered(t, t.TempDir(), 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	var n atomic.Int32
-	err := f.Work(ctx, Work{Parallel: 2, Do: func(ctx context.Context, _ int, _ string) error {
+	err := f.Work(ctx, Work{Parallel: 2, Do: func(ctx context.Context, _ int, _ string, _ func(float64)) error {
 		if n.Add(1) == 4 {
 			cancel()
 		}
@@ -209,7 +209,7 @@ func TestInterrupted(t *testing.T) {
 func TestFailed(t *testing.T) {
 	f := numbered(t, t.TempDir(), 4)
 	var last Progress
-	w := Work{Tell: func(p Progress) { last = p }, Do: func(_ context.Context, run int, _ string) error {
+	w := Work{Tell: func(p Progress) { last = p }, Do: func(_ context.Context, run int, _ string, _ func(float64)) error {
 		if run == 1 {
 			return Failed{errors.New("messages never ended")}
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"roced.io/roced/internal/sim/progress"
 )
 
 // Note is the content of run.json.
@@ -51,6 +53,7 @@ func (f *Folder) Note(run int) (*Note, error) {
 // Progress counts the runs of a sweep.
 type Progress struct {
 	Done, Failed, All int
+	Parts             float64       // completed parts of the runs under way
 	Left              time.Duration // estimate; zero: unknown
 }
 
@@ -59,9 +62,10 @@ type Work struct {
 	// Only every Parts-th run from Part on; zero Parts: all.
 	Part, Parts int
 	Parallel    int // runs at a time
-	// Do does a run and writes its results into dir. An error of the run itself is Failed.
-	Do func(ctx context.Context, run int, dir string) error
-	// Tell is called at the beginning and after each run; may be nil.
+	// Do does a run and writes its results into dir. It may report its completed part, from 0 to 1. An error of the run itself is
+	// Failed.
+	Do func(ctx context.Context, run int, dir string, report func(part float64)) error
+	// Tell is called at the beginning, after each run and each report; may be nil.
 	Tell func(p Progress)
 }
 
@@ -87,7 +91,7 @@ func (f *Folder) Work(ctx context.Context, w Work) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &state{f: f, w: &w, p: p, before: p.Done, began: time.Now(), stop: cancel}
+	s := &state{f: f, w: &w, p: p, before: p.Done, stop: cancel, parts: map[int]float64{}}
 	s.tell()
 	next := make(chan int)
 	var wait sync.WaitGroup
@@ -116,17 +120,45 @@ func (f *Folder) Work(ctx context.Context, w Work) error {
 type state struct {
 	f      *Folder
 	w      *Work
-	began  time.Time
 	before int // runs completed before
 	stop   context.CancelCauseFunc
 
-	mu sync.Mutex
-	p  Progress
+	mu       sync.Mutex
+	p        Progress
+	parts    map[int]float64 // of the runs under way
+	estimate progress.Estimate
 }
 
 func (s *state) tell() {
+	s.p.Parts = 0
+	for _, part := range s.parts {
+		s.p.Parts += part
+	}
+	s.p.Left = 0
+	if left := s.p.All - s.before; left > 0 {
+		s.p.Left, _ = s.estimate.Left(time.Now(), (float64(s.p.Done-s.before)+s.p.Parts)/float64(left))
+	}
 	if s.w.Tell != nil {
 		s.w.Tell(s.p)
+	}
+}
+
+// reportInterval is the least time between two reports of a run.
+const reportInterval = time.Second
+
+// reports returns a function that records the completed part of a run.
+func (s *state) reports(run int) func(part float64) {
+	last := time.Now()
+	return func(part float64) {
+		now := time.Now()
+		if now.Sub(last) < reportInterval {
+			return
+		}
+		last = now
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.parts[run] = part
+		s.tell()
 	}
 }
 
@@ -135,18 +167,17 @@ func (s *state) do(ctx context.Context, run int) {
 	if ctx.Err() != nil {
 		return
 	}
-	failed, err := s.f.do(ctx, run, s.w.Do)
+	failed, err := s.f.do(ctx, run, func(ctx context.Context, run int, dir string) error { return s.w.Do(ctx, run, dir, s.reports(run)) })
 	if err != nil {
 		s.stop(err)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.parts, run)
 	if s.p.Done++; failed {
 		s.p.Failed++
 	}
-	each := float64(time.Since(s.began)) / float64(s.p.Done-s.before)
-	s.p.Left = time.Duration(each * float64(s.p.All-s.p.Done)).Round(time.Second)
 	s.tell()
 }
 

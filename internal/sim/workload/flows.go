@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ type Planned struct {
 	At       engine.Time
 	Src, Dst int
 	Bytes    uint32
+	Port     uint16 // destination port in a flow list
 }
 
 // OpenLoop sends messages at given instants, whether or not earlier ones have completed.
@@ -47,7 +49,7 @@ func (o *OpenLoop) advance() {
 func (o *OpenLoop) Handle(engine.Time, int32) {
 	p := o.planned
 	o.advance()
-	o.r.Send(Flow{Src: p.Src, Dst: p.Dst, Bytes: p.Bytes, Verb: o.Verb, Service: o.Service, Class: o.Class, App: o})
+	o.r.Send(Flow{Src: p.Src, Dst: p.Dst, Bytes: p.Bytes, Port: p.Port, Verb: o.Verb, Service: o.Service, Class: o.Class, App: o})
 }
 
 // Done implements App.
@@ -79,8 +81,9 @@ func List(ps []Planned) func() (Planned, bool) {
 }
 
 // ReadFlows reads a flow list in the format of the ns-3 simulators of HPCC and ConWeave: the number of flows, then
-// lines "src dst 3 port bytes start" with start in seconds. ConWeave's lines have no port.
-func ReadFlows(text string, hosts int) ([]Planned, error) {
+// lines "src dst priority port bytes start" with start in seconds. ConWeave's lines have no port. ids has the IDs of the
+// hosts, ascending; nil: from 0 to hosts-1.
+func ReadFlows(text string, hosts int, ids []int) ([]Planned, error) {
 	first, rest, _ := strings.Cut(text, "\n")
 	n, err := strconv.Atoi(strings.TrimSpace(first))
 	if err != nil || n < 0 {
@@ -89,10 +92,15 @@ func ReadFlows(text string, hosts int) ([]Planned, error) {
 	var out []Planned
 	line := 1
 	for s := range strings.Lines(rest) {
-		if line++; len(out) == n {
+		line++
+		f := strings.Fields(s)
+		if len(out) == n {
 			break
 		}
-		p, err := readFlow(strings.Fields(s), hosts)
+		if len(f) == 0 {
+			continue
+		}
+		p, err := readFlow(f, hosts, ids)
 		if err != nil {
 			return nil, fmt.Errorf("flow list, line %d: %w", line, err)
 		}
@@ -104,7 +112,7 @@ func ReadFlows(text string, hosts int) ([]Planned, error) {
 	return out, nil
 }
 
-func readFlow(f []string, hosts int) (p Planned, err error) {
+func readFlow(f []string, hosts int, ids []int) (p Planned, err error) {
 	if len(f) == 5 {
 		f = slices.Insert(f, 3, "0")
 	}
@@ -117,15 +125,28 @@ func readFlow(f []string, hosts int) (p Planned, err error) {
 			return p, fmt.Errorf("field %d: %q is no number below 2^32", i+1, f[i])
 		}
 	}
-	if n[0] >= uint64(hosts) || n[1] >= uint64(hosts) || n[0] == n[1] {
+	src, ok1 := hostOf(n[0], hosts, ids)
+	dst, ok2 := hostOf(n[1], hosts, ids)
+	if !ok1 || !ok2 || src == dst {
 		return p, fmt.Errorf("from host %d to host %d of %d", n[0], n[1], hosts)
+	}
+	if n[3] > math.MaxUint16 {
+		return p, fmt.Errorf("port %d: must be at most %d", n[3], math.MaxUint16)
 	}
 	if n[4] > MaxMessage {
 		return p, fmt.Errorf("%d bytes are more than a message may have", n[4])
 	}
-	p = Planned{Src: int(n[0]), Dst: int(n[1]), Bytes: uint32(n[4])}
+	p = Planned{Src: src, Dst: dst, Bytes: uint32(n[4]), Port: uint16(n[3])}
 	p.At, err = parseSeconds(f[5])
 	return p, err
+}
+
+// hostOf returns the number of the host with an ID.
+func hostOf(id uint64, hosts int, ids []int) (int, bool) {
+	if ids == nil {
+		return int(id), id < uint64(hosts)
+	}
+	return slices.BinarySearch(ids, int(id))
 }
 
 // MaxMessage is the longest message (IBTA vol.1 9.4.1).
@@ -134,11 +155,10 @@ const MaxMessage = 1 << 31
 // parseSeconds reads a decimal number of seconds, exact to the picosecond.
 func parseSeconds(s string) (engine.Time, error) {
 	whole, fraction, _ := strings.Cut(s, ".")
-	if len(fraction) > 12 {
-		fraction = fraction[:12]
-	}
+	digits := strings.Trim(whole+fraction, "0123456789") == ""
+	fraction = fraction[:min(len(fraction), 12)]
 	n, err := strconv.ParseUint(whole+fraction+strings.Repeat("0", 12-len(fraction)), 10, 62)
-	if err != nil {
+	if err != nil || !digits {
 		return 0, fmt.Errorf("%q is no number of seconds", s)
 	}
 	return engine.Time(n), nil

@@ -48,13 +48,13 @@ func (p *Poisson) Source() func() (Planned, bool) {
 		at += engine.Time(rng.ExpFloat64() * mean)
 		src := rng.IntN(senders)
 		if p.Halves {
-			return Planned{at, src, senders + rng.IntN(receivers), p.Sizes.Draw(rng)}, at <= p.Until
+			return Planned{At: at, Src: src, Dst: senders + rng.IntN(receivers), Bytes: p.Sizes.Draw(rng)}, at <= p.Until
 		}
 		dst := rng.IntN(p.Hosts)
 		for dst == src || p.CrossRack > 0 && dst/p.CrossRack == src/p.CrossRack {
 			dst = rng.IntN(p.Hosts)
 		}
-		return Planned{at, src, dst, p.Sizes.Draw(rng)}, at <= p.Until
+		return Planned{At: at, Src: src, Dst: dst, Bytes: p.Sizes.Draw(rng)}, at <= p.Until
 	}
 }
 
@@ -64,7 +64,7 @@ func Permutation(hosts int, bytes uint32, seed uint64) []Planned {
 	order := rng.Perm(hosts) // a ring through all hosts: no host sends to itself
 	out := make([]Planned, hosts)
 	for i, src := range order {
-		out[i] = Planned{0, src, order[(i+1)%hosts], bytes}
+		out[i] = Planned{Src: src, Dst: order[(i+1)%hosts], Bytes: bytes}
 	}
 	return out
 }
@@ -75,7 +75,7 @@ func Halves(hosts int, bytes uint32, seed uint64) []Planned {
 	rng := rand.New(rand.NewPCG(seed, 0x68616c66))
 	var out []Planned
 	for src, dst := range rng.Perm(hosts / 2) {
-		out = append(out, Planned{0, src, hosts/2 + dst, bytes})
+		out = append(out, Planned{Src: src, Dst: hosts/2 + dst, Bytes: bytes})
 	}
 	return out
 }
@@ -86,7 +86,7 @@ func RandomIncast(hosts, to, senders int, bytes uint32, at engine.Time, seed uin
 	var out []Planned
 	for _, src := range rng.Perm(hosts) {
 		if src != to && len(out) < senders {
-			out = append(out, Planned{at, src, to, bytes})
+			out = append(out, Planned{At: at, Src: src, Dst: to, Bytes: bytes})
 		}
 	}
 	return out
@@ -109,7 +109,7 @@ func Queries(hosts, senders int, bytes uint32, rate float64, until engine.Time, 
 func Incast(hosts, to, senders int, bytes uint32, at engine.Time) []Planned {
 	var out []Planned
 	for i := range senders {
-		out = append(out, Planned{at, (to + 1 + i) % hosts, to, bytes})
+		out = append(out, Planned{At: at, Src: (to + 1 + i) % hosts, Dst: to, Bytes: bytes})
 	}
 	return out
 }

@@ -44,6 +44,7 @@ const atomicBytes = 8
 type Flow struct {
 	Src, Dst int
 	Bytes    uint32
+	Port     uint16 // destination port in a flow list; has no effect
 	Verb     Verb
 	Service  Service
 	Class    uint8 // traffic class

@@ -52,7 +52,7 @@ func TestVerbs(t *testing.T) {
 			})
 			var ps []Planned
 			for i := range 50 {
-				ps = append(ps, Planned{engine.Time(i%7) * engine.Microsecond, i % 4, (i + 1 + i%3) % 4, uint32(i * 997)})
+				ps = append(ps, Planned{At: engine.Time(i%7) * engine.Microsecond, Src: i % 4, Dst: (i + 1 + i%3) % 4, Bytes: uint32(i * 997)})
 			}
 			r.Add(&OpenLoop{Verb: verb, Next: List(ps)})
 			drain(t, r)
@@ -105,22 +105,24 @@ func TestLoops(t *testing.T) {
 }
 
 func TestFlowList(t *testing.T) {
-	ps, err := ReadFlows("2\n0 1 3 100 40870 2.000000123456\n3 2 3 7 0.5\n", 4)
-	if err != nil || len(ps) != 2 || ps[0] != (Planned{2*engine.Second + 123_456, 0, 1, 40870}) || ps[1].At != engine.Second/2 {
+	ps, err := ReadFlows("2\n0 1 3 100 40870 2.000000123456\n\n3 2 3 7 0.5\n", 4, nil)
+	if err != nil || len(ps) != 2 || ps[0] != (Planned{2*engine.Second + 123_456, 0, 1, 40870, 100}) || ps[1].At != engine.Second/2 {
 		t.Fatalf("%+v, %v", ps, err)
 	}
 	for text, want := range map[string]string{
-		"":                          "line 1",
-		"x\n":                       "line 1",
-		"2\n0 1 3 100 5 1\n":        "ends after 1",
-		"1\n0 1 3 5\n":              "line 2: 4 fields",
-		"1\n0 9 3 100 5 1\n":        "host 9 of 4",
-		"1\n1 1 3 100 5 1\n":        "host 1 to host 1",
-		"1\n0 1 3 100 5 -1\n":       "seconds",
-		"1\n0 1 3 100 x 1\n":        `"x" is no number`,
-		"1\n0 1 3 100 4294967295 1": "more than a message",
+		"":                            "line 1",
+		"x\n":                         "line 1",
+		"2\n0 1 3 100 5 1\n":          "ends after 1",
+		"1\n0 1 3 5\n":                "line 2: 4 fields",
+		"1\n0 9 3 100 5 1\n":          "host 9 of 4",
+		"1\n1 1 3 100 5 1\n":          "host 1 to host 1",
+		"1\n0 1 3 100 5 -1\n":         "seconds",
+		"1\n0 1 3 100 x 1\n":          `"x" is no number`,
+		"1\n0 1 3 100 4294967295 1":   "more than a message",
+		"1\n0 1 3 65536 5 1":          "line 2: port 65536",
+		"1\n0 1 3 5 1.0000000000001x": `"1.0000000000001x" is no number`,
 	} {
-		if _, err := ReadFlows(text, 4); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadFlows(text, 4, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

@@ -1,0 +1,177 @@
+// Package ns3 reads the topologies of the ns-3 simulators of HPCC and ConWeave. It reads and writes their files of flow
+// completion times. Input is untrusted: errors name the line and the value.
+package ns3
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+)
+
+// Limits of a topology.
+const (
+	maxNodes = 1 << 16
+	maxLinks = 1 << 20
+	maxDelay = engine.Second
+	maxRate  = 1e13 // bits per second
+)
+
+// Topology is a topology file.
+type Topology struct {
+	Graph *fabric.Graph // switches have the names s and their ID
+	Hosts []int         // IDs of the hosts, ascending
+	Loss  []float64     // by cable: probability of losing a packet, in each direction
+}
+
+// ReadTopology reads the numbers of nodes, switches and links, the IDs of the switches, and links "src dst rate delay
+// error_rate". All other nodes are hosts. As in ns-3, white space separates the values, and the text after the last link is a comment.
+func ReadTopology(text string) (*Topology, error) {
+	r := &words{text: text, line: 1}
+	nodes := r.number("number of nodes", 2, maxNodes)
+	switches := r.number("number of switches", 0, nodes-2)
+	links := r.number("number of links", 1, maxLinks)
+	t := &Topology{Graph: &fabric.Graph{}}
+	of := t.nodes(r, nodes, switches)
+	cabled := make([]bool, t.Graph.Hosts)
+	for range links {
+		if r.err != nil {
+			break
+		}
+		t.link(r, of, cabled)
+	}
+	if i := slices.Index(cabled, false); r.err == nil && i >= 0 {
+		r.fail("host %d has no link", t.Hosts[i])
+	}
+	return t, r.err
+}
+
+// nodes reads the IDs of switches. It returns the nodes of the graph by ID.
+func (t *Topology) nodes(r *words, nodes, switches int) []fabric.Node {
+	if r.err != nil {
+		return nil
+	}
+	of := make([]fabric.Node, nodes)
+	t.Graph.Hosts = nodes - switches
+	for range switches {
+		id := r.number("ID of a switch", 0, nodes-1)
+		if r.err != nil {
+			return nil
+		}
+		if of[id] != 0 {
+			r.fail("switch %d is listed twice", id)
+			return nil
+		}
+		of[id] = t.Graph.Switch(len(t.Graph.Switches))
+		t.Graph.Switches = append(t.Graph.Switches, "s"+strconv.Itoa(id))
+	}
+	for id := range of {
+		if of[id] == 0 {
+			of[id] = fabric.Node(len(t.Hosts))
+			t.Hosts = append(t.Hosts, id)
+		}
+	}
+	return of
+}
+
+// link reads a link between two of the nodes.
+func (t *Topology) link(r *words, of []fabric.Node, cabled []bool) {
+	src, dst := r.number("source of a link", 0, len(of)-1), r.number("destination of a link", 0, len(of)-1)
+	if r.err == nil && src == dst {
+		r.fail("a link joins node %d to itself", src)
+	}
+	if r.err != nil {
+		return
+	}
+	for _, id := range [...]int{src, dst} {
+		if n := int(of[id]); n < len(cabled) {
+			if cabled[n] {
+				r.fail("a second link of host %d; each host has one", id)
+				return
+			}
+			cabled[n] = true
+		}
+	}
+	c := fabric.Cable{A: of[src], B: of[dst], Rate: uint64(r.quantity("rate", rates, 1, maxRate)),
+		Delay: engine.Time(r.quantity("delay", delays, 0, float64(maxDelay)))}
+	t.Loss = append(t.Loss, r.quantity("error rate", fractions, 0, 1))
+	t.Graph.Cables = append(t.Graph.Cables, c)
+}
+
+// Units of ns-3.
+var (
+	rates = map[string]float64{"bps": 1, "kbps": 1e3, "Kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9, "Tbps": 1e12,
+		"b/s": 1, "kb/s": 1e3, "Kb/s": 1e3, "Mb/s": 1e6, "Gb/s": 1e9, "Tb/s": 1e12}
+	delays    = map[string]float64{"ps": 1, "ns": 1e3, "us": 1e6, "ms": 1e9, "s": 1e12}
+	fractions = map[string]float64{"": 1}
+)
+
+// words are the words of a text. After an error all methods return zero.
+type words struct {
+	text string
+	line int // of the last word
+	err  error
+}
+
+func (w *words) fail(format string, args ...any) {
+	if w.err == nil {
+		w.err = fmt.Errorf("line %d: %w", w.line, fmt.Errorf(format, args...))
+	}
+}
+
+// next returns the next word.
+func (w *words) next(what string) string {
+	const space = " \t\r\n\v\f"
+	start := len(w.text) - len(strings.TrimLeft(w.text, space))
+	w.line += strings.Count(w.text[:start], "\n")
+	w.text = w.text[start:]
+	end := strings.IndexAny(w.text, space)
+	if end < 0 {
+		end = len(w.text)
+	}
+	word := w.text[:end]
+	w.text = w.text[end:]
+	if word == "" {
+		w.fail("the file ends before the %s", what)
+	}
+	return word
+}
+
+// number reads a number from least to most.
+func (w *words) number(what string, least, most int) int {
+	if w.err != nil {
+		return 0
+	}
+	word := w.next(what)
+	n, err := strconv.ParseUint(word, 10, 32)
+	if err != nil || n < uint64(least) || n > uint64(most) {
+		w.fail("%s %.40q: must be from %d to %d", what, word, least, most)
+		return 0
+	}
+	return int(n)
+}
+
+// quantity reads a decimal number with one of the units, from least to most of the smallest unit.
+func (w *words) quantity(what string, units map[string]float64, least, most float64) float64 {
+	if w.err != nil {
+		return 0
+	}
+	word := w.next(what)
+	end := strings.LastIndexAny(word, "0123456789.") + 1
+	v, err := strconv.ParseFloat(word[:end], 64)
+	unit, known := units[word[end:]]
+	if err != nil || !known || !(v*unit >= least && v*unit <= most) {
+		w.fail("%s %.40q: must be a number such as %s", what, word, example[what])
+		return 0
+	}
+	if most <= 1 {
+		return v
+	}
+	return math.Round(v * unit)
+}
+
+var example = map[string]string{"rate": "100Gbps, at most 10 Tb/s", "delay": "1000ns or 0.001ms, at most 1s", "error rate": "0.001, from 0 to 1"}
