@@ -232,7 +232,7 @@ func (a *app) showFlows(c *compared) error {
 func (a *app) showUnmatched(of string, flows []flowName) {
 	const most = 5
 	if len(flows) > 0 {
-		fmt.Fprintf(a.out, "%d flows only in %s, such as\n", len(flows), of)
+		fmt.Fprintf(a.out, "flows only in %s: %d, such as\n", of, len(flows))
 	}
 	for _, f := range flows[:min(len(flows), most)] {
 		fmt.Fprintf(a.out, "  %d to %d, %d bytes at %d ns\n", f.Src, f.Dst, f.Bytes, f.Start)

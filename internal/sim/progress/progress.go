@@ -32,7 +32,7 @@ func (e *Estimate) Left(now time.Time, part float64) (time.Duration, bool) {
 	old := e.before(now.Add(-window))
 	e.points = e.points[old:]
 	speed := min(e.since(0), e.since(e.before(now.Add(-window/2))))
-	slower := speed <= e.speed
+	slower := speed < e.speed*(1-1e-6) // not by rounding
 	e.speed = speed
 	if speed <= 0 {
 		return 0, false

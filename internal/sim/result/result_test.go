@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -123,6 +124,53 @@ func TestPictures(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReadFlows: reading returns the written flows. Errors name the line and the value.
+func TestReadFlows(t *testing.T) {
+	r, dir := example(), t.TempDir()
+	for i := range r.Flows {
+		r.Flows[i].ID, r.Flows[i].Slowdown = 0, 2
+	}
+	if err := r.WriteCSV(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "flows.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadFlows(bytes.NewReader(text)); err != nil || !slices.Equal(got, r.Flows) {
+		t.Errorf("%d flows, %v", len(got), err)
+	}
+	const head = "id,src,dst,bytes,start_ps,fct_ps,ideal_ps,slowdown\n0,0,1,5,6,7,8,9\n"
+	if !strings.HasPrefix(string(text), head[:strings.Index(head, "\n")+1]) {
+		t.Errorf("columns %.80s", text)
+	}
+	for text, want := range map[string]string{
+		"":                          "line 1: EOF",
+		"id,src\n":                  "line 1: no column dst",
+		head + "1,0,1\n":            "record on line 3: wrong number of fields",
+		head + "1,-1,1,5,6,7,8,9\n": `line 3: src "-1": must be from 0 to 2147483647`,
+		head + "1,0,1,5,6,0,8,9\n":  `line 3: fct_ps "0": must be from 1 to`,
+		head + "1,0,1,5,6,7,x,9\n":  `line 3: ideal_ps "x": must be from 1 to`,
+	} {
+		if _, err := ReadFlows(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// FuzzReadFlows: flows without error have positive durations.
+func FuzzReadFlows(f *testing.F) {
+	f.Add("id,src,dst,bytes,start_ps,fct_ps,ideal_ps,slowdown\n0,0,1,5,6,7,8,9\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		flows, err := ReadFlows(strings.NewReader(text))
+		for i := range flows {
+			if x := &flows[i]; err == nil && (x.Src < 0 || x.Dst < 0 || x.Start < 0 || x.FCT < 1 || x.Ideal < 1 || x.Slowdown < 1) {
+				t.Fatalf("%+v", x)
+			}
+		}
+	})
 }
 
 func TestJain(t *testing.T) {

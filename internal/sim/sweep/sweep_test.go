@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -223,6 +225,36 @@ func TestFailed(t *testing.T) {
 	if n, err := f.Note(1); err != nil || n.Error != "messages never ended" {
 		t.Errorf("%+v, %v", n, err)
 	}
+}
+
+// TestReports: the progress includes the parts of runs under way, without those that have ended.
+func TestReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := numbered(t, t.TempDir(), 2)
+		var parts []float64
+		var left []time.Duration
+		w := Work{Parallel: 1, Tell: func(p Progress) { parts, left = append(parts, p.Parts), append(left, p.Left) },
+			Do: func(_ context.Context, _ int, _ string, report func(float64)) error {
+				report(0.1) // too early
+				for _, part := range []float64{0.25, 0.5, 0.75} {
+					time.Sleep(time.Hour)
+					report(part)
+				}
+				time.Sleep(time.Hour)
+				return nil
+			}}
+		if err := f.Work(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+		if want := []float64{0, 0.25, 0.5, 0.75, 0, 0.25, 0.5, 0.75, 0}; !slices.Equal(parts, want) {
+			t.Errorf("parts %v, want %v", parts, want)
+		}
+		for i, l := range left {
+			if want := time.Duration(8-i) * time.Hour; i > 0 && l != want {
+				t.Errorf("left %v after %d hours, want %v", l, i, want)
+			}
+		}
+	})
 }
 
 // TestParts: parts are disjoint and together complete.

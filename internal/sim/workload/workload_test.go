@@ -128,6 +128,37 @@ func TestFlowList(t *testing.T) {
 	}
 }
 
+// TestFlowListIDs: hosts in a list may have IDs other than their numbers.
+func TestFlowListIDs(t *testing.T) {
+	ids := []int{1, 2, 40}
+	ps, err := ReadFlows("2\n40 2 3 100 5 1\n1 40 3 6 1\n", 3, ids)
+	if err != nil || len(ps) != 2 || ps[0] != (Planned{engine.Second, 2, 1, 5, 100}) || ps[1] != (Planned{engine.Second, 0, 2, 6, 0}) {
+		t.Fatalf("%+v, %v", ps, err)
+	}
+	if _, err := ReadFlows("1\n0 2 3 100 5 1\n", 3, ids); err == nil || !strings.Contains(err.Error(), "line 2: from host 0") {
+		t.Errorf("the ID of a switch: %v", err)
+	}
+}
+
+// FuzzFlowList: flows without error fit the simulator.
+func FuzzFlowList(f *testing.F) {
+	f.Add("2\n0 1 3 100 40870 2.000000123456\n\n3 2 3 7 0.5\n")
+	f.Add("1\n1 0 3 65535 2147483648 9223372.\nrest")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, ids := range [][]int{nil, {0, 2, 3, 70}} {
+			ps, err := ReadFlows(text, 4, ids)
+			if err != nil {
+				continue
+			}
+			for _, p := range ps {
+				if p.Src == p.Dst || p.Src < 0 || p.Src > 3 || p.Dst < 0 || p.Dst > 3 || p.At < 0 || p.Bytes > MaxMessage {
+					t.Fatalf("%+v", p)
+				}
+			}
+		}
+	})
+}
+
 // TestPoisson: sizes and instants have the configured distributions.
 func TestPoisson(t *testing.T) {
 	c, err := ReadCDF("0 0\n1000 50\n# comment\n9000 100\n")
