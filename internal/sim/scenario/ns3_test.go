@@ -74,7 +74,7 @@ func TestNS3Loss(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range r.Ports {
-		if lossy := p.Link == "s3-h3" || p.Link == "h3-s3"; (p.Lost > 0) != lossy {
+		if lossy := p.Link == "s3-h2" || p.Link == "h2-s3"; (p.Lost > 0) != lossy {
 			t.Errorf("%s lost %d of %d packets", p.Link, p.Lost, p.Packets)
 		}
 	}
