@@ -97,8 +97,8 @@ func (x *FCT) Flow() result.Flow {
 }
 
 // Completed returns the completed messages of r in the order of their completion. Times are rounded down to nanoseconds. Source
-// ports are numbered as in the simulator whose format is used, among completed messages. A message without a port in its flow list
-// has port 100, or in ConWeave's format the next one of its destination.
+// ports are numbered as in the simulator whose format is used, among completed messages. A message without a port in its flow
+// list has port 100, or in ConWeave's format the next one of its destination.
 func Completed(r *result.Result, conweave bool) []FCT {
 	flows := slices.Clone(r.Flows)
 	slices.SortFunc(flows, func(a, b result.Flow) int { return cmp.Compare(a.ID, b.ID) })

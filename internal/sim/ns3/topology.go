@@ -29,7 +29,7 @@ type Topology struct {
 }
 
 // ReadTopology reads the numbers of nodes, switches and links, the IDs of the switches, and links "src dst rate delay
-// error_rate". All other nodes are hosts. As in ns-3, white space separates the values, and the text after the last link is a comment.
+// error_rate". All other nodes are hosts. As in ns-3, white space separates the values, and text after the last link is ignored.
 func ReadTopology(text string) (*Topology, error) {
 	r := &words{text: text, line: 1}
 	nodes := r.number("number of nodes", 2, maxNodes)
