@@ -1,7 +1,7 @@
 // Package port defines the links of a NIC.
 //
-// The folders tap, port/packet, port/unix, port/udp and port/xdp hold the kinds of links. This package holds their
-// common interface, their common parts, and fault injection for all of them.
+// The folders tap, port/packet, port/unix, port/udp and port/xdp hold the kinds of links, and port/planes a link on several
+// of them. This package holds their common interface, their common parts, and fault injection for all of them.
 //
 // No promise: this package may change between releases.
 package port
@@ -47,6 +47,8 @@ type LinkState struct {
 	Up  bool  // the link carries frames
 	MTU int   // largest IP packet in bytes; 0 if unknown or unlimited
 	Err error // why the link is not up
+	// Ports has a bit for each plane that is up, of a link with several (package planes); 0 without planes.
+	Ports uint32
 }
 
 // Monitored is a Port that reports its state. All ports of this module are Monitored. A port updates its state
@@ -70,4 +72,15 @@ type Stats struct {
 	Again       uint64 // sends deferred for lack of room
 	Lost        uint64 // times that the link vanished
 	Reopened    uint64 // times that the link came back
+}
+
+// Add adds the counters of another port.
+func (s *Stats) Add(o Stats) {
+	s.SendDropped += o.SendDropped
+	s.RecvDropped += o.RecvDropped
+	s.Overruns += o.Overruns
+	s.Refused += o.Refused
+	s.Again += o.Again
+	s.Lost += o.Lost
+	s.Reopened += o.Reopened
 }
