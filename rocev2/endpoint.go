@@ -12,6 +12,7 @@ import (
 type endpoints struct {
 	peers map[route]*endpointPeer
 	asked *qp.EndpointRequests // nil: none so far
+	lost  uint32               // a bit for each port of the NIC that is down
 }
 
 // route is the addresses of a connection.
@@ -22,6 +23,45 @@ type endpointPeer struct {
 	queuePairs list.List[*QueuePair]
 	ports      uint32 // its last port status
 }
+
+// SetPorts reports which ports of a NIC with Config.Ports are up, by a bit for each. Queue pairs of MRC leave the planes of
+// the others. One of the queue pairs of each connection of addresses tells the peer.
+func (n *NIC) SetPorts(now mono.Time, up uint32) {
+	lost := ^up & (1<<n.cfg.Ports - 1)
+	if lost == n.ends.lost {
+		return
+	}
+	n.now, n.ends.lost = now, lost
+	for q := range n.obj.qps.All {
+		if !q.ends.Listed() {
+			continue
+		}
+		if n.ends.peers[q.route()].queuePairs.First() == &q.ends {
+			q.core.SetPorts(now, n.ports())
+		} else {
+			q.core.PeerPorts(now, n.ports())
+		}
+		n.sch.settle(q)
+	}
+}
+
+// ports returns a bit for each port of the NIC that is up.
+func (n *NIC) ports() uint32 { return (1<<max(n.cfg.Ports, 1) - 1) &^ n.ends.lost }
+
+// learnPorts makes q, which begins to receive or to send, use only the planes with ports that are up on both sides. A queue
+// pair that begins to send has forgotten them.
+func (n *NIC) learnPorts(now mono.Time, q *QueuePair) {
+	if s := q.State(); !q.ends.Listed() || s != qp.RTR && s != qp.RTS {
+		return
+	}
+	q.core.PeerPorts(now, n.ends.peers[q.route()].ports)
+	if n.ends.lost != 0 {
+		q.core.SetPorts(now, n.ports())
+	}
+}
+
+// route returns the addresses of a connected queue pair.
+func (q *QueuePair) route() route { return route{q.path.Src, q.path.Dst} }
 
 // number numbers a request of q, which is about to be sent.
 func (n *NIC) number(q *QueuePair, p *bth.Packet) {
@@ -39,7 +79,7 @@ func (e *endpoints) join(q *QueuePair) {
 	if e.peers == nil {
 		e.peers = map[route]*endpointPeer{}
 	}
-	r := route{q.path.Src, q.path.Dst}
+	r := q.route()
 	p := e.peers[r]
 	if p == nil {
 		p = &endpointPeer{ports: ^uint32(0)}
@@ -55,7 +95,7 @@ func (e *endpoints) leave(q *QueuePair) {
 		return
 	}
 	q.ends.Remove()
-	if r := (route{q.path.Src, q.path.Dst}); e.peers[r].queuePairs.First() == nil {
+	if r := q.route(); e.peers[r].queuePairs.First() == nil {
 		delete(e.peers, r)
 	}
 }

@@ -45,6 +45,8 @@ type Config struct {
 	Sockets    bool
 	Translated func(Translation)
 	Group      func(group GID, in bool) error
+	// Ports is the number of planes of the link; 0 without planes. SetPorts changes which of them are up.
+	Ports int
 	// Offload describes the port's segmentation; SetOffload changes it.
 	Offload Offload
 	// Seed makes keys and QPNs unpredictable in the daemon and repeatable in tests. It also gives each queue pair

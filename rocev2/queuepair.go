@@ -240,6 +240,9 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	case to == qp.RTS && from == qp.RTR:
 		q.sq.Reset() // requests posted too early, without a doorbell
 	}
+	if q.State() != from {
+		n.learnPorts(now, q)
+	}
 	if mask&qp.AttrState != 0 && a.State == qp.RTR {
 		n.connecting(now, q)
 	}
