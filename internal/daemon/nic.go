@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/daemon/config"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/server"
@@ -17,6 +18,7 @@ import (
 	"roced.io/roced/internal/observe/capture"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/planes"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/verbs"
@@ -27,8 +29,10 @@ type nic struct {
 	cfg     *config.NIC
 	log     *slog.Logger
 	port    *port.Faulty
-	shared  *shared    // nil: the port is not shared with the kernel
-	mac     rocev2.MAC // at the start; the NIC's address follows its interface, GUIDs do not
+	shared  *shared          // nil: the port is not shared with the kernel
+	planes  *planes.Port     // the port, if it has several planes; else nil
+	watched []*host.Follower // of the devices of planes that are not shared
+	mac     rocev2.MAC       // at the start; the NIC's address follows its interface, GUIDs do not
 	shard   *shard.Station
 	sw      *nicSwitch // nil: on no switch
 	devices []*device
@@ -136,7 +140,10 @@ func (n *nic) startShard(core *rocev2.NIC, beside *nic) (err error) {
 		return err
 	}
 	if n.shared != nil {
-		n.shared.follower.Run(n.shared)
+		n.shared.run()
+	}
+	for _, f := range n.watched {
+		f.Run(watcher{n})
 	}
 	return nil
 }
@@ -222,7 +229,10 @@ func (n *nic) close() error {
 		errs = append(errs, err)
 	}
 	if n.shared != nil {
-		n.shared.follower.Close()
+		n.shared.close()
+	}
+	for _, f := range n.watched {
+		f.Close()
 	}
 	if n.shard != nil {
 		n.leave()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -23,18 +24,11 @@ var (
 
 // openPort opens the port of the configuration.
 func (n *nic) openPort() (err error) {
-	c := n.cfg
 	var p port.Port
-	switch {
-	case c.Port.Shared():
+	if n.cfg.Port.Shared() {
 		p, err = n.openShared()
-	case c.Port.Type == "tap":
-		p, err = tap.Open(tap.Config{Name: c.Port.Device, Netns: c.Port.Netns, Bridge: c.Port.Bridge,
-			MTU: c.MTU, Offload: c.Port.UseOffload()})
-	case c.Port.Type == "unix":
-		p, err = unixport.Open(unixport.Config{Local: c.Port.Local, Remote: c.Port.Remote})
-	default:
-		err = fmt.Errorf("no port of type %q", c.Port.Type)
+	} else {
+		p, err = n.openOwn()
 	}
 	if err != nil {
 		return err
@@ -43,10 +37,55 @@ func (n *nic) openPort() (err error) {
 	return nil
 }
 
-// openShared opens a port on a kernel interface, and the follower that tracks the interface for the NIC.
+// openOwn opens a port that only the NIC uses.
+func (n *nic) openOwn() (port.Port, error) {
+	return openEach(n, func(c *config.Port) (port.Monitored, error) {
+		switch c.Type {
+		case "tap":
+			t, err := tap.Open(tap.Config{Name: c.Device, Netns: c.Netns, Bridge: c.Bridge, MTU: n.cfg.MTU, Offload: c.UseOffload()})
+			if err != nil {
+				return nil, err
+			}
+			if n.cfg.Port.Planes == nil {
+				return t, nil
+			}
+			if err := n.watch(host.Config{Interface: t.Name(), Netns: c.Netns}); err != nil {
+				return nil, errors.Join(err, t.Close())
+			}
+			return t, nil
+		case "unix":
+			return unixport.Open(unixport.Config{Local: c.Local, Remote: c.Remote})
+		}
+		return nil, fmt.Errorf("no port of type %q", c.Type)
+	})
+}
+
+// openShared opens a port on a kernel interface for each plane, and the followers that track the interfaces for the NIC.
 func (n *nic) openShared() (port.Port, error) {
-	c := &n.cfg.Port
-	where := host.Config{Interface: c.Interface, Netns: c.Netns, Routed: n.routed()}
+	s := &shared{nic: n}
+	n.shared = s
+	var each []sharedPort
+	all, err := openEach(n, func(c *config.Port) (port.Monitored, error) {
+		p, err := s.open(c)
+		each = append(each, p)
+		return p, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.device = s.planes[0].state.Name
+	s.lead()
+	if n.planes == nil {
+		s.port = each[0]
+	} else {
+		s.port = &sharedPlanes{n.planes, each}
+	}
+	return all, nil
+}
+
+// open opens the port on the interface of one plane, and its follower.
+func (s *shared) open(c *config.Port) (p sharedPort, err error) {
+	where := host.Config{Interface: c.Interface, Netns: c.Netns, Routed: s.routed()}
 	if c.Address != "" {
 		where.Address = netip.MustParseAddr(c.Address) // validated
 	}
@@ -55,31 +94,26 @@ func (n *nic) openShared() (port.Port, error) {
 		return nil, err
 	}
 	st := f.State()
-	n.shared = &shared{nic: n, follower: f, device: st.Name}
-	addrs := addrsOf(st.Addrs)
-	var shared sharedPort
-	switch c.Type {
-	case "packet":
-		shared, err = packet.Open(packet.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Offload: c.UseOffload()})
-	case "xdp":
-		shared, err = xdp.Open(xdp.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Queues: c.Queues,
-			Attach: attachModes[c.Mode], Copy: copyModes[c.Copy]})
-	case "udp":
-		var p *udp.Port
-		p, err = udp.Open(udp.Config{Netns: c.Netns, MAC: n.cfg.MAC.HardwareAddr(), Offload: superFrames(c),
-			Warn: func(what string) { n.log.Warn("port", "warning", what) }}, st.Index, addrs)
-		if err == nil {
-			p.SetLink(st.Index, n.linkOf(&st))
-			shared = p
-		}
-	default:
-		err = fmt.Errorf("no port of type %q", c.Type)
-	}
-	if err != nil {
+	s.planes = append(s.planes, &follower{Follower: f, shared: s, state: st})
+	if err := s.checkMAC(&st); err != nil {
 		return nil, err
 	}
-	n.shared.port = shared
-	return shared, nil
+	addrs := addrsOf(s.planes[0].state.Addrs)
+	switch c.Type {
+	case "packet":
+		return packet.Open(packet.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Offload: c.UseOffload()})
+	case "xdp":
+		return xdp.Open(xdp.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Queues: c.Queues,
+			Attach: attachModes[c.Mode], Copy: copyModes[c.Copy]})
+	case "udp":
+		p, err := udp.Open(udp.Config{Netns: c.Netns, MAC: s.cfg.MAC.HardwareAddr(), Offload: superFrames(c),
+			Warn: func(what string) { s.log.Warn("port", "warning", what) }}, st.Index, addrs)
+		if err == nil {
+			p.SetLink(st.Index, s.linkOf(&st))
+		}
+		return p, err
+	}
+	return nil, fmt.Errorf("no port of type %q", c.Type)
 }
 
 // superFrames returns the peers to which a UDP port sends super-frames.
@@ -97,7 +131,7 @@ func superFrames(c *config.Port) udp.Offload {
 func (n *nic) coreConfig() (rocev2.Config, error) {
 	c := n.cfg
 	out := rocev2.Config{Name: c.Name, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
-		Offload: n.port.Offload()}
+		Ports: c.Port.Ports(), Offload: n.port.Offload()}
 	for _, v := range c.VLANs {
 		out.VLANs = append(out.VLANs, rocev2.VLAN{ID: v.ID, Addrs: v.Prefixes})
 	}
@@ -108,8 +142,7 @@ func (n *nic) coreConfig() (rocev2.Config, error) {
 	if link.MTU == 0 {
 		return out, link.Err
 	}
-	st := n.shared.follower.State()
-	i := n.interfaceOf(&st)
+	i := n.interfaceOf(&n.shared.planes[n.shared.leader.Load()].state)
 	out.Sockets, out.Translated, out.Group = n.routed(), n.translated, n.shared.port.Group
 	out.Shared, out.MAC, out.MTU, out.Addrs, out.Routes = true, i.MAC, link.MTU, i.Addrs, i.Routes
 	return out, nil
@@ -120,5 +153,5 @@ func (n *nic) netdev() string {
 	if n.shared != nil {
 		return n.shared.device
 	}
-	return n.cfg.Port.Device
+	return n.cfg.Port.Each()[0].Device
 }

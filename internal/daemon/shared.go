@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/plugin/mono"
@@ -22,18 +25,66 @@ type sharedPort interface {
 	Mode() string
 }
 
-// shared makes a NIC follow the interface that it shares with the kernel. It passes results of the follower to the
-// shard.
+// shared makes a NIC follow the interface that it shares with the kernel, or those of its planes. It passes results of the
+// followers to the shard. The interfaces of planes have the same addresses. One of them leads: addresses, routes and
+// neighbours of the NIC are those that the kernel has there.
 type shared struct {
 	*nic
-	port     sharedPort
-	follower *host.Follower
-	device   string // name of the interface at the start
+	port   sharedPort
+	device string // name of the first interface at the start
+	planes []*follower
+	leader atomic.Int32
+
+	changing sync.Mutex // guards the states of planes, and the order of changes
 }
 
-// ask passes a neighbour request of the NIC to the follower. It runs on the shard's thread.
+// follower follows the interface of one plane.
+type follower struct {
+	*host.Follower
+	*shared
+	state host.State
+}
+
+// run starts all followers.
+func (s *shared) run() {
+	for _, f := range s.planes {
+		f.Run(f)
+	}
+}
+
+// close ends all followers.
+func (s *shared) close() {
+	for _, f := range s.planes {
+		f.Close()
+	}
+}
+
+// ask passes a neighbour request of the NIC to the leading follower. It runs on the shard's thread.
 func (s *shared) ask(q rocev2.Query) {
-	s.follower.Ask(host.Query{Dst: q.Dst.Addr(), Src: q.Src.Addr()})
+	s.planes[s.leader.Load()].Ask(host.Query{Dst: q.Dst.Addr(), Src: q.Src.Addr()})
+}
+
+// lead selects the interface that leads: the present one while it is up, else the first one that is up with addresses.
+func (s *shared) lead() {
+	able := func(f *follower) bool { return f.state.Up && len(f.state.Addrs) > 0 }
+	if able(s.planes[s.leader.Load()]) {
+		return
+	}
+	if i := slices.IndexFunc(s.planes, able); i >= 0 {
+		s.leader.Store(int32(i))
+	}
+}
+
+// leads reports whether the interface of f leads.
+func (f *follower) leads() bool { return f.shared.planes[f.leader.Load()] == f }
+
+// checkMAC checks that an interface has the Ethernet address of the first one.
+func (s *shared) checkMAC(st *host.State) error {
+	if first := &s.planes[0].state; st.MAC != first.MAC {
+		return fmt.Errorf("interface %s has Ethernet address %v, but the planes of a NIC need the same, that of %s: ip link set %s address %v",
+			st.Name, rocev2.MAC(st.MAC), first.Name, st.Name, rocev2.MAC(first.MAC))
+	}
+	return nil
 }
 
 // do runs f on the shard. It ignores errors: they mean that the shard, and so the NIC, has ended.
@@ -42,26 +93,46 @@ func (s *shared) do(f func(now mono.Time, core *rocev2.NIC)) {
 }
 
 // Changed implements host.Handler.
-func (s *shared) Changed(st host.State) {
+func (f *follower) Changed(st host.State) {
+	s := f.shared
 	s.log.Info("interface has changed", "interface", st.Name, "exists", st.Index != 0, "up", st.Up,
 		"mac", rocev2.MAC(st.MAC), "mtu", st.MTU, "addresses", st.Addrs)
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	led := s.leader.Load()
+	f.state = st
+	s.lead()
+	if err := s.checkMAC(&st); err != nil {
+		s.log.Error("plane cannot be used", "err", err)
+	}
 	s.do(func(now mono.Time, core *rocev2.NIC) {
 		if l, ok := s.port.(linked); ok {
 			l.SetLink(st.Index, s.linkOf(&st))
 		}
 		s.port.Poll(now) // its state reaches the NIC through the shard
-		if err := s.port.SetAddrs(addrsOf(st.Addrs)); err != nil {
-			s.log.Error("addresses of the port", "err", err)
-		}
-		if err := core.SetInterface(s.interfaceOf(&st)); err != nil {
-			s.log.Error("interface cannot be used as it is", "interface", st.Name, "err", err)
+		if f.leads() || s.leader.Load() != led {
+			s.adopt(core, &s.planes[s.leader.Load()].state)
 		}
 	})
 	s.readdress()
 }
 
+// adopt makes port and NIC take over addresses and routes of an interface.
+func (s *shared) adopt(core *rocev2.NIC, st *host.State) {
+	if err := s.port.SetAddrs(addrsOf(st.Addrs)); err != nil {
+		s.log.Error("addresses of the port", "err", err)
+	}
+	if err := core.SetInterface(s.interfaceOf(st)); err != nil {
+		s.log.Error("interface cannot be used as it is", "interface", st.Name, "err", err)
+	}
+}
+
 // Resolved implements host.Handler.
-func (s *shared) Resolved(dst netip.Addr, mac host.Station) {
+func (f *follower) Resolved(dst netip.Addr, mac host.Station) {
+	s := f.shared
+	if !f.leads() {
+		return
+	}
 	if s.routed() { // the kernel resolves the neighbour
 		mac = host.Station(rocev2.StationOf(dst))
 	}
@@ -69,8 +140,11 @@ func (s *shared) Resolved(dst netip.Addr, mac host.Station) {
 }
 
 // Unreachable implements host.Handler.
-func (s *shared) Unreachable(dst netip.Addr) {
-	s.do(func(now mono.Time, core *rocev2.NIC) { core.Unreachable(now, rocev2.GIDOf(dst)) })
+func (f *follower) Unreachable(dst netip.Addr) {
+	if !f.leads() {
+		return
+	}
+	f.do(func(now mono.Time, core *rocev2.NIC) { core.Unreachable(now, rocev2.GIDOf(dst)) })
 }
 
 // Destinations implements host.Handler.

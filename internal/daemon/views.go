@@ -37,7 +37,7 @@ func (n *nic) link(ctx context.Context) (api.Link, error) {
 	l := api.Link{Name: n.cfg.Name, State: "DOWN", Port: n.cfg.Port.Type, Device: n.netdev(), Switch: n.cfg.Switch, Shard: n.cfg.Shard,
 		Profile: n.cfg.Profile, Clients: n.clients(), GIDs: []string{}}
 	if l.Device == "" {
-		l.Device = n.cfg.Port.Local
+		l.Device = n.cfg.Port.Each()[0].Local
 	}
 	if c := &n.cfg.Congestion; c.Algorithm != "none" {
 		l.Congestion = &api.Congestion{Algorithm: c.Algorithm, Params: c.Params}
@@ -61,7 +61,7 @@ func (n *nic) link(ctx context.Context) (api.Link, error) {
 		if st := n.port.State(); st.Err != nil {
 			l.Reason = st.Err.Error()
 		}
-		l.Overruns = n.port.Stats().Overruns
+		l.Overruns, l.Planes = n.port.Stats().Overruns, n.planeViews()
 		if n.shared != nil {
 			l.Mode = n.shared.port.Mode()
 		}

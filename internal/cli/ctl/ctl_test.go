@@ -41,7 +41,8 @@ var links = []api.Link{
 			{Name: "rxe_a", Profile: "rc", Socket: "/run/roced/uverbs0"}, {Name: "rxe_a_irn", Profile: "irn", Socket: "/run/roced/uverbs1"}}},
 	{Name: "rxe_b", MAC: "02:00:00:00:00:02", State: "DOWN", Reason: "no carrier", MTU: 1500, ActiveMTU: 1024, Port: "unix", Poll: "busy"},
 	{Name: "rxe_c", MAC: "02:00:00:00:00:03", GIDs: []string{"10.0.0.3", "::", "fe80::ff:fe00:3"}, State: "ACTIVE", MTU: 1500, ActiveMTU: 1024,
-		Port: "packet", Device: "eth0", Mode: "AF_PACKET", Overruns: 3, Segments: 64, Poll: "50µs"},
+		Port: "packet", Device: "eth0", Mode: "AF_PACKET", Overruns: 3, Segments: 64, Poll: "50µs", Planes: []api.Plane{
+			{Device: "eth0", State: "ACTIVE", Sent: 7000, Received: 500}, {Device: "eth1", State: "DOWN", Reason: "interface eth1 is set down"}}},
 }
 
 var resources = map[string][]api.Resource{

@@ -76,6 +76,13 @@ func printLink(w io.Writer, i int, l *api.Link) {
 		}
 		fmt.Fprintln(w)
 	}
+	for i, p := range l.Planes {
+		fmt.Fprintf(w, "    plane %d %s state %s sent_bytes %d received_bytes %d", i, p.Device, p.State, p.Sent, p.Received)
+		if p.Reason != "" {
+			fmt.Fprintf(w, " reason %q", p.Reason)
+		}
+		fmt.Fprintln(w)
+	}
 	for i, g := range l.GIDs {
 		if g == "::" {
 			continue // the address at this index was removed

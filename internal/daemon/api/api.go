@@ -62,13 +62,23 @@ type Link struct {
 	Faults    int      `json:"faults"`
 	// Congestion is nil for a NIC without congestion control.
 	Congestion *Congestion `json:"congestion,omitempty"`
-	Devices    []Device    `json:"devices"` // for verbs programs, one for each profile, the default first
+	Planes     []Plane     `json:"planes,omitempty"` // in their order; none for a NIC with one port
+	Devices    []Device    `json:"devices"`          // for verbs programs, one for each profile, the default first
 }
 
 // Congestion is the congestion control of a NIC: the algorithm, and its parameters that differ from the default.
 type Congestion struct {
 	Algorithm string             `json:"algorithm"`
 	Params    map[string]float64 `json:"params,omitempty"`
+}
+
+// Plane is one of several ports of a NIC.
+type Plane struct {
+	Device   string `json:"device"` // or interface or socket
+	State    string `json:"state"`
+	Reason   string `json:"reason,omitempty"` // why it is down
+	Sent     uint64 `json:"sent_bytes"`
+	Received uint64 `json:"received_bytes"`
 }
 
 // Device is a verbs device of a NIC.

@@ -156,7 +156,36 @@ type Port struct {
 	// Unix: the socket paths of this end and the other end.
 	Local  string `yaml:"local"`
 	Remote string `yaml:"remote"`
+
+	// Planes are the devices, interfaces or sockets of a NIC with several ports, each in a plane of its own network.
+	Planes []Plane `yaml:"planes"`
 }
+
+// Plane has the keys of a port that differ between the planes of a NIC.
+type Plane struct {
+	Device    string `yaml:"device"`
+	Bridge    string `yaml:"bridge"`
+	Interface string `yaml:"interface"`
+	Local     string `yaml:"local"`
+	Remote    string `yaml:"remote"`
+}
+
+// Each returns the port of each plane, in their order. A port without planes is the only one.
+func (p *Port) Each() []Port {
+	if len(p.Planes) == 0 {
+		return []Port{*p}
+	}
+	all := make([]Port, len(p.Planes))
+	for i, l := range p.Planes {
+		all[i] = *p
+		q := &all[i]
+		q.Planes, q.Device, q.Bridge, q.Interface, q.Local, q.Remote = nil, l.Device, l.Bridge, l.Interface, l.Local, l.Remote
+	}
+	return all
+}
+
+// Ports returns the number of planes, 0 without planes.
+func (p *Port) Ports() int { return len(p.Planes) }
 
 // Capture writes all frames of a NIC to a pcapng file, from its start.
 type Capture struct {
@@ -220,7 +249,7 @@ func (c *Config) setDefaults() {
 		setDefault(&n.Poll, DefaultPoll)
 		n.Congestion.setDefaults()
 		setDefault(&n.Access.Mode, Mode(0o666))
-		if n.Port.Type == "tap" && n.Port.Device == "" {
+		if n.Port.Type == "tap" && n.Port.Device == "" && n.Port.Planes == nil {
 			n.Port.Device = n.Name
 		}
 	}

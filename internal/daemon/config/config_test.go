@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
+	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/retrans"
 	"roced.io/roced/rocev2"
@@ -161,6 +164,33 @@ func TestNumbered(t *testing.T) {
 	}
 }
 
+// TestPlanedPaths: path selection of mrc has the planes of the port, and probes less often.
+func TestPlanedPaths(t *testing.T) {
+	n := read(t, "nics: [{name: a, profile: mrc, port: {type: tap, planes: [{device: d0, bridge: b0}, {device: d1}, {device: d2}]}, "+
+		"transports: {mrc: {ev_profiles: {3: {name: mrc, ev_count: 6, ev_active: 3}}}}}]").NICs[0]
+	each := n.Port.Each()
+	if len(each) != 3 || each[0].Bridge != "b0" || each[2].Device != "d2" || n.Port.Ports() != 3 {
+		t.Errorf("%+v", each)
+	}
+	_, byNumber := n.Makers()
+	standard, err := plugins(&n)
+	numbered, numberedErr := byNumber(3, 0)
+	if err := errors.Join(err, numberedErr); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]qp.Profile{"default": standard, "numbered": numbered} {
+		m := p.Paths.(*path.MRC)
+		if m.SetPorts(0, 0b101); m.ProbesDue() != mono.Time(10*time.Millisecond) {
+			t.Errorf("%s: probes in %v", name, m.ProbesDue())
+		}
+		for i := range 6 {
+			if s, _ := m.State(i); (s == path.EVAssumedBad) != (i%3 == 1) {
+				t.Errorf("%s: entropy value %d is in state %d", name, i, s)
+			}
+		}
+	}
+}
+
 // TestHoldLast: the receiver holds the last packets of WRITEs by default.
 func TestHoldLast(t *testing.T) {
 	for text, want := range map[string]qp.HoldLast{
@@ -254,6 +284,9 @@ func TestFaults(t *testing.T) {
 		return fmt.Sprintf("nics: [{name: a, port: {type: %s, interface: eth0, %s}, %s}]", typ, port, nic)
 	}
 	nic := func(s string) string { return "nics: [{name: a, port: {type: tap}, " + s + "}]" }
+	planes := func(s string) string {
+		return "nics: [{name: a, profile: mrc, port: {type: packet, planes: [" + s + "]}}]"
+	}
 	for _, tc := range []struct{ text, want string }{
 		{"", "the file is empty"}, {"nics: []", "nics: 0 NICs"},
 		{"colour: red\n" + minimal, "colour: unknown key"},
@@ -330,6 +363,15 @@ func TestFaults(t *testing.T) {
 		{shared("udp", "address: 10.0.0.1", ""), "nics.0.port: a port of type udp needs either interface or address"},
 		{shared("udp", "", "mtu: 1500"), "nics.0.mtu: cannot be set for a port of type udp"},
 		{shared("udp", "queues: 3", ""), "nics.0.port.queues: has no meaning"},
+		{shared("udp", "planes: [{interface: e0}, {interface: e1}]", ""), "nics.0.port.planes: has no meaning"},
+		{shared("xdp", "planes: [{interface: e0}, {interface: e1}]", ""), "nics.0.port.interface: belongs into each of the planes"},
+		{planes("{interface: e0}"), "nics.0.port.planes: 1 planes, from 2 to 32 are possible"},
+		{planes("{interface: e0}, {interface: a/b}"), `nics.0.port.planes.1.interface: "a/b" is not an interface name`},
+		{planes("{interface: e0}, {interface: e1, device: x}"), "nics.0.port.planes.1.device: has no meaning"},
+		{planes("{interface: e0}, {interface: e0}"), "nics.0.port.planes.1.interface: the same as that of nics.0"},
+		{planes("{interface: e0}, {netns: x}"), "nics.0.port.planes.1.netns: unknown key"},
+		{strings.Replace(planes("{interface: e0}, {interface: e1}"), "profile: mrc", "profile: mrc, transports: {mrc: {paths: {planes: 3}}}", 1),
+			"planes is 3, but the port has 2 planes"},
 		{"nics: [{name: a, port: {type: udp, interface: a/b}}]", `nics.0.port.interface: "a/b"`},
 		{"nics: [{name: a, port: {type: udp, address: eth0}}]", "nics.0.port.address: "},
 		{"nics: [{name: a, port: {type: udp, address: 'fe80::1'}}]", "nics.0.port.address: fe80::1 is only an address together"},

@@ -23,7 +23,7 @@ type Key struct {
 
 // Keys describes all keys except those that only contain other keys.
 func Keys() []Key {
-	c := &Config{Drain: defaultDrain, NICs: []NIC{{Port: Port{Type: "tap"}, Access: Access{}, VLANs: []VLAN{{}}, Transports: map[string]Transport{"PROFILE": {
+	c := &Config{Drain: defaultDrain, NICs: []NIC{{Port: Port{Type: "tap", Planes: []Plane{{}}}, Access: Access{}, VLANs: []VLAN{{}}, Transports: map[string]Transport{"PROFILE": {
 		EVProfiles: map[string]Part{"ID": {}}, CCProfiles: map[string]Part{"ID": {}}}},
 		Share: Share{Users: []UserShare{{Weight: 1}}}}}}
 	c.setDefaults()

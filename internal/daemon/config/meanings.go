@@ -74,6 +74,12 @@ var meanings = map[string]meaning{
 	"nics[].port.local":     {"", "/run/roced/a", "unix: socket of this end", "required for unix"},
 	"nics[].port.remote":    {"", "/run/roced/b", "unix: socket of the other end", "required for unix"},
 
+	"nics[].port.planes[].device":    {"", "roce0", "tap: device of this plane, for a NIC with a port in each of 2 to 32 planes", "required for tap"},
+	"nics[].port.planes[].bridge":    {"", "br0", "tap: bridge that the device of this plane joins", ""},
+	"nics[].port.planes[].interface": {"", "eth0", "packet, xdp: interface of this plane", "required for packet and xdp"},
+	"nics[].port.planes[].local":     {"", "/run/roced/a0", "unix: socket of this end in this plane", "required for unix"},
+	"nics[].port.planes[].remote":    {"", "/run/roced/b0", "unix: socket of the other end in this plane", "required for unix"},
+
 	"nics[].capture.file":  {"", "/var/lib/roced/a.pcapng", "file for all frames, as pcapng", ""},
 	"nics[].access.mode":   {"", "0660", "mode of the NIC's sockets", ""},
 	"nics[].access.users":  {"", "[alice]", "users that may use the NIC, by name or number", "all"},

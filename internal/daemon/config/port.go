@@ -1,9 +1,12 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
+
+	mrcpath "roced.io/roced/path"
 )
 
 // maxQueues limits the receive queues of an XDP port.
@@ -11,11 +14,11 @@ const maxQueues = 256
 
 // portKeys lists the keys of each port type, without type.
 var portKeys = map[string][]string{
-	"tap":    {"netns", "device", "bridge", "offload"},
-	"unix":   {"local", "remote"},
-	"packet": {"netns", "interface", "offload"},
+	"tap":    {"netns", "device", "bridge", "offload", "planes"},
+	"unix":   {"local", "remote", "planes"},
+	"packet": {"netns", "interface", "offload", "planes"},
 	"udp":    {"netns", "interface", "address", "offload"},
-	"xdp":    {"netns", "interface", "mode", "copy", "queues"},
+	"xdp":    {"netns", "interface", "mode", "copy", "queues", "planes"},
 }
 
 func (p *Port) validate(f *faults, path string) {
@@ -30,12 +33,38 @@ func (p *Port) validate(f *faults, path string) {
 	}{
 		{"netns", p.Netns != ""}, {"device", p.Device != ""}, {"bridge", p.Bridge != ""}, {"offload", p.Offload != nil},
 		{"interface", p.Interface != ""}, {"mode", p.Mode != ""}, {"copy", p.Copy != ""}, {"queues", p.Queues != 0},
-		{"address", p.Address != ""}, {"local", p.Local != ""}, {"remote", p.Remote != ""},
+		{"address", p.Address != ""}, {"local", p.Local != ""}, {"remote", p.Remote != ""}, {"planes", p.Planes != nil},
 	} {
 		if v.set && !slices.Contains(keys, v.key) {
 			f.add(path+"."+v.key, "has no meaning for a port of type %s", p.Type)
 		}
 	}
+	if p.Planes == nil || p.Type == "udp" {
+		p.validateOne(f, path)
+		return
+	}
+	p.validatePlanes(f, path)
+}
+
+// validatePlanes checks a port with planes, whose keys are those of single ports.
+func (p *Port) validatePlanes(f *faults, path string) {
+	if n := len(p.Planes); n < 2 || n > mrcpath.MaxPlanes {
+		f.add(path+".planes", "%d planes, from 2 to %d are possible", n, mrcpath.MaxPlanes)
+	}
+	for _, v := range []struct{ key, value string }{
+		{"device", p.Device}, {"bridge", p.Bridge}, {"interface", p.Interface}, {"local", p.Local}, {"remote", p.Remote},
+	} {
+		if v.value != "" {
+			f.add(path+"."+v.key, "belongs into each of the planes")
+		}
+	}
+	for i, q := range p.Each() {
+		q.validate(f, fmt.Sprintf("%s.planes.%d", path, i))
+	}
+}
+
+// validateOne checks the keys of a single port.
+func (p *Port) validateOne(f *faults, path string) {
 	switch p.Type {
 	case "tap":
 		iface(f, path+".device", p.Device)

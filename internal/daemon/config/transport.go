@@ -53,8 +53,8 @@ func (n *NIC) Profiles() []string {
 // own.
 func (n *NIC) spec(name string) profile.Spec {
 	t := n.Transports[name]
-	s := profile.Spec{Reorder: profile.Part(t.Reorder), Recovery: profile.Part(t.Recovery), Paths: profile.Part(t.Paths),
-		Congestion: profile.Part(t.Congestion), HoldLast: t.HoldLast}
+	s := profile.Spec{Reorder: profile.Part(t.Reorder), Recovery: n.planePart(name, t.Recovery, map[string]float64{"loss_packets": planeLossPackets}),
+		Paths: n.planed(name, t.Paths), Congestion: profile.Part(t.Congestion), HoldLast: t.HoldLast}
 	if s.Congestion.Name != "" {
 		return s
 	}
@@ -78,11 +78,43 @@ func (n *NIC) Makers() (byName func(name string) (qp.Profile, error), byNumber f
 		s := n.spec(mrc)
 		t := n.Transports[mrc]
 		err := errors.Join(choose(&s.Paths, "ev", t.EVProfiles, ev), choose(&s.Congestion, "cc", t.CCProfiles, cc))
+		s.Paths = n.planed(mrc, Part(s.Paths))
 		if err != nil {
 			return qp.Profile{}, err
 		}
 		return m.New(mrc, s)
 	}
+}
+
+// Parameters of mrc for a NIC with planes.
+const (
+	// planeProbeInterval is the interval of EV probes in microseconds. If a plane is lost, each queue pair probes all entropy
+	// values of the plane so often.
+	planeProbeInterval = 10_000
+	// planeLossPackets is the recovery's loss_packets: planes reorder super-frames, of 16 packets each.
+	planeLossPackets = 256
+)
+
+// planed returns the path selection of a profile with the parameters for the planes of the NIC.
+func (n *NIC) planed(name string, p Part) profile.Part {
+	return n.planePart(name, p, map[string]float64{"ev_probe_interval_us": planeProbeInterval, "planes": float64(n.Port.Ports())})
+}
+
+// planePart returns a part of a profile, with these parameters if it is of mrc and the NIC has planes.
+func (n *NIC) planePart(name string, p Part, params map[string]float64) profile.Part {
+	if n.Port.Planes == nil || name != mrc || p.Name != "" && p.Name != mrc {
+		return profile.Part(p)
+	}
+	maps.Copy(params, p.Params)
+	return profile.Part{Name: p.Name, Params: params}
+}
+
+// checkPlanes checks that the paths of mrc have the planes of the NIC.
+func (n *NIC) checkPlanes(paths profile.Part) error {
+	if v, ok := paths.Params["planes"]; ok && n.Port.Planes != nil && v != float64(n.Port.Ports()) {
+		return fmt.Errorf("planes is %v, but the port has %d planes: leave the parameter out", v, n.Port.Ports())
+	}
+	return nil
 }
 
 // mrc is the transport profile with numbered paths and congestion controls.
@@ -112,6 +144,7 @@ func (n *NIC) validateNumbered(f *faults, path, name string) {
 				part = &s.Congestion
 			}
 			*part = profile.Part(parts[number])
+			s.Paths = n.planed(name, Part(s.Paths))
 			v, err := strconv.ParseUint(number, 10, 64)
 			switch {
 			case name != mrc:
@@ -121,7 +154,7 @@ func (n *NIC) validateNumbered(f *faults, path, name string) {
 			case part.Name == "":
 				err = errors.New("the name is missing")
 			default:
-				err = profile.Validate(name, s)
+				err = errors.Join(n.checkPlanes(s.Paths), profile.Validate(name, s))
 			}
 			if err != nil {
 				f.add(strings.Join([]string{path, kind, number}, "."), "%w", err)
@@ -132,7 +165,8 @@ func (n *NIC) validateNumbered(f *faults, path, name string) {
 
 func (n *NIC) validateTransports(f *faults, path string) {
 	check := func(at, name string) {
-		if err := profile.Validate(name, n.spec(name)); err != nil {
+		s := n.spec(name)
+		if err := errors.Join(n.checkPlanes(s.Paths), profile.Validate(name, s)); err != nil {
 			f.add(at, "%w", err)
 		}
 	}

@@ -108,15 +108,21 @@ func (c *Config) checkUnique(f *faults) {
 	for i := range c.NICs {
 		n := &c.NICs[i]
 		unique(i, "name", "name "+n.Name)
-		switch n.Port.Type {
-		case "packet", "xdp":
-			unique(i, "port.interface", "interface "+n.Port.Netns+"\x00"+n.Port.Interface)
-		case "udp":
-			unique(i, "port", n.Port.Netns+"\x00"+n.Port.Where())
-		case "tap":
-			unique(i, "port.device", "device "+n.Port.Netns+"\x00"+n.Port.Device)
-		case "unix":
-			unique(i, "port.local", "socket "+filepath.Clean(n.Port.Local))
+		for k, p := range n.Port.Each() {
+			at := "port"
+			if n.Port.Planes != nil {
+				at = fmt.Sprintf("port.planes.%d", k)
+			}
+			switch p.Type {
+			case "packet", "xdp":
+				unique(i, at+".interface", "interface "+p.Netns+"\x00"+p.Interface)
+			case "udp":
+				unique(i, at, p.Netns+"\x00"+p.Where())
+			case "tap":
+				unique(i, at+".device", "device "+p.Netns+"\x00"+p.Device)
+			case "unix":
+				unique(i, at+".local", "socket "+filepath.Clean(p.Local))
+			}
 		}
 		if n.MAC != (MAC{}) {
 			unique(i, "mac", "mac "+n.MAC.String())

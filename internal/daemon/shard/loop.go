@@ -214,12 +214,14 @@ func (st *Station) linkState(now mono.Time, err error) {
 	if st.monitored != nil {
 		link = st.monitored.State()
 	}
-	if link.Up == st.up && (link.MTU == 0 || link.MTU == st.mtu) {
+	if link.Up == st.up && (link.MTU == 0 || link.MTU == st.mtu) && link.Ports == st.ports {
 		return
 	}
 	if link.Up {
 		st.nic.SetOffload(st.port.Offload())
+		st.nic.SetPorts(now, link.Ports)
 	}
+	st.ports = link.Ports
 	st.up = link.Up
 	if link.MTU != 0 {
 		st.mtu = link.MTU

@@ -27,7 +27,8 @@ type Station struct {
 	poll     time.Duration
 	small    bool // the last batch was one small frame
 	up       bool
-	mtu      int // of the link, 0 if unknown
+	mtu      int    // of the link, 0 if unknown
+	ports    uint32 // of the link that are up, 0 without planes
 	bells    []*Bell
 	listen   int           // the bell polled last
 	unsent   bool          // transmit stopped before it had sent everything
