@@ -30,7 +30,8 @@ const MTU = 9000
 
 // Bed is a pair of connected namespaces.
 type Bed struct {
-	NS [2]*Namespace
+	NS     [2]*Namespace
+	Middle *Namespace // has the switches of planes; nil without planes
 }
 
 // New makes a network with bridges. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN.
@@ -59,7 +60,7 @@ func NewDirect(direct [2]bool) (*Bed, error) {
 // Close releases the namespaces. The kernel deletes their devices with them.
 func (b *Bed) Close() error {
 	var errs []error
-	for _, n := range b.NS {
+	for _, n := range []*Namespace{b.NS[0], b.NS[1], b.Middle} {
 		if n != nil {
 			errs = append(errs, n.Close())
 		}
@@ -90,12 +91,7 @@ func (b *Bed) Wire() error {
 
 // setUpBridged makes the bridge of a namespace and adds the veth to it. addr is the address of the bridge.
 func setUpBridged(addr string) error {
-	snooping := false
-	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: Bridge, MTU: MTU}, MulticastSnooping: &snooping}
-	if err := netlink.LinkAdd(br); err != nil {
-		return fmt.Errorf("bridge: %w", err)
-	}
-	return errors.Join(Enslave(Veth, Bridge), AddAddr(Bridge, addr), SetUp("lo"))
+	return errors.Join(addBridge(Bridge), Enslave(Veth, Bridge), AddAddr(Bridge, addr), SetUp("lo"))
 }
 
 // nicAddrs returns the addresses of the NIC in namespace i.

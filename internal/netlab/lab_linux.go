@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -60,6 +61,8 @@ type LabOptions struct {
 	// Shared are the types of ports that share the veth of a namespace with the kernel: packet or xdp. More keys may
 	// follow after a comma. Empty means a TAP.
 	Shared [2]string
+	// Planes is the number of ports of each NIC, each in a plane of its own (Bed.AddPlanes); 0 means one port without planes.
+	Planes int
 	VLAN   uint16 // VLAN with the additional addresses 198.19.0.1 and .2, fd19::1 and ::2; 0 means none
 	Extra  string // YAML for the entry of the NIC, indented by four spaces
 	Daemon string // YAML lines for the configuration of the daemon
@@ -70,7 +73,7 @@ func NewLab(o LabOptions) (*Lab, error) {
 	l := &Lab{Bin: o.Bin, Dir: o.Dir}
 	if !o.Unix && !o.Loopback {
 		var err error
-		if l.Bed, err = NewDirect([2]bool{o.Shared[0] != "", o.Shared[1] != ""}); err != nil {
+		if l.Bed, err = newBed(o); err != nil {
 			return nil, err
 		}
 	}
@@ -85,6 +88,23 @@ func NewLab(o LabOptions) (*Lab, error) {
 		}
 	}
 	return l, nil
+}
+
+// newBed makes the network of a lab.
+func newBed(o LabOptions) (*Bed, error) {
+	shared := [2]bool{o.Shared[0] != "", o.Shared[1] != ""}
+	if o.Planes == 0 {
+		return NewDirect(shared)
+	}
+	b, err := New()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.AddPlanes(o.Planes, shared); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
 }
 
 // startHosts starts the daemons.
@@ -149,6 +169,9 @@ func (l *Lab) entry(n int, h *Host, o LabOptions) string {
 	if o.Shared[i] != "" {
 		port = fmt.Sprintf("{netns: %q, interface: %s, type: %s}", l.netns(i), Veth, o.Shared[i])
 	}
+	if o.Planes != 0 {
+		port = l.planes(i, h, o)
+	}
 	if o.Unix {
 		port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.link(n), l.link(n^1))
 	}
@@ -165,6 +188,21 @@ func (l *Lab) entry(n int, h *Host, o LabOptions) string {
 		addrs += fmt.Sprintf("    vlans: [{id: %d, addresses: [\"198.19.0.%d/24\", \"fd19::%d/64\"]}]\n", o.VLAN, n+1, n+1)
 	}
 	return fmt.Sprintf("  - name: %s\n%s    port: %s\n%s", h.Device, addrs, port, o.Extra)
+}
+
+// planes returns the configuration of a port with planes.
+func (l *Lab) planes(i int, h *Host, o LabOptions) string {
+	kind, plane := o.Shared[i], func(p int) string { return fmt.Sprintf("{interface: %s}", PlaneDevice(p)) }
+	if kind == "" {
+		kind, plane = fmt.Sprintf("tap, offload: %t", !o.NoOffload), func(p int) string {
+			return fmt.Sprintf("{device: tap_%s%d, bridge: %s}", h.Name, p, planeBridge(p))
+		}
+	}
+	var all []string
+	for p := range o.Planes {
+		all = append(all, plane(p))
+	}
+	return fmt.Sprintf("{netns: %q, type: %s, planes: [%s]}", l.netns(i), kind, strings.Join(all, ", "))
 }
 
 func (l *Lab) netns(i int) string {
