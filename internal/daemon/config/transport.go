@@ -90,9 +90,10 @@ func (n *NIC) Makers() (byName func(name string) (qp.Profile, error), byNumber f
 const (
 	// planeProbeInterval is the interval of EV probes in microseconds. If a plane is lost, each queue pair probes all entropy
 	// values of the plane so often.
-	planeProbeInterval = 10_000
-	// planeLossPackets is the recovery's loss_packets: planes reorder super-frames, of 16 packets each.
-	planeLossPackets = 256
+	planeProbeInterval = 100_000
+	// planeLossPackets is the recovery's loss_packets, more than may be in flight. Planes overtake each other by hundreds of packets, so
+	// that only probes and timers tell losses.
+	planeLossPackets = 4096
 )
 
 // planed returns the path selection of a profile with the parameters for the planes of the NIC.

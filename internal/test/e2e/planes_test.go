@@ -29,13 +29,13 @@ type planeLab struct {
 const bypass = time.Second
 
 // TestPlanes: WRITEs of MRC in both directions use all planes of the NICs. A plane is lost on one side, on the other side, or
-// between them, where neither side sees it. Both sides stop using it, and data continue. Afterwards they use it again. The window
-// is small, because MRC takes losses for lack of buffers for those of entropy values.
+// between them, where neither side sees it. Both sides stop using it, and data continue. Afterwards they use it again. The timeout
+// is several round trips: nothing else finds losses that neither side sees.
 func TestPlanes(t *testing.T) {
 	for _, kind := range []string{"tap", "packet", "xdp, mode: native"} {
 		name, _, _ := strings.Cut(kind, ",")
 		t.Run(name, func(t *testing.T) {
-			o := netlab.LabOptions{Planes: planeCount, Extra: "    profile: mrc\n    max_unacked: 1024\n", Shared: [2]string{kind, kind}}
+			o := netlab.LabOptions{Planes: planeCount, Extra: "    profile: mrc\n    max_unacked: 512\n", Shared: [2]string{kind, kind}}
 			own := func(_, plane int) string { return netlab.PlaneDevice(plane) }
 			if kind == "tap" {
 				o.Shared, own = [2]string{}, func(host, plane int) string { return fmt.Sprintf("tap_%c%d", 'a'+host, plane) }
@@ -48,11 +48,15 @@ func TestPlanes(t *testing.T) {
 				dev   string
 			}{
 				{"here", 1, l.Bed.NS[0], own(0, 1)},
-				{"first here", 0, l.Bed.NS[0], own(0, 0)},
 				{"at the peer", 2, l.Bed.NS[1], own(1, 2)},
-				{"first at the peer", 0, l.Bed.NS[1], own(1, 0)},
 				{"between", 3, l.Bed.Middle, netlab.PlaneSwitch(3)},
+				// The daemon takes addresses from the first of shared interfaces that is up.
+				{"first here", 0, l.Bed.NS[0], own(0, 0)},
+				{"first at the peer", 0, l.Bed.NS[1], own(1, 0)},
 			} {
+				if c.plane == 0 && kind != "packet" {
+					continue
+				}
 				t.Run(c.name, func(t *testing.T) { l.lose(t, c.plane, c.ns, c.dev) })
 			}
 		})
@@ -62,8 +66,8 @@ func TestPlanes(t *testing.T) {
 // lose sets a device down and up again while data move.
 func (l *planeLab) lose(t *testing.T, plane int, ns *netlab.Namespace, dev string) {
 	r := l.at(t)
-	server, client := r.pair("write-bw", "-s", "64k", "--verify", "-D", "6s", "--timeout", "17")
-	loadServer, load := r.pair("write-bw", "-s", "64k", "-b", "-D", "6s", "--timeout", "17")
+	server, client := r.pair("write-bw", "-s", "64k", "--verify", "-D", "6s", "--timeout", "15")
+	loadServer, load := r.pair("write-bw", "-s", "64k", "-b", "-D", "6s", "--timeout", "15")
 	set := func(change func(netlink.Link) error) {
 		t.Helper()
 		lab.Must(t, ns.Do(func() error {
