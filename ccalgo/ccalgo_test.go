@@ -28,6 +28,7 @@ func TestFactories(t *testing.T) {
 		{"timely", Params{"line_rate_bps": 1e9}, Unlimited, 1e9},
 		{"swift", Params{"initial_cwnd_packets": 4}, 4096, Unlimited},
 		{"dctcp", Params{"initial_cwnd_packets": 2}, 2048, Unlimited},
+		{"reno", Params{"initial_cwnd_packets": 4}, 4096, Unlimited},
 		{"mp-rdma", nil, 54 * 1024, Unlimited},
 		{"mp-rdma", Params{"line_rate_bps": 10e9}, 20000, Unlimited}, // times 16 us
 		{"mp-rdma", Params{"iw_packets": 3}, 3072, Unlimited},
@@ -56,7 +57,7 @@ func TestFaults(t *testing.T) {
 		params Params
 		want   string
 	}{
-		{"cubic", nil, `no congestion control "cubic", there are [dcqcn dctcp mp-rdma none nscc static swift timely]`},
+		{"cubic", nil, `no congestion control "cubic", there are [dcqcn dctcp mp-rdma none nscc reno static swift timely]`},
 		{"none", Params{"rate_bps": 1}, `none has no parameter "rate_bps"`},
 		{"static", Params{"window": 1}, `static has no parameter "window"`},
 		{"static", Params{"rate_bps": -1}, "static: rate_bps is -1, it must be between 0 and 1e+18"},

@@ -192,6 +192,37 @@ func TestDCTCPEquations(t *testing.T) {
 	near(t, "cwnd in slow start again", d.cwnd, 2000)
 }
 
+// TestRenoEquations follows RFC 5681.
+func TestRenoEquations(t *testing.T) {
+	c := made[*Reno](t, "reno", Params{"initial_cwnd_packets": 8})
+	c.OnAck(0, Sample{Bytes: 1000, InFlight: 7000})
+	near(t, "slow start: the acknowledged bytes", c.cwnd, 9000)
+	c.OnAck(0, Sample{Bytes: 1000, InFlight: 3000})
+	near(t, "a window that is not half used does not grow", c.cwnd, 9000)
+	c.OnSent(0, 1000, 9000)
+	c.OnLoss(0, 1, false)
+	near(t, "equation 4: half of the data in flight", c.cwnd, 4500)
+	c.OnAck(0, Sample{Bytes: 4000, InFlight: 5000})
+	c.OnLoss(0, 2, false)
+	near(t, "one reduction for a window", c.cwnd, 4500)
+	c.OnAck(0, Sample{Bytes: 5000, InFlight: 4000})
+	near(t, "no growth until the end of recovery", c.cwnd, 4500)
+	c.OnAck(0, Sample{Bytes: 1000, InFlight: 3500})
+	near(t, "congestion avoidance", c.cwnd, 4500+1000*1000/4500.0)
+	cwnd := c.cwnd
+	c.OnAck(0, Sample{Bytes: 1000, InFlight: 1000})
+	near(t, "a window that does not limit the sender does not grow", c.cwnd, cwnd)
+	c.OnSent(0, 1000, 3000)
+	c.OnLoss(0, 3, true)
+	near(t, "a timeout: one packet", c.cwnd, 1000)
+	near(t, "at least two packets after it", c.ssthresh, 2000)
+	c.OnAck(0, Sample{Bytes: 3000, InFlight: 0})
+	near(t, "slow start to ssthresh, then by the rest", c.cwnd, 2000+1000*2000/2000)
+	if c.ECNCapable() {
+		t.Error("its packets are ECN-capable")
+	}
+}
+
 // TestMPRDMAEquations follows section 3.2 of the paper.
 func TestMPRDMAEquations(t *testing.T) {
 	m := made[*MPRDMA](t, "mp-rdma", Params{"iw_packets": 80})

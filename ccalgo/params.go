@@ -25,6 +25,7 @@ var Factories = map[string]Factory{
 	"dctcp":   factory("dctcp", newDCTCP),
 	"mp-rdma": factory("mp-rdma", newMPRDMA),
 	"nscc":    factory("nscc", newNSCC),
+	"reno":    factory("reno", newReno),
 }
 
 // Register adds an algorithm of the calling program under a name that is free. make reads the parameters from r and returns

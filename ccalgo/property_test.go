@@ -18,6 +18,7 @@ var bounds = map[string]struct{ minWindow, maxWindow, minRate, maxRate uint64 }{
 	"swift":   {1024, 1024 * 1024, 1, Unlimited},
 	"dctcp":   {1024, 4096 * 1024, Unlimited, Unlimited},
 	"mp-rdma": {1024, 4096 * 1024, Unlimited, Unlimited},
+	"reno":    {1024, 4096 * 1024, Unlimited, Unlimited},
 	"nscc":    {1024, 225_000, Unlimited, Unlimited},
 }
 
