@@ -68,7 +68,10 @@ type Config struct {
 	// Specs has the exceptions by host.
 	Specs map[int]profile.Spec
 	QP    nic.QPConfig // without Profile and User
-	MTU   int          // path MTU in bytes; default 1000
+	// Transports are further transports, which messages select by number (workload.Flow), or by their source (Senders).
+	Transports []Transport
+	Senders    map[int]int // number of the transport from 1, by host
+	MTU        int         // path MTU in bytes; default 1000
 	// Persistent keeps a connection for each pair of hosts. Otherwise each message has its own.
 	Persistent bool
 	// Ideal returns the duration that slowdowns refer to; path is a shortest path. Default: the exact duration in
@@ -91,6 +94,13 @@ type Config struct {
 	Inside bool
 	// Opened is called for each new connection, for tracing; may be nil.
 	Opened func(first, second *nic.QP, f *workload.Flow)
+}
+
+// Transport is a transport besides that of Config.Profile.
+type Transport struct {
+	Profile string
+	Spec    profile.Spec
+	QP      nic.QPConfig // as Config.QP
 }
 
 // Event changes the network at an instant.
@@ -160,7 +170,7 @@ func New(c Config) (*Simulation, error) {
 		c.Opened = s.watchInside(c.QP.MaxUnacked, c.Opened)
 	}
 	s.runner = workload.NewRunner(s.cluster, workload.Config{QP: c.QP, Persistent: c.Persistent, Ideal: s.ideal, Ended: s.ended, Opened: c.Opened,
-		Supports: func(op qp.WROpcode) bool { return profile.Supports(c.Profile, op) }})
+		Supports: supports(c.Profile), Transports: s.transports(c.Transports, &c.QP), Senders: c.Senders})
 	s.cfg = c
 	for _, a := range c.Apps {
 		s.runner.Add(a)
@@ -181,6 +191,21 @@ func New(c Config) (*Simulation, error) {
 	return s, nil
 }
 
+func supports(name string) func(op qp.WROpcode) bool {
+	return func(op qp.WROpcode) bool { return profile.Supports(name, op) }
+}
+
+// transports completes further transports with values of the default one's queue pairs.
+func (s *Simulation) transports(list []Transport, base *nic.QPConfig) (out []workload.Transport) {
+	for _, t := range list {
+		q := t.QP
+		q.MTU, q.MaxUnacked = base.MTU, cmp.Or(q.MaxUnacked, base.MaxUnacked)
+		q.Profile = func(host int) (qp.Profile, error) { return s.makers[host].New(t.Profile, t.Spec) }
+		out = append(out, workload.Transport{QP: q, Supports: supports(t.Profile)})
+	}
+	return out
+}
+
 // spec returns the spec of a host.
 func (c *Config) spec(host int) profile.Spec {
 	if s, ok := c.Specs[host]; ok {
@@ -195,6 +220,11 @@ func (c *Config) validate() error {
 	for _, host := range slices.Sorted(maps.Keys(c.Specs)) {
 		if err := profile.Validate(c.Profile, c.Specs[host]); err != nil {
 			errs = append(errs, fmt.Errorf("host %d: %w", host, err))
+		}
+	}
+	for i := range c.Transports {
+		if err := profile.Validate(c.Transports[i].Profile, c.Transports[i].Spec); err != nil {
+			errs = append(errs, fmt.Errorf("transport %d: %w", i+1, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -212,6 +212,30 @@ func (n *Network) Path(src, dst int, path []*Link) []*Link {
 	}
 }
 
+// Passes reports whether the packets of a flow pass through the switch with that name. It is false if a switch before it
+// does not choose by the flow's hash.
+func (n *Network) Passes(src, dst int, hash uint32, name string) bool {
+	p := Packet{Hash: hash}
+	for l := n.uplink[src]; ; {
+		s, ok := l.dst.(*Switch)
+		if !ok || s.routes[dst] == 0 {
+			return false
+		}
+		if s.Name == name {
+			return true
+		}
+		at := s.first(s.routes[dst])
+		if way := s.routes[dst]; way&oneOf != 0 {
+			e, hashes := s.lb.(ecmp)
+			if !hashes || s.ways != nil {
+				return false
+			}
+			at = e.choose(0, s, way&^oneOf-1, &p)
+		}
+		l = s.ports[at].out
+	}
+}
+
 // Fail takes both directions of a cable down or up again. Packets on a failed cable are lost. Routes change with
 // the next Reroute.
 func (l *Link) Fail(down bool) {

@@ -43,11 +43,13 @@ type QPConfig struct {
 	Traffic uint8
 	// Class of the NIC's scheduler, less than sched.Classes.
 	Class uint8
+	// Via is the name of a switch through which all packets pass; empty: any way. The UDP source port is chosen for it.
+	Via string
 	// Elements is the maximum number of memory segments of a send; default 1.
 	Elements uint8
 	Ctx      any
 	// Spares, if not nil, has closed queue pairs for reuse. All configurations with the same Spares differ only in
-	// User, Ctx and Traffic.
+	// User, Ctx, Traffic and Via.
 	Spares *Spares
 }
 
@@ -195,6 +197,9 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 	q.peerHost = peer.nic.host
 	q.port = uint16(0xc000 | (uint32(q.num)^uint32(peer.num)<<7^uint32(q.num)>>10)&0x3fff)
 	q.hash = fabric.FlowHash(n.host, q.peerHost, uint32(q.port))
+	if err := q.pin(c.Via); err != nil {
+		return err
+	}
 	a := qp.Attr{Port: 1, AccessFlags: qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic,
 		QKey: c.QKey, DestQPN: uint32(peer.num), RQPSN: c.FirstPSN, SQPSN: c.FirstPSN, MaxRdAtomic: c.ReadDepth, MaxDestRdAtomic: c.ReadDepth,
 		MinRNRTimer: 1, Timeout: c.Timeout, RetryCnt: c.RetryCnt, RNRRetry: 7, PathMTU: qp.MTU(c.MTU)}
@@ -233,6 +238,19 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 	q.ports = 1<<len(n.ports) - 1
 	n.reportPorts(q)
 	return nil
+}
+
+// pin changes q's source port until its packets pass through a switch.
+func (q *QP) pin(via string) error {
+	n := q.nic
+	for range 1 << 14 {
+		if via == "" || n.k.net.Passes(int(n.host), int(q.peerHost), q.hash, via) {
+			return nil
+		}
+		q.port = 0xc000 | (q.port+1)&0x3fff
+		q.hash = fabric.FlowHash(n.host, q.peerHost, uint32(q.port))
+	}
+	return fmt.Errorf("no source port leads from host %d to host %d through %q by the hash of flows", n.host, q.peerHost, via)
 }
 
 // step is a state transition and its attributes.

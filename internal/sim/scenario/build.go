@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"roced.io/roced/internal/sim"
@@ -35,7 +36,7 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 	if err := f.topology(&c, load); err != nil {
 		return c, err
 	}
-	for _, step := range []func(*sim.Config) error{f.switches, f.transport, f.limits, f.nics, f.ideal, f.events, f.senseless} {
+	for _, step := range []func(*sim.Config) error{f.switches, f.transport, f.senders, f.limits, f.nics, f.ideal, f.events, f.senseless} {
 		if err := step(&c); err != nil {
 			return c, err
 		}
@@ -207,33 +208,13 @@ func (p Part) part() profile.Part { return profile.Part{Name: p.Name, Params: p.
 
 func (f *File) transport(c *sim.Config) error {
 	t := &f.Transport
-	c.Profile = t.Profile
-	c.Spec = profile.Spec{Reorder: t.Reorder.part(), Recovery: t.Recovery.part(), Paths: t.Paths.part(), Congestion: t.Congestion.part(), HoldLast: t.HoldLast, Exact: t.Exact}
-	if c.Planes > 1 {
-		c.Spec.Paths.Params = maps.Clone(c.Spec.Paths.Params)
-		if c.Spec.Paths.Params == nil {
-			c.Spec.Paths.Params = map[string]float64{}
-		}
-		c.Spec.Paths.Params["planes"] = float64(c.Planes)
+	one, err := f.carries("transport", t, c.Planes)
+	if err != nil {
+		return err
 	}
-	if err := profile.Validate(c.Profile, c.Spec); err != nil {
-		return f.At("transport", "%v", err)
-	}
+	c.Profile, c.Spec, c.QP = one.Profile, one.Spec, one.QP
 	if c.MTU = t.MTU; t.MTU != 0 && (t.MTU < int(qp.MinMTU) || t.MTU > 9000) {
 		return f.At("transport.mtu", "%d bytes are not from %d to 9000", t.MTU, qp.MinMTU)
-	}
-	if t.MaxUnacked > 1<<22 {
-		return f.At("transport.max_unacked", "%d packets exceed half of the PSN space", t.MaxUnacked)
-	}
-	c.QP = nic.QPConfig{MaxUnacked: t.MaxUnacked, CNPInterval: t.CNPInterval.duration()}
-	if t.AckTimeout > 0 {
-		c.QP.Timeout = workload.AckTimeout(t.AckTimeout.duration())
-	}
-	if t.AckEach {
-		c.QP.Tuning.AcksPerWindow = 1 << 30
-	}
-	if strings.HasPrefix(t.Congestion.Name, "dcqcn") && t.CNPInterval == 0 && t.Congestion.Params["echo"] == 0 {
-		return f.At("transport.cnp_interval", "dcqcn needs CNPs: set their interval, such as 50us, or transport.congestion.echo")
 	}
 	switch t.Connections {
 	case "", "message":
@@ -243,6 +224,72 @@ func (f *File) transport(c *sim.Config) error {
 		return f.At("transport.connections", "%q is neither message nor persistent", t.Connections)
 	}
 	return nil
+}
+
+// carries returns the transport that t, the value of key, describes.
+func (f *File) carries(key string, t *Transport, planes int) (out sim.Transport, err error) {
+	out.Profile = t.Profile
+	out.Spec = profile.Spec{Reorder: t.Reorder.part(), Recovery: t.Recovery.part(), Paths: t.Paths.part(), Congestion: t.Congestion.part(), HoldLast: t.HoldLast, Exact: t.Exact}
+	if planes > 1 {
+		out.Spec.Paths.Params = maps.Clone(out.Spec.Paths.Params)
+		if out.Spec.Paths.Params == nil {
+			out.Spec.Paths.Params = map[string]float64{}
+		}
+		out.Spec.Paths.Params["planes"] = float64(planes)
+	}
+	if err := profile.Validate(out.Profile, out.Spec); err != nil {
+		return out, f.At(key, "%v", err)
+	}
+	if t.MaxUnacked > 1<<22 {
+		return out, f.At(key+".max_unacked", "%d packets exceed half of the PSN space", t.MaxUnacked)
+	}
+	out.QP = nic.QPConfig{MaxUnacked: t.MaxUnacked, CNPInterval: t.CNPInterval.duration()}
+	if t.AckTimeout > 0 {
+		out.QP.Timeout = workload.AckTimeout(t.AckTimeout.duration())
+	}
+	if t.AckEach {
+		out.QP.Tuning.AcksPerWindow = 1 << 30
+	}
+	if strings.HasPrefix(t.Congestion.Name, "dcqcn") && t.CNPInterval == 0 && t.Congestion.Params["echo"] == 0 {
+		return out, f.At(key+".cnp_interval", "dcqcn needs CNPs: set their interval, such as 50us, or %s.congestion.echo", key)
+	}
+	return out, nil
+}
+
+// senders sets the transports of hosts and workloads.
+func (f *File) senders(c *sim.Config) error {
+	c.Senders = map[int]int{}
+	for i := range f.Transports {
+		s, key := &f.Transports[i], fmt.Sprintf("transports.%d", i)
+		switch t := &s.Transport; {
+		case t.MTU != 0 || t.Connections != "" || len(t.ClassLimits) > 0:
+			return f.At(key, "mtu, connections and class_limits are the same for all transports: set them in transport")
+		case s.Name == "" && len(s.Hosts) == 0:
+			return f.At(key, "set hosts, or a name for workloads")
+		case f.named(s.Name) < i+1 && s.Name != "":
+			return f.At(key+".name", "%q is the name of another transport", s.Name)
+		}
+		one, err := f.carries(key, &s.Transport, c.Planes)
+		if err != nil {
+			return err
+		}
+		c.Transports = append(c.Transports, one)
+		if len(s.Hosts) == 0 {
+			continue
+		}
+		if err := f.hosts(c, key+".hosts", s.Hosts); err != nil {
+			return err
+		}
+		for h := s.Hosts[0]; h <= s.Hosts[1]; h++ {
+			c.Senders[h] = i + 1
+		}
+	}
+	return nil
+}
+
+// named returns the number of the transport with a name, from 1; 0 if there is none.
+func (f *File) named(name string) int {
+	return 1 + slices.IndexFunc(f.Transports, func(s Sender) bool { return s.Name == name })
 }
 
 // ideal sets the reference of slowdowns.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/nic"
 	"roced.io/roced/internal/sim/result"
 	"roced.io/roced/internal/sim/workload"
 )
@@ -169,5 +170,102 @@ func TestPattern(t *testing.T) {
 		if got := matching(links, name); len(got) != want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// TestTransports: messages have the transport of their workload, else of their source. A stream may be pinned to a switch.
+func TestTransports(t *testing.T) {
+	const text = `name: mixed
+topology: {kind: parallel, hosts: 2, paths: 4, host_rate: 40Gbps, core_rate: 10Gbps, delay: 1us}
+switch: {buffer: 4MiB}
+transport: {profile: rc, connections: persistent}
+transports:
+  - {hosts: [1, 1], profile: irn, congestion: {name: reno}, max_unacked: 64}
+  - {name: eu, profile: eunomia}
+workload:
+  - {kind: stream, from: 0, to: 2, size: 10KB}
+  - {kind: stream, from: 1, to: 3, size: 10KB, path: path2}
+  - {kind: stream, from: 1, to: 3, size: 10KB, transport: eu}
+  - {kind: permutation, size: 10KB, transport: eu}
+stop: 200us
+`
+	c, err := config(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Transports) != 2 || c.Senders[1] != 1 || c.Senders[0] != 0 || c.Transports[0].QP.MaxUnacked != 64 || c.Transports[0].Spec.Congestion.Name != "reno" {
+		t.Errorf("%+v, %v", c.Transports, c.Senders)
+	}
+	var opened [3]int
+	c.Opened = func(first, _ *nic.QP, f *workload.Flow) {
+		opened[f.Transport]++
+		if window, _ := first.Limits(); (window == 10_000) != (f.Transport == 1) { // only reno has one
+			t.Errorf("transport %d has a window of %d", f.Transport, window)
+		}
+	}
+	s, err := sim.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Run()
+	if err != nil || opened != [3]int{1, 1, 5} || len(r.Flows) < 10 {
+		t.Errorf("%v, %v, %d flows", err, opened, len(r.Flows))
+	}
+	for set, want := range map[string]string{
+		"workload.2.transport=nobody":        `workload.2.transport: "nobody" is no name`,
+		"workload.1.path=path9":              `workload.1.path: no switch "path9"`,
+		"transports.1.name=\"\"":             "transports.1: set hosts, or a name",
+		"transports.0.name=eu":               `transports.1.name: "eu" is the name of another`,
+		"transports.0.hosts=[1, 9]":          "transports.0.hosts: ",
+		"transports.0.mtu=500":               "transports.0: mtu, connections and class_limits",
+		"transports.0.profile=nobody":        "transports.0: ",
+		"transports.0.congestion.name=dctcp": "transports.0.congestion: dctcp needs ECN marks",
+	} {
+		if _, err := config(text, set); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", set, err, want)
+		}
+	}
+}
+
+// TestPinned: all packets of a pinned stream pass through its switch, in both directions. Without hashing there is no way.
+func TestPinned(t *testing.T) {
+	const text = `name: pinned
+topology: {kind: parallel, hosts: 1, paths: 4, host_rate: 40Gbps, core_rate: 10Gbps, delay: 1us}
+switch: {buffer: 4MiB}
+transport: {profile: rc, connections: persistent}
+workload:
+  - {kind: stream, from: 0, to: 1, size: 10KB, path: path2}
+stop: 200us
+`
+	for _, path := range []string{"path0", "path1", "path2", "path3"} {
+		c, err := config(text, "workload.0.path="+path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := sim.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range r.Ports {
+			if used := strings.Contains(p.Link, path) || strings.HasPrefix(p.Link, "h0-") || strings.HasSuffix(p.Link, "-h0") ||
+				strings.HasPrefix(p.Link, "h1-") || strings.HasSuffix(p.Link, "-h1"); used != (p.Packets > 0) {
+				t.Errorf("%s: %s has %d packets", path, p.Link, p.Packets)
+			}
+		}
+	}
+	c, err := config(text, "switch.balance={name: spray}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sim.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Run(); err == nil || !strings.Contains(err.Error(), "no source port leads from host 0 to host 1") {
+		t.Error(err)
 	}
 }

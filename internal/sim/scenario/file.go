@@ -14,6 +14,7 @@ type File struct {
 	Switch      Switch
 	Switches    []Override
 	Transport   Transport
+	Transports  []Sender
 	NICs        []NICs `yaml:"nics"`
 	Flor        *Flor
 	Workload    []Work
@@ -134,12 +135,21 @@ type Transport struct {
 	ClassLimits []Size `yaml:"class_limits"` // remaining bytes, descending
 }
 
+// Sender is a transport of messages that some hosts, or workloads that name it, send.
+type Sender struct {
+	Name      string
+	Hosts     []int     // first and last
+	Transport Transport `yaml:",inline"`
+}
+
 // Work is a workload.
 type Work struct {
 	Kind        string
 	Verb        string // write, write_imm, send, read, fetch_add, compare_swap
 	Service     string // rc, uc, ud
 	Class       uint8  // traffic class
+	Transport   string // one of Transports; none: that of the source
+	Path        string // stream: the switch through which it goes
 	Sizes       string // poisson: a distribution or a size
 	Size        Size
 	Load        float64

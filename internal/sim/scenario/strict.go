@@ -24,12 +24,12 @@ var (
 		"ns3":        {"host_rate", "file"},
 	}
 	workKeys = map[string][]string{
-		"poisson":         {"verb", "service", "class", "sizes", "size", "load", "until", "cross_rack", "halves"},
-		"permutation":     {"verb", "service", "class", "size", "at", "halves"},
-		"incast":          {"verb", "service", "class", "to", "senders", "size", "at", "rounds", "every", "random"},
-		"queries":         {"verb", "service", "class", "senders", "size", "load", "until"},
-		"stream":          {"from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait", "qps"},
-		"flows":           {"verb", "service", "class", "file"},
+		"poisson":         {"verb", "service", "class", "transport", "sizes", "size", "load", "until", "cross_rack", "halves"},
+		"permutation":     {"verb", "service", "class", "transport", "size", "at", "halves"},
+		"incast":          {"verb", "service", "class", "transport", "to", "senders", "size", "at", "rounds", "every", "random"},
+		"queries":         {"verb", "service", "class", "transport", "senders", "size", "load", "until"},
+		"stream":          {"transport", "path", "from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait", "qps"},
+		"flows":           {"verb", "service", "class", "transport", "file"},
 		"rpc":             {"client", "server", "request", "response", "calls", "outstanding"},
 		"calls":           {"class", "clients", "servers", "connections", "request", "response", "outstanding", "plain", "random"},
 		"all-to-all":      {"size", "ranks", "jobs", "random", "qps", "rounds", "outstanding"},
@@ -78,8 +78,13 @@ var marked = []string{"dcqcn", "dctcp"}
 
 // senseless rejects combinations that cannot work or have no effect.
 func (f *File) senseless(c *sim.Config) error {
-	if name := f.Transport.Congestion.Name; slices.Contains(marked, name) && len(c.Graph.Switches) > 0 && !f.marks(c) {
-		return f.At("transport.congestion", "%s needs ECN marks, and no switch marks packets: set switch.ecn", name)
+	if err := f.needsMarks(c, "transport", &f.Transport); err != nil {
+		return err
+	}
+	for i := range f.Transports {
+		if err := f.needsMarks(c, fmt.Sprintf("transports.%d", i), &f.Transports[i].Transport); err != nil {
+			return err
+		}
 	}
 	if f.Switch.Balance.Samples != 0 && f.Switch.Balance.Name != "drill" {
 		return f.At("switch.balance.samples", "only drill has samples, not %s", orECMP(f.Switch.Balance.Name))
@@ -92,6 +97,14 @@ func (f *File) senseless(c *sim.Config) error {
 	}
 	if f.Stop > 0 && f.Sample > f.Stop {
 		return f.At("sample", "longer than stop: there would be no sample")
+	}
+	return nil
+}
+
+// needsMarks rejects congestion control that waits for marks in vain.
+func (f *File) needsMarks(c *sim.Config, key string, t *Transport) error {
+	if name := t.Congestion.Name; slices.Contains(marked, name) && len(c.Graph.Switches) > 0 && !f.marks(c) {
+		return f.At(key+".congestion", "%s needs ECN marks, and no switch marks packets: set switch.ecn", name)
 	}
 	return nil
 }

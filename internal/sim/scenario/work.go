@@ -52,6 +52,12 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	if w.Class >= ackClass {
 		return nil, f.At(key+".class", "data has classes from 0 to %d; acknowledgements have %d", ackClass-1, ackClass)
 	}
+	carries := f.named(w.Transport)
+	if w.Transport == "" {
+		carries = 0
+	} else if carries == 0 {
+		return nil, f.At(key+".transport", "%q is no name of transports", w.Transport)
+	}
 	if w.Size > workload.MaxMessage && !slices.Contains(collectives, w.Kind) || w.Request > workload.MaxMessage || w.Response > workload.MaxMessage {
 		return nil, f.At(key, "a message has at most 2 GiB")
 	}
@@ -66,15 +72,15 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 			senders = float64(hosts / 2)
 		}
 		c.Payload += uint64(p.Load * float64(p.Rate) / 8 * senders * p.Until.Seconds()) // in the mean
-		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Next: p.Source()}}, nil
+		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Transport: carries, Next: p.Source()}}, nil
 	case "permutation", "incast", "queries", "flows":
 		ps, err := f.planned(c, key, w, load)
 		for i := range ps {
 			c.Payload += uint64(ps[i].Bytes)
 		}
-		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Next: workload.List(ps)}}, err
+		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Transport: carries, Next: workload.List(ps)}}, err
 	case "stream":
-		return f.stream(c, key, w, i)
+		return f.stream(c, key, w, i, carries)
 	case "rpc":
 		if w.Client < 0 || w.Server < 0 || w.Client >= hosts || w.Server >= hosts || w.Client == w.Server || w.Calls < 1 {
 			return nil, f.At(key, "rpc needs client and server, two of %d hosts, and calls", hosts)
@@ -118,13 +124,15 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 }
 
 // stream returns consecutive messages on a connection of their own.
-func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.App, error) {
+func (f *File) stream(c *sim.Config, key string, w *Work, lane, carries int) ([]workload.App, error) {
 	hosts := c.Hosts()
 	switch {
 	case w.From < 0 || w.To < 0 || w.From >= hosts || w.To >= hosts || w.From == w.To || w.Size < 1:
 		return nil, f.At(key, "stream needs from and to, two of %d hosts, and the size of a message", hosts)
 	case !c.Persistent:
 		return nil, f.At(key, "a stream has one connection for all its messages: set transport.connections: persistent")
+	case w.Path != "" && !slices.Contains(c.Graph.Switches, w.Path):
+		return nil, f.At(key+".path", "no switch %q; there are %s", w.Path, strings.Join(c.Graph.Switches, ", "))
 	case w.Fence < 0 || w.Fence > 1:
 		return nil, f.At(key+".fence", "must be from 0 to 1")
 	case w.Until == 0 && f.Stop == 0:
@@ -141,7 +149,7 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.
 	var apps []workload.App
 	for i := range max(w.QPs, 1) {
 		apps = append(apps, &workload.Stream{From: w.From, To: w.To, Size: uint32(w.Size), Outstanding: w.Outstanding,
-			At: w.At.time(), Until: w.Until.time(), Lane: lane + i<<16, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed})
+			At: w.At.time(), Until: w.Until.time(), Lane: lane + i<<16, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed, Transport: carries, Via: w.Path})
 	}
 	return apps, nil
 }

@@ -23,6 +23,8 @@ type OpenLoop struct {
 	Verb    Verb
 	Service Service
 	Class   uint8 // traffic class
+	// Transport as in Flow.
+	Transport int
 	// Next returns the next message, in order of time.
 	Next func() (Planned, bool)
 
@@ -49,7 +51,7 @@ func (o *OpenLoop) advance() {
 func (o *OpenLoop) Handle(engine.Time, int32) {
 	p := o.planned
 	o.advance()
-	o.r.Send(Flow{Src: p.Src, Dst: p.Dst, Bytes: p.Bytes, Port: p.Port, Verb: o.Verb, Service: o.Service, Class: o.Class, App: o})
+	o.r.Send(Flow{Src: p.Src, Dst: p.Dst, Bytes: p.Bytes, Port: p.Port, Verb: o.Verb, Service: o.Service, Class: o.Class, Transport: o.Transport, App: o})
 }
 
 // Done implements App.

@@ -20,8 +20,8 @@ type silent struct {
 // connectSilent makes a carrier for f, whose service is not RC.
 func (r *Runner) connectSilent(f *Flow) (carrier, error) {
 	c := &silent{r: r, flows: map[uint32]*Flow{}}
-	q := r.cfg.QP
-	q.User, q.Traffic, q.Spares = c, f.Class, &r.spares[f.Service]
+	q := r.transport(f).QP
+	q.User = c
 	var err error
 	switch {
 	case f.Service == UC && (f.Verb == Send || f.Verb == WriteImm):

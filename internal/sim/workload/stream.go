@@ -18,6 +18,9 @@ type Stream struct {
 	Fence    float64
 	StopWait bool
 	Seed     uint64
+	// Transport and Via as in Flow.
+	Transport int
+	Via       string
 
 	timer engine.Timer
 	r     *Runner
@@ -45,7 +48,7 @@ func (s *Stream) draw() { s.next = s.rng.Float64() < s.Fence }
 // fill posts messages up to the limit.
 func (s *Stream) fill() {
 	for s.under < s.Outstanding && !(s.StopWait && s.next && s.under > 0) {
-		f := Flow{Src: s.From, Dst: s.To, Bytes: s.Size, App: s, Lane: s.Lane, Fence: s.next && !s.StopWait}
+		f := Flow{Src: s.From, Dst: s.To, Bytes: s.Size, App: s, Lane: s.Lane, Fence: s.next && !s.StopWait, Transport: s.Transport, Via: s.Via}
 		s.under++
 		s.draw()
 		s.r.Send(f)

@@ -52,6 +52,9 @@ type Flow struct {
 	Tag      uint64 // for the application
 	Fence    bool   // a synchronise operation of MP-RDMA (3.4)
 	Lane     int    // selects one of several persistent connections between the same hosts
+	// Transport is a number of Config.Transports, from 1; 0: that of Config.Senders, or Config.QP.
+	Transport int
+	Via       string // switch through which its packets pass; empty: any way
 
 	ID     int // in starting order
 	Start  engine.Time
@@ -83,6 +86,10 @@ type Config struct {
 	QP nic.QPConfig
 	// Supports reports whether the reliable transport executes an operation; nil: all.
 	Supports func(op qp.WROpcode) bool
+	// Transports are further transports, which messages select by number.
+	Transports []Transport
+	// Senders has the transports of messages by source host, from 1.
+	Senders map[int]int
 	// Persistent keeps a connection for each pair of hosts and direction. Otherwise each message has its own.
 	Persistent bool
 	// Ideal returns the duration of a message in an empty network.
@@ -93,13 +100,19 @@ type Config struct {
 	Opened func(first, second *nic.QP, f *Flow)
 }
 
+// Transport is a transport besides the default one.
+type Transport struct {
+	QP       nic.QPConfig
+	Supports func(op qp.WROpcode) bool // nil: all
+}
+
 // Runner runs applications on the hosts of a cluster.
 type Runner struct {
 	k       *nic.Cluster
 	cfg     Config
 	apps    []App
 	conns   map[pair]carrier
-	spares  [UD + 1]nic.Spares
+	spares  [][UD + 1]nic.Spares // by transport
 	flows   int
 	running int
 	failed  int
@@ -112,6 +125,8 @@ type pair struct {
 	service  Service
 	class    uint8
 	lane     int
+	carries  int // transport
+	via      string
 }
 
 // carrier carries messages from one host to another.
@@ -130,7 +145,7 @@ type connection struct {
 
 // NewRunner returns a runner without applications.
 func NewRunner(k *nic.Cluster, c Config) *Runner {
-	return &Runner{k: k, cfg: c, conns: map[pair]carrier{}}
+	return &Runner{k: k, cfg: c, conns: map[pair]carrier{}, spares: make([][UD + 1]nic.Spares, 1+len(c.Transports))}
 }
 
 // Cluster returns the NICs.
@@ -187,6 +202,9 @@ func (r *Runner) Send(f Flow) {
 		return
 	}
 	f.ID, f.Start = r.flows, r.Engine().Now()
+	if f.Transport == 0 {
+		f.Transport = r.cfg.Senders[f.Src]
+	}
 	if r.cfg.Ideal != nil {
 		f.Ideal = r.cfg.Ideal(&f)
 	}
@@ -202,7 +220,7 @@ func (r *Runner) Send(f Flow) {
 
 // carrier returns the carrier for f.
 func (r *Runner) carrier(f *Flow) (carrier, error) {
-	key := pair{f.Src, f.Dst, f.Verb, f.Service, f.Class, f.Lane}
+	key := pair{f.Src, f.Dst, f.Verb, f.Service, f.Class, f.Lane, f.Transport, f.Via}
 	if c := r.conns[key]; c != nil {
 		return c, nil
 	}
@@ -213,6 +231,16 @@ func (r *Runner) carrier(f *Flow) (carrier, error) {
 	return c, err
 }
 
+// transport returns the transport of f, with the queue pair's traffic class, spares and way.
+func (r *Runner) transport(f *Flow) Transport {
+	t := Transport{r.cfg.QP, r.cfg.Supports}
+	if f.Transport > 0 {
+		t = r.cfg.Transports[f.Transport-1]
+	}
+	t.QP.Traffic, t.QP.Spares, t.QP.Via = f.Class, &r.spares[f.Transport][f.Service], f.Via
+	return t
+}
+
 // connect makes a carrier for f.
 func (r *Runner) connect(f *Flow) (carrier, error) {
 	if (f.Verb == FetchAdd || f.Verb == CmpSwap) && f.Bytes != atomicBytes {
@@ -221,12 +249,13 @@ func (r *Runner) connect(f *Flow) (carrier, error) {
 	if f.Service != RC {
 		return r.connectSilent(f)
 	}
-	if s := r.cfg.Supports; s != nil && !s(opcodes[f.Verb]) {
+	t := r.transport(f)
+	if s := t.Supports; s != nil && !s(opcodes[f.Verb]) {
 		return nil, errors.New("this transport supports only write and write_imm")
 	}
 	c := &connection{r: r}
-	q := r.cfg.QP
-	q.User, q.Traffic, q.Spares = c, f.Class, &r.spares[RC]
+	q := t.QP
+	q.User = c
 	var err error
 	if c.from, c.to, err = r.k.Connect(f.Src, f.Dst, q); err != nil {
 		return nil, err
