@@ -55,7 +55,7 @@ The exit code is 1 if a row's fast form is worse than its file expects, or a run
 	f.BoolVar(&o.precise, "precise", false, "add seeds, to at most 20, until intervals are narrow enough")
 	f.StringVar(&o.shard, "shard", "", "do only a part of the runs, such as 2/4, and print no results")
 	f.IntVar(&o.seeds, "seeds", 0, "seeds of each run (default: as in the row, or 3 in full and 1 in fast forms)")
-	c.AddCommand(a.verifyPapers(), a.documentPapers())
+	c.AddCommand(a.verifyPapers(), a.documentPapers(), a.exportPapers())
 	return c
 }
 

@@ -16,7 +16,7 @@ var ofCompleted = append([]string{"query", "completion", "goodput"}, ofFlows...)
 // at least the mean over the finished ones times their part of the flows. Other quantities are unbounded.
 func (r *Row) bound(c *scenario.Claim, f *Found, point string, iv Interval) (Interval, string) {
 	n := r.number(c.Number)
-	if !slices.Contains(ofCompleted, n.Of) {
+	if !slices.Contains(ofCompleted, n.Of) && (c.Base == "" || !slices.Contains(ofCompleted, r.number(c.Base).Of)) {
 		return iv, ""
 	}
 	part := func(series string) float64 {
@@ -26,6 +26,11 @@ func (r *Row) bound(c *scenario.Claim, f *Found, point string, iv Interval) (Int
 		return f.unfinished(r, series, point)
 	}
 	of, over := part(c.Of), part(c.Over)
+	if c.From != "" { // a quotient of two points is unbounded on both sides
+		point = c.From
+		of = max(of, over, part(c.Of), part(c.Over))
+		over = of
+	}
 	switch {
 	case math.IsNaN(of) || math.IsNaN(over):
 		return Interval{iv.Mean, math.NaN(), math.NaN(), iv.Logs}, "the stored runs do not count unfinished flows"
@@ -81,7 +86,15 @@ const steady = 1.1
 // drift says which measurements of a claim are not stationary: the interval of the ratio of their halves is wholly beyond
 // the limit.
 func (r *Row) drift(c *scenario.Claim, f *Found) string {
-	var parts []string
+	var list []string
+	for _, one := range each(c) {
+		list = append(list, r.drifts(&one, f)...)
+	}
+	return strings.Join(list, "; ")
+}
+
+// drifts lists the measurements of a claim with one number that are not stationary.
+func (r *Row) drifts(c *scenario.Claim, f *Found) (list []string) {
 	for _, series := range []string{c.Of, c.Over} {
 		for _, point := range r.pointsOf(c, f, "") {
 			x := Run{Series: series, Point: point}
@@ -92,9 +105,9 @@ func (r *Row) drift(c *scenario.Claim, f *Found) string {
 				}
 			}
 			if iv := Over(halves, true); iv.Lo > steady || iv.Hi < 1/steady {
-				parts = append(parts, fmt.Sprintf("%s: the second half has %.3g times the first", strings.TrimSuffix(x.Key(), "/"), iv.Mean))
+				list = append(list, fmt.Sprintf("%s: the second half has %.3g times the first", strings.TrimSuffix(x.Key(), "/"), iv.Mean))
 			}
 		}
 	}
-	return strings.Join(parts, "; ")
+	return list
 }

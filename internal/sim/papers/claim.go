@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"roced.io/roced/internal/sim/scenario"
 )
@@ -17,8 +18,12 @@ func checkClaim(c *scenario.Claim, own bool) error {
 			forms++
 		}
 	}
-	ratio := c.Over != "" || c.Ideal > 0
+	ratio := relative(c)
 	switch {
+	case c.Number != "" && len(c.Numbers) > 0:
+		return errors.New("set one of number and numbers")
+	case c.Base != "" && c.Over == "", c.From != "" && c.Ideal != 0:
+		return errors.New("base needs over; from excludes ideal")
 	case own && forms == 0:
 		return nil
 	case own:
@@ -44,6 +49,30 @@ func checkClaim(c *scenario.Claim, own bool) error {
 	return nil
 }
 
+// relative reports whether the values of a claim are ratios.
+func relative(c *scenario.Claim) bool { return c.Over != "" || c.Ideal > 0 || c.From != "" }
+
+// each returns c for each of its numbers.
+func each(c *scenario.Claim) (list []scenario.Claim) {
+	for _, n := range c.Numbers {
+		one := *c
+		one.Number = n
+		list = append(list, one)
+	}
+	if list == nil {
+		list = append(list, *c)
+	}
+	return list
+}
+
+// label names a point of a claim, and the number if it has several.
+func label(c *scenario.Claim, point string) string {
+	if len(c.Numbers) == 0 {
+		return point
+	}
+	return strings.TrimSpace(point + " " + c.Number)
+}
+
 // taken reports whether a claim is of an extreme or the mean of its points.
 func taken(c *scenario.Claim) bool { return c.Take != "" && c.Take != "each" }
 
@@ -51,9 +80,9 @@ func taken(c *scenario.Claim) bool { return c.Take != "" && c.Take != "each" }
 func criterion(c *scenario.Claim) Criterion {
 	out := Criterion{Effect: c.Paper, Bounds: c.Bounds, Ideal: c.Ideal, Reference: 1}
 	switch {
-	case len(c.Bounds) > 0 && c.Over == "" && c.Ideal == 0:
+	case len(c.Bounds) > 0 && !relative(c):
 		out.Reference = math.NaN()
-	case c.Over == "" && c.Ideal == 0:
+	case !relative(c):
 		out.Reference = 0
 	}
 	switch c.Order {
@@ -126,8 +155,10 @@ func (r *Row) own() bool { return r.Paper.Source == "own" }
 func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 	crit := criterion(c)
 	o := &Claim{Says: c.Says, Verdict: Reproduced}
-	for _, pt := range r.pointsOf(c, f, "") {
-		o.At = append(o.At, r.at(c, &crit, f, pt))
+	for _, one := range each(c) {
+		for _, pt := range r.pointsOf(c, f, "") {
+			o.At = append(o.At, r.at(&one, &crit, f, pt))
+		}
 	}
 	if len(o.At) == 0 {
 		return nil
@@ -167,8 +198,8 @@ func less(c *scenario.Claim, o *Claim) {
 // pointsOf returns the points of a claim that f has.
 func (r *Row) pointsOf(c *scenario.Claim, f *Found, other string) (names []string) {
 	for _, pt := range r.Paper.Points {
-		if (len(c.At) == 0 || slices.Contains(c.At, pt.Name)) && f.planned(c.Of, pt.Name, other) &&
-			(c.Over == "" || f.planned(c.Over, pt.Name, other)) {
+		if (len(c.At) == 0 || slices.Contains(c.At, pt.Name)) && (c.From == "" || c.From != pt.Name) && f.has(c, pt.Name, other) &&
+			(c.From == "" || f.has(c, c.From, other)) {
 			names = append(names, pt.Name)
 		}
 	}
@@ -177,13 +208,13 @@ func (r *Row) pointsOf(c *scenario.Claim, f *Found, other string) (names []strin
 
 // at computes the value of a claim at a point.
 func (r *Row) at(c *scenario.Claim, crit *Criterion, f *Found, point string) At {
-	a := At{Point: point, Seeds: f.values(c, point, ""), verdict: NotRun}
+	a := At{Point: label(c, point), Seeds: f.values(c, point, ""), verdict: NotRun}
 	a.Seeds = slices.DeleteFunc(slices.Clone(a.Seeds), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 	if len(a.Seeds) == 0 || len(a.Seeds) < f.seeds(c.Of, point) {
 		a.Seeds, a.why = nil, "a run is missing or has failed, or nothing could be measured"
 		return a
 	}
-	a.iv = Over(a.Seeds, c.Over != "" || c.Ideal > 0)
+	a.iv = Over(a.Seeds, relative(c))
 	a.Mean = a.iv.Mean
 	if len(a.Seeds) == 1 {
 		a.why = "one seed has no interval"
@@ -247,21 +278,27 @@ func meanOfLogs(at []At) (means []float64) {
 func (r *Row) disagrees(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) string {
 	for _, open := range r.Paper.Open {
 		for _, v := range open.Vary {
-			for _, point := range r.pointsOf(c, f, v.Name) {
-				i := slices.IndexFunc(o.At, func(a At) bool { return a.Point == point })
-				values := f.values(c, point, v.Name)
-				if i < 0 || len(values) == 0 || len(o.At[i].Seeds) == 0 {
-					continue
-				}
-				a, x := &o.At[i], values[0]
-				outside := x < slices.Min(a.Seeds) || x > slices.Max(a.Seeds)
-				if outside && crit.Judge(x, x) != crit.Judge(a.Mean, a.Mean) {
-					return v.Name
+			for _, one := range each(c) {
+				for _, point := range r.pointsOf(c, f, v.Name) {
+					if differs(&one, crit, f.values(&one, point, v.Name), o, point) {
+						return v.Name
+					}
 				}
 			}
 		}
 	}
 	return ""
+}
+
+// differs reports whether the first value of an alternative setting disagrees with the claim at a point.
+func differs(c *scenario.Claim, crit *Criterion, values []float64, o *Claim, point string) bool {
+	i := slices.IndexFunc(o.At, func(a At) bool { return a.Point == label(c, point) })
+	if i < 0 || len(values) == 0 || len(o.At[i].Seeds) == 0 {
+		return false
+	}
+	a, x := &o.At[i], values[0]
+	outside := x < slices.Min(a.Seeds) || x > slices.Max(a.Seeds)
+	return outside && crit.Judge(x, x) != crit.Judge(a.Mean, a.Mean)
 }
 
 // withoutInterval returns the verdict, by its first name, of values that have no interval; empty if one is missing.
@@ -304,9 +341,11 @@ func (r *Row) precise(f *Found) bool {
 	for i := range r.Paper.Claims {
 		c := &r.Paper.Claims[i]
 		crit := criterion(c)
-		for _, point := range r.pointsOf(c, f, "") {
-			if a := r.at(c, &crit, f, point); len(a.Seeds) > 0 && !crit.precise(Over(a.Seeds, c.Over != "" || c.Ideal > 0)) {
-				return false
+		for _, one := range each(c) {
+			for _, point := range r.pointsOf(c, f, "") {
+				if a := r.at(&one, &crit, f, point); len(a.Seeds) > 0 && !crit.precise(Over(a.Seeds, relative(c))) {
+					return false
+				}
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"roced.io/roced/internal/sim"
@@ -29,6 +30,8 @@ var Quantities = map[string]string{
 	"received": "Gb/s of payload, of each of the servers with a connection from begin to end",
 	"total":    "Gb/s of payload, of all connections from begin to end",
 	"link":     "Gb/s of frames, sum over links from begin to end",
+	"marking":  "percent of the packets on links that switches marked, from begin to end",
+	"queue":    "KB before a link, of each sample from begin to end",
 
 	"collective": "us, of each collective operation",
 	"bus":        "Gb/s of bus bandwidth as nccl-tests defines it, of each collective operation",
@@ -67,11 +70,11 @@ var Quantities = map[string]string{
 var ofFlows = []string{"fct", "slowdown", "share", "rate"}
 
 // ofMany are the quantities that need Take.
-var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "placed", "received", "collective", "bus", "requests", "call", "rtt", "switched"}
+var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "queue", "placed", "received", "collective", "bus", "requests", "call", "rtt", "switched"}
 
 func checkNumber(n *scenario.Number) error {
 	_, known := Quantities[n.Of]
-	taken := []string{"mean", "p50", "p95", "p99", "p99.9", "max", "min", "jain", "unfair"}
+	taken := []string{"mean", "a percentile such as p99", "max", "min", "jain", "unfair", "deviation"}
 	if n.Of == "requests" {
 		taken = append(taken, "sum")
 	}
@@ -80,9 +83,9 @@ func checkNumber(n *scenario.Number) error {
 		return fmt.Errorf("it has no name")
 	case !known:
 		return fmt.Errorf("%q: must be one of %v", n.Of, slices.Sorted(maps.Keys(Quantities)))
-	case slices.Contains(ofMany, n.Of) && !slices.Contains(taken, n.Take):
+	case slices.Contains(ofMany, n.Of) && !slices.Contains(taken, n.Take) && percentile(n.Take) == 0:
 		return fmt.Errorf("take %q: must be one of %v", n.Take, taken)
-	case n.Of == "link" && n.Links == "":
+	case slices.Contains([]string{"link", "marking", "queue"}, n.Of) && n.Links == "":
 		return fmt.Errorf("links is missing")
 	case len(n.Within) > 0 && !slices.Contains(ofFlows, n.Of):
 		return fmt.Errorf("within applies to quantities of flows only: %v", ofFlows)
@@ -129,11 +132,13 @@ type snapshot struct {
 	total uint64   // bytes placed
 	conns []placed // connections
 	links uint64
+	// Packets on links, and marked ones.
+	packets, marked uint64
 }
 
 var (
 	// timed are quantities of an interval; traced are derived from events of queue pairs.
-	timed  = []string{"placed", "received", "total", "link"}
+	timed  = []string{"placed", "received", "total", "link", "marking"}
 	traced = []string{"degree", "state", "state-nic", "state-way", "bitmaps", "pool", "copied", "copying", "early"}
 )
 
@@ -146,6 +151,9 @@ func attach(c *sim.Config, numbers []scenario.Number) *probe {
 	for _, n := range numbers {
 		if slices.Contains(traced, n.Of) && p.inside == nil {
 			p.inside = inside.New(c.Hosts())
+		}
+		if n.Of == "queue" && !slices.Contains(c.Queues, n.Links) {
+			c.Queues = append(c.Queues, n.Links)
 		}
 		if n.Of == "degree" && n.Begin > 0 {
 			c.Events = append(c.Events, sim.Event{At: engine.Time(n.Begin), Do: func(*fabric.Network) { p.inside.ForgetDegrees() }})
@@ -202,10 +210,27 @@ func (p *probe) look(net *fabric.Network, n *scenario.Number) snapshot {
 		for i := range net.Links() {
 			if l := &net.Links()[i]; strings.HasPrefix(l.Name, n.Links) {
 				s.links += l.Stats.Bytes
+				s.packets += l.Stats.Packets
 			}
 		}
 	}
+	if n.Of == "marking" {
+		s.marked = markedOn(net, n.Links)
+	}
 	return s
+}
+
+// markedOn returns the packets that switches marked before links whose names begin with prefix.
+func markedOn(net *fabric.Network, prefix string) (marked uint64) {
+	for i := range net.Switches() {
+		s := &net.Switches()[i]
+		for k := range s.Ports() {
+			if st, out, _ := s.Port(k); strings.HasPrefix(out.Name, prefix) {
+				marked += st.Marked
+			}
+		}
+	}
+	return marked
 }
 
 // measure returns the numbers of a completed run. It omits undefined numbers, such as the mean of no values.
@@ -230,14 +255,58 @@ func (p *probe) number(n *scenario.Number, r *result.Result) float64 {
 		return 100 * p.inside.Ahead() * shareOfIdeal(r)
 	case slices.Contains(traced, n.Of):
 		return ofInside(p.inside, n, r.Ended)
-	case n.Of == "query":
-		return pick(n.Take, queries(r, n))
-	case n.Of == "collective", n.Of == "bus":
-		return pick(n.Take, collectives(r, n))
 	case slices.Contains(ofMany, n.Of):
-		return pick(n.Take, flows(r, n))
+		return pick(n.Take, many(n, r))
 	}
 	return p.whole(n, r)
+}
+
+// many returns the values of which a number takes one.
+func many(n *scenario.Number, r *result.Result) []float64 {
+	switch n.Of {
+	case "query":
+		return queries(r, n)
+	case "collective", "bus":
+		return collectives(r, n)
+	case "queue":
+		return queued(r, n)
+	}
+	return flows(r, n)
+}
+
+// values returns the values that a number is computed from: many, or one.
+func (p *probe) values(n *scenario.Number, r *result.Result) []float64 {
+	from, to := engine.Time(n.Begin), engine.Time(n.End)
+	if to == 0 || to > r.Ended {
+		to = r.Ended
+	}
+	switch n.Of {
+	case "requests":
+		return p.requests(n.Clients, n.Servers, from, to)
+	case "call":
+		return p.times(n, from, to)
+	case "rtt":
+		return p.rtts(from, to)
+	case "switched":
+		return p.switched()
+	case "placed", "received":
+		b, e := p.begin[n.Name], p.ended(n)
+		return rates(n, b.conns, e.conns, (e.at - b.at).Seconds())
+	}
+	if slices.Contains(ofMany, n.Of) {
+		return many(n, r)
+	}
+	return []float64{p.number(n, r)}
+}
+
+// queued returns the samples of a queue.
+func queued(r *result.Result, n *scenario.Number) (values []float64) {
+	for _, q := range r.Queues {
+		if q.Link == n.Links && q.At > engine.Time(n.Begin) && (n.End == 0 || q.At <= engine.Time(n.End)) {
+			values = append(values, float64(q.Bytes)/1e3)
+		}
+	}
+	return values
 }
 
 // whole returns numbers with one value per run.
@@ -306,6 +375,8 @@ func rate(n *scenario.Number, b, e snapshot) float64 {
 	switch n.Of {
 	case "link":
 		return float64(e.links-b.links) * 8 / seconds / 1e9
+	case "marking":
+		return 100 * float64(e.marked-b.marked) / float64(e.packets-b.packets)
 	case "total":
 		return float64(e.total-b.total) * 8 / seconds / 1e9
 	}
@@ -438,8 +509,28 @@ func pick(take string, values []float64) float64 {
 		}
 		sum := d.Mean * float64(d.Count)
 		return sum * sum / (float64(d.Count) * squares)
+	case "deviation":
+		squares := 0.0
+		for _, v := range values {
+			squares += float64((v - d.Mean) * (v - d.Mean))
+		}
+		return math.Sqrt(squares / float64(d.Count))
+	}
+	if q := percentile(take); q > 0 {
+		sorted := slices.Sorted(slices.Values(values))
+		return sorted[max(int(math.Ceil(q/100*float64(len(sorted))))-1, 0)]
 	}
 	return math.NaN()
+}
+
+// percentile returns the percentage in a name such as p99.9; 0 if it is none.
+func percentile(take string) float64 {
+	text, ok := strings.CutPrefix(take, "p")
+	q, err := strconv.ParseFloat(text, 64)
+	if !ok || err != nil || !(q > 0 && q < 100) {
+		return 0
+	}
+	return q
 }
 
 // ofInside returns a number about the internal state of transports.

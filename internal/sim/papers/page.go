@@ -179,18 +179,20 @@ func (r *Row) alternative(f *Found, name string) string {
 	if f == nil {
 		return ""
 	}
-	var parts []string
+	var list []string
 	for i := range r.Paper.Claims {
 		c := &r.Paper.Claims[i]
 		var values []string
-		for _, point := range r.pointsOf(c, f, name) {
-			for _, v := range f.values(c, point, name) {
-				values = append(values, fmt.Sprintf("%.3g", v))
+		for _, one := range each(c) {
+			for _, point := range r.pointsOf(c, f, name) {
+				for _, v := range f.values(&one, point, name) {
+					values = append(values, fmt.Sprintf("%.3g", v))
+				}
 			}
 		}
 		if len(values) > 0 {
-			parts = append(parts, strings.Join(values, " "))
+			list = append(list, strings.Join(values, " "))
 		}
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(list, ", ")
 }

@@ -132,7 +132,13 @@ func (r *Row) checkNames(known func(what, name string, ok bool)) {
 	for _, c := range p.Claims {
 		_, quoted := p.Quotes[c.Quote]
 		known("quote", c.Quote, quoted || c.Quote == "")
-		number(c.Number)
+		for _, one := range each(&c) {
+			number(one.Number)
+		}
+		if c.Base != "" {
+			number(c.Base)
+		}
+		known("point", c.From, c.From == "" || r.point(c.From) != nil)
 		series(c.Of)
 		if c.Over != "" {
 			series(c.Over)

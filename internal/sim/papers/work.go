@@ -1,6 +1,7 @@
 package papers
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/progress"
+	"roced.io/roced/internal/sim/result"
 	"roced.io/roced/internal/sim/scenario"
 	"roced.io/roced/internal/sim/sweep"
 )
@@ -60,14 +62,28 @@ func (f *Found) planned(series, point, other string) bool {
 	return ok
 }
 
+// has reports whether the runs of a claim at a point are part of f.
+func (f *Found) has(c *scenario.Claim, point, other string) bool {
+	return f.planned(c.Of, point, other) && (c.Over == "" || f.planned(c.Over, point, other))
+}
+
 // values returns the values of a claim at a point, by seed; nil if one is missing.
 func (f *Found) values(c *scenario.Claim, point, other string) []float64 {
 	of := f.number(c.Of, point, other, c.Number)
-	if c.Over == "" || of == nil {
-		return of
+	if c.Over != "" {
+		of = quotients(of, f.number(c.Over, point, other, cmp.Or(c.Base, c.Number)))
 	}
-	over := f.number(c.Over, point, other, c.Number)
-	if len(over) != len(of) {
+	if c.From != "" {
+		from := *c
+		from.From = ""
+		of = quotients(of, f.values(&from, c.From, other))
+	}
+	return of
+}
+
+// quotients divides values by seed; nil if one is missing.
+func quotients(of, over []float64) []float64 {
+	if of == nil || len(over) != len(of) {
 		return nil
 	}
 	values := make([]float64, len(of))
@@ -304,15 +320,21 @@ func (r *Row) Check() error {
 }
 
 func (r *Row) simulate(ctx context.Context, x *Run, seed int, report func(part float64)) (*Measured, error) {
+	m, _, _, err := r.observe(ctx, x, seed, report)
+	return m, err
+}
+
+// observe simulates a run, and reports the part that is done. The probe and the result have the values behind the numbers.
+func (r *Row) observe(ctx context.Context, x *Run, seed int, report func(part float64)) (*Measured, *probe, *result.Result, error) {
 	began := time.Now()
 	c, err := r.config(x, seed)
 	if err != nil {
-		return nil, fmt.Errorf("%s, %s: %w", r.ID, x.Key(), err)
+		return nil, nil, nil, fmt.Errorf("%s, %s: %w", r.ID, x.Key(), err)
 	}
 	p := attach(&c, r.Paper.Numbers)
 	s, err := sim.New(c)
 	if err != nil {
-		return nil, sweep.Failed{Err: err}
+		return nil, nil, nil, sweep.Failed{Err: err}
 	}
 	p.sim = s
 	s.Watch = func() error {
@@ -321,7 +343,7 @@ func (r *Row) simulate(ctx context.Context, x *Run, seed int, report func(part f
 	}
 	res, err := s.Run()
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, nil, nil, ctx.Err()
 	}
 	m := &Measured{Seconds: time.Since(began).Seconds(), Megabytes: megabytes(), Origin: originOf(began)}
 	if res != nil {
@@ -330,9 +352,9 @@ func (r *Row) simulate(ctx context.Context, x *Run, seed int, report func(part f
 	}
 	if err != nil && !errors.Is(err, sim.ErrUnfinished) {
 		m.Error, m.Numbers, m.Unfinished, m.Halves = err.Error(), nil, nil, nil
-		return m, sweep.Failed{Err: err}
+		return m, nil, nil, sweep.Failed{Err: err}
 	}
-	return m, nil
+	return m, p, res, nil
 }
 
 // Collect returns the results of a row, nil if some are missing.

@@ -53,7 +53,7 @@ type Point struct {
 type Number struct {
 	Name     string
 	Of       string // see Quantities of package internal/sim/papers
-	Take     string // of many values: mean, p50, p95, p99, p99.9, max, min, jain, unfair (1 - jain)
+	Take     string // of many values: mean, max, min, jain, unfair (1 - jain), deviation (standard), or a percentile such as p99.9
 	From, To Size   // flows of more than From and at most To bytes
 	Bytes    Size   // flows of exactly this size
 	// Within selects flows that begin in this part of the time in which flows begin, such as [0.5, 0.8], to exclude
@@ -69,17 +69,20 @@ type Number struct {
 
 // Claim is a statement of the paper to verify. Its criterion is one of Paper, Bounds and Order.
 type Claim struct {
-	Says   string
-	Number string
-	Of     string    // series
-	Over   string    // series: the value is the ratio of Of to Over
-	Ideal  float64   // instead of Over: what Of can be at most; the value is the share of it
-	At     []string  // points; none: all
-	Take   string    // each (default), most, least, mean of the points
-	Paper  float64   // the paper's ratio, not 1
-	Bounds []float64 // the least and the greatest value that the paper allows
-	Order  string    // more, less, or same: the paper has a direction without a size, or similarity without a bound
-	Quote  string    // name of the paper's passage
+	Says    string
+	Number  string
+	Numbers []string  // instead: each of several, such as points of a CDF
+	Of      string    // series
+	Over    string    // series: the value is the ratio of Of to Over
+	Ideal   float64   // instead of Over: what Of can be at most; the value is the share of it
+	Base    string    // the number of Over, if another; Over may then be Of
+	From    string    // a point: the value is that at the other points over that at this one
+	At      []string  // points; none: all
+	Take    string    // each (default), most, least, mean of the points
+	Paper   float64   // the paper's ratio, not 1
+	Bounds  []float64 // the least and the greatest value that the paper allows
+	Order   string    // more, less, or same: the paper has a direction without a size, or similarity without a bound
+	Quote   string    // name of the paper's passage
 	// Reasons for which a comparison shows less than its interval: the value was put in, a setting was inferred from the
 	// figure, or plausible settings disagree in runs that the row does not have.
 	Input, Calibrated, Depends string
