@@ -79,7 +79,7 @@ func (r *Row) uses(run *Run) (list []use) {
 
 // run simulates a run and writes its values.
 func (x *export) run(ctx context.Context, r *Row, run *Run, seed int) error {
-	m, p, res, err := r.observe(ctx, run, seed)
+	m, p, res, err := r.observe(ctx, run, seed, func(float64) {})
 	if err != nil {
 		return err
 	}
