@@ -122,7 +122,8 @@ type Claim struct {
 	// Drift says which measurements were not stationary; empty if none is known.
 	Drift string `json:"drift,omitempty"`
 
-	alone string
+	alone     string
+	boundless bool // similarity without a bound, and without a first criterion
 }
 
 // Judged is the verdict on a row.
@@ -164,6 +165,7 @@ func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 		return nil
 	}
 	o.Before, o.alone = verdictBefore(c, o), withoutInterval(&crit, o.At)
+	o.boundless = crit.Same && c.Before == nil
 	if r.own() {
 		o.Paper, o.Verdict = "no paper", NoVerdict
 		return o

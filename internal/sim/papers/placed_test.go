@@ -73,6 +73,8 @@ func TestFastWithoutHistory(t *testing.T) {
 		{"", "", false},
 		{"paper: 2,", "order: more,", false},
 		{"paper: 2,", "order: less,", true},
+		{"paper: 2,", "order: same,", false},
+		{"number: fct, of: long, over: short, paper: 2", "number: none, of: long, over: short, order: same", true},
 		{"paper: 2,", "bounds: [1.5, 2.5],", false},
 		{"paper: 2,", "bounds: [3, 4],", false}, // the direction is right
 		{"paper: 2,", "bounds: [0, 0.9],", true},
