@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"roced.io/roced/internal/sim"
@@ -477,99 +476,4 @@ func paused(r *result.Result, of string) float64 {
 		n++
 	}
 	return 100 * sum / float64(n) / r.Ended.Seconds()
-}
-
-// pick selects or computes one of many values.
-func pick(take string, values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	d := result.Describe(values)
-	switch take {
-	case "mean":
-		return d.Mean
-	case "p50":
-		return d.P50
-	case "p95":
-		return d.P95
-	case "p99":
-		return d.P99
-	case "p99.9":
-		return d.P999
-	case "max":
-		return d.Max
-	case "min":
-		return slices.Min(values)
-	case "unfair":
-		return 1 - pick("jain", values)
-	case "jain":
-		squares := 0.0
-		for _, v := range values {
-			squares += float64(v * v)
-		}
-		sum := d.Mean * float64(d.Count)
-		return sum * sum / (float64(d.Count) * squares)
-	case "deviation":
-		squares := 0.0
-		for _, v := range values {
-			squares += float64((v - d.Mean) * (v - d.Mean))
-		}
-		return math.Sqrt(squares / float64(d.Count))
-	}
-	if q := percentile(take); q > 0 {
-		sorted := slices.Sorted(slices.Values(values))
-		return sorted[max(int(math.Ceil(q/100*float64(len(sorted))))-1, 0)]
-	}
-	return math.NaN()
-}
-
-// percentile returns the percentage in a name such as p99.9; 0 if it is none.
-func percentile(take string) float64 {
-	text, ok := strings.CutPrefix(take, "p")
-	q, err := strconv.ParseFloat(text, 64)
-	if !ok || err != nil || !(q > 0 && q < 100) {
-		return 0
-	}
-	return q
-}
-
-// ofInside returns a number about the internal state of transports.
-func ofInside(in *inside.Inside, n *scenario.Number, ended engine.Time) float64 {
-	in.Finish(ended.Mono())
-	switch n.Of {
-	case "degree":
-		if part := parts[n.Take]; part > 0 {
-			return in.Degree(part)
-		}
-		return in.Degree(1)
-	case "early":
-		return in.Early()
-	case "copied":
-		return 100 * in.Ahead()
-	case "pool":
-		// A connection reports blocks that it lost to another one only with its next packet. The sum then
-		// exceeds the full pool.
-		return min(100*float64(in.Pool())*8/1024, 100)
-	case "state":
-		return mostOrMean(n.Take)(in.State())
-	case "state-way":
-		return float64(in.StateOfRequests())
-	case "bitmaps":
-		return in.Bitmaps(ended.Seconds())
-	case "state-nic":
-		return mostOrMean(n.Take)(in.Host(ended.Seconds()))
-	}
-	return math.NaN()
-}
-
-// parts are the percentiles.
-var parts = map[string]float64{"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
-
-func mostOrMean(take string) func(most int, mean float64) float64 {
-	return func(most int, mean float64) float64 {
-		if take == "max" {
-			return float64(most)
-		}
-		return mean
-	}
 }
