@@ -186,3 +186,31 @@ func TestMRCWoken(t *testing.T) {
 		t.Errorf("%v, %+v", tr.Packet.Opcode, tr.Packet.AETH)
 	}
 }
+
+// TestMRCMeasuresOnce: a SACK measures the round trip of a packet that was sent once. One that answers the first transmission of
+// a packet sent twice comes so late that its timestamp has repeated: 9 ms would count as 0.6.
+func TestMRCMeasuresOnce(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		p := newPair(t, mrcPair())
+		q, h := p.ends[0].q, p.ends[0].h
+		h.queue = append(h.queue, SendWQE{Opcode: WRWrite, Length: 8, RKey: 5, SGEs: []SGE{{Addr: memBase, Length: 8, LKey: 1}}})
+		q.Doorbell(p.now)
+		var tr Transmit
+		if !q.PollTransmit(p.now, &tr) {
+			t.Fatal("no packet")
+		}
+		psn, echo := tr.Packet.PSN, uint16(p.now/bth.MRCTimestampUnit)
+		if again {
+			p.now = p.now.Add(8 * time.Millisecond)
+			q.mrc().out.rec.OnSent(p.now, psn, 1, true)
+		}
+		p.now = p.now.Add(time.Millisecond)
+		f := bth.Packet{Opcode: bth.OpcodeMRCSACK, PSN: psn, SETH: bth.SETH{Cack: psn}}
+		fb := reorder.Feedback{Timestamp: echo}
+		fb.Receiver.Reported = true
+		got := q.mrc().out.measure(p.now, &fb, &f)
+		if measured := got > 999*time.Microsecond && got < 1001*time.Microsecond; measured == again || again && got != 0 {
+			t.Errorf("sent again %t: %v", again, got)
+		}
+	}
+}

@@ -211,16 +211,20 @@ func (x *mrcRequester) complete(now mono.Time, n uint32, p *bth.Packet) {
 	r.retire(now)
 }
 
-// measure implements senderPolicy: it returns the round-trip time of the packet that triggered a SACK, by its timestamp.
+// measure implements senderPolicy: it returns the round-trip time of the packet that triggered a SACK, by its timestamp. The
+// timestamp of an earlier transmission may have repeated.
 func (x *mrcRequester) measure(now mono.Time, f *reorder.Feedback, p *bth.Packet) time.Duration {
 	r := &x.q.req
 	r.timer.stop()
 	if !f.Receiver.Reported || p.SETH.ProbeReply && !f.ProbeReply {
 		return 0
 	}
-	age := x.rec.Since(now, p.SETH.AckPSN())
+	age, once := x.rec.Since(now, p.SETH.AckPSN())
 	if p.SETH.ProbeReply {
-		age = now.Sub(x.probedAt)
+		age, once = now.Sub(x.probedAt), r.tail.sent <= 1
+	}
+	if !once {
+		return 0
 	}
 	rtt := ccalgo.EchoedRTT(now, now.Add(-age), f.Timestamp)
 	if rtt > 0 {

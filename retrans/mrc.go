@@ -161,9 +161,11 @@ func (t *MRC) Port(psn bth.PSN) uint16 { return t.packets[t.index(psn)].port }
 // Probed records that a probe is being sent.
 func (t *MRC) Probed() { t.probe = t.order }
 
-// Since returns the time since the last transmission of psn, rounded up, also if the packet has arrived.
-func (t *MRC) Since(now mono.Time, psn bth.PSN) time.Duration {
-	return t.age(now, t.index(psn)) + mrcTick
+// Since returns the time since the transmission of psn, rounded up, also if the packet has arrived. ok is false if it was sent
+// again: then an acknowledgement may be of either transmission (Karn's rule).
+func (t *MRC) Since(now mono.Time, psn bth.PSN) (d time.Duration, ok bool) {
+	i := t.index(psn)
+	return t.age(now, i) + mrcTick, !t.packets[i].again
 }
 
 // age returns the time since the last transmission of packet i.
