@@ -88,8 +88,8 @@ func (n *NIC) Makers() (byName func(name string) (qp.Profile, error), byNumber f
 
 // Parameters of mrc for a NIC with planes.
 const (
-	// planeProbeInterval is the interval of EV probes in microseconds. If a plane is lost, each queue pair probes all entropy
-	// values of the plane so often.
+	// planeProbeInterval is the interval of EV probes in microseconds, longer than round trips through full queues: an answer after
+	// the next probe does not count. If a plane is lost, each queue pair probes all entropy values of the plane so often.
 	planeProbeInterval = 100_000
 	// planeLossPackets is the recovery's loss_packets, more than may be in flight. Planes overtake each other by hundreds of packets, so
 	// that only probes and timers tell losses.
