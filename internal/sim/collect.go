@@ -14,19 +14,19 @@ import (
 type eventTimer struct {
 	s     *Simulation
 	left  []Event
-	timer engine.Timer
+	timer engine.Meeting
 }
 
 func (e *eventTimer) start(s *Simulation) {
 	e.s, e.left = s, slices.Clone(s.cfg.Events)
 	slices.SortStableFunc(e.left, func(a, b Event) int { return int(min(max(a.At-b.At, -1), 1)) })
-	e.timer.Init(e, 0)
+	e.timer.Init(s.clock, e)
 	e.next()
 }
 
 func (e *eventTimer) next() {
 	if len(e.left) > 0 {
-		e.s.eng.Set(&e.timer, e.left[0].At)
+		e.timer.Set(e.left[0].At)
 	}
 }
 
@@ -34,15 +34,18 @@ func (e *eventTimer) next() {
 func (e *eventTimer) Handle(engine.Time, int32) {
 	do := e.left[0].Do
 	e.left = e.left[1:]
-	e.s.eng.Sync()
+	e.s.clock.Sync()
 	do(e.s.cluster.Network())
+	if err := e.s.cluster.Network().Undivided(); err != nil {
+		e.s.runner.Fail(err)
+	}
 	e.next()
 }
 
 // sampler samples the network at regular intervals.
 type sampler struct {
 	s      *Simulation
-	timer  engine.Timer
+	timer  engine.Meeting
 	queues []queue
 	// Totals at the previous sample.
 	placed, pauses uint64
@@ -58,9 +61,9 @@ type queue struct {
 
 func (p *sampler) start(s *Simulation) {
 	p.s = s
-	p.timer.Init(p, 0)
+	p.timer.Init(s.clock, p)
 	if s.cfg.Sample > 0 {
-		s.eng.Set(&p.timer, s.cfg.Sample)
+		p.timer.Set(s.cfg.Sample)
 	}
 }
 
@@ -93,7 +96,7 @@ func (p *sampler) pending() int {
 
 // Handle implements engine.Handler.
 func (p *sampler) Handle(now engine.Time, _ int32) {
-	p.s.eng.Sync()
+	p.s.clock.Sync()
 	n, r := p.s.cluster.Network(), &p.s.result
 	placed, pauses, paused := p.s.cluster.Placed(), uint64(0), engine.Time(0)
 	for i := range n.Links() {
@@ -118,8 +121,8 @@ func (p *sampler) Handle(now engine.Time, _ int32) {
 		r.Queues = append(r.Queues, result.Queue{At: now, Link: q.link, Bytes: queued})
 	}
 	r.Samples = append(r.Samples, x)
-	if p.s.eng.Pending() > 0 {
-		p.s.eng.Set(&p.timer, now+p.s.cfg.Sample)
+	if p.s.clock.Pending() > 0 {
+		p.timer.Set(now + p.s.cfg.Sample)
 	}
 }
 
@@ -143,7 +146,7 @@ func (s *Simulation) collectives() (out []result.Collective) {
 
 // finish records the counters of links and switches.
 func (s *Simulation) finish() {
-	r, n, now := &s.result, s.cluster.Network(), s.eng.Now()
+	r, n, now := &s.result, s.cluster.Network(), s.clock.Now()
 	r.Ended, r.Unfinished, r.Failed = now, s.runner.Running(), s.runner.Failed()
 	c := s.cluster.Counters()
 	r.Retransmitted, r.Timeouts, r.Duplicates = c.RetransmittedPackets, c.LocalAckTimeoutErr, c.DuplicateRequest
@@ -152,7 +155,7 @@ func (s *Simulation) finish() {
 		r.Inside = s.inside.Result()
 	}
 	r.Collectives = s.collectives()
-	r.Events, r.Stray = s.eng.Fired(), s.cluster.Stray
+	r.Events, r.Stray, r.Late = s.clock.Fired()-s.repeated, s.cluster.Stray(), s.runner.Late()
 	r.Drops = map[string]uint64{}
 	for why := range fabric.Reasons {
 		if d := n.Drops(why); d > 0 {

@@ -88,6 +88,11 @@ type Config struct {
 	Queues []string
 	// Payload is the total size of all messages in bytes, for Progress; zero: unknown.
 	Payload uint64
+	// Processors, if not zero, is the number of parts of the network that run at the same time (Graph.Divide). The result
+	// does not depend on it. It equals that without Processors, except that messages which end at the same instant are in
+	// the order of their numbers, and for Result.Late: after the end of a message its other host closes the connection up
+	// to one link delay later, and may still answer a packet.
+	Processors int
 	// Check verifies the network's invariants every quarter of a millisecond.
 	Check bool
 	// Inside measures the internal state of queue pairs for Result.Inside, except those that Opened traces itself.
@@ -122,7 +127,7 @@ type Simulation struct {
 	Watch func() error
 
 	cfg     Config
-	eng     engine.Engine
+	clock   *engine.Group
 	cluster *nic.Cluster
 	runner  *workload.Runner
 	makers  []*profile.Maker
@@ -131,6 +136,8 @@ type Simulation struct {
 	events  eventTimer
 	path    []*fabric.Link // scratch
 	inside  *inside.Inside // nil unless Config.Inside
+	// repeated is the number of events that only exist because there are several parts.
+	repeated uint64
 }
 
 // New creates the network and its hosts.
@@ -142,12 +149,7 @@ func New(c Config) (*Simulation, error) {
 		return nil, err
 	}
 	s := &Simulation{cfg: c}
-	var err error
-	s.cluster, err = nic.NewCluster(&s.eng, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU, Planes: c.Planes,
-		Network: func(o fabric.Owner) (*fabric.Network, error) {
-			return fabric.New(&s.eng, fabric.Config{Graph: c.Graph, Switch: c.Switch, Seed: c.Seed, Owner: o})
-		}})
-	if err != nil {
+	if err := s.build(); err != nil {
 		return nil, err
 	}
 	rtt := s.baseRTT()
@@ -169,7 +171,7 @@ func New(c Config) (*Simulation, error) {
 		s.inside = inside.New(c.Hosts())
 		c.Opened = s.watchInside(c.QP.MaxUnacked, c.Opened)
 	}
-	s.runner = workload.NewRunner(s.cluster, workload.Config{QP: c.QP, Persistent: c.Persistent, Ideal: s.ideal, Ended: s.ended, Opened: c.Opened,
+	s.runner = workload.NewRunner(s.cluster, workload.Config{QP: c.QP, Clock: s.clock, Persistent: c.Persistent, Ideal: s.ideal, Ended: s.ended, Opened: c.Opened,
 		Supports: supports(c.Profile), Transports: s.transports(c.Transports, &c.QP), Senders: c.Senders})
 	s.cfg = c
 	for _, a := range c.Apps {
@@ -204,6 +206,25 @@ func (s *Simulation) transports(list []Transport, base *nic.QPConfig) (out []wor
 		out = append(out, workload.Transport{QP: q, Supports: supports(t.Profile)})
 	}
 	return out
+}
+
+// build creates the clock, the network and the NICs.
+func (s *Simulation) build() (err error) {
+	c := &s.cfg
+	e := new(engine.Engine)
+	s.clock = engine.Alone(e)
+	net := fabric.Config{Graph: c.Graph, Switch: c.Switch, Seed: c.Seed}
+	if c.Processors > 0 {
+		if net.Engines, net.Parts, err = s.parallel(e); err != nil {
+			return err
+		}
+	}
+	s.cluster, err = nic.NewCluster(e, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU, Planes: c.Planes, Engines: net.Engines,
+		Network: func(o fabric.Owner) (*fabric.Network, error) {
+			net.Owner = o
+			return fabric.New(e, net)
+		}})
+	return err
 }
 
 // spec returns the spec of a host.
@@ -306,7 +327,7 @@ func (s *Simulation) Run() (*result.Result, error) {
 	s.sampler.start(s)
 	s.runner.Start()
 	for s.more() {
-		s.eng.Run(min(s.eng.Now()+slice, s.until()))
+		s.clock.Run(min(s.clock.Now()+slice, s.until()))
 		if err := s.check(); err != nil {
 			return nil, err
 		}
@@ -335,8 +356,8 @@ func (s *Simulation) until() engine.Time {
 
 // more reports whether events besides samples are pending.
 func (s *Simulation) more() bool {
-	idle := s.eng.Pending() <= s.sampler.pending()
-	return s.runner.Err() == nil && s.eng.Now() < s.until() && !idle
+	idle := s.clock.Pending() <= s.sampler.pending()
+	return s.runner.Err() == nil && s.clock.Now() < s.until() && !idle
 }
 
 func (s *Simulation) check() error {
@@ -357,7 +378,7 @@ type Progress struct {
 
 // Progress returns the progress of the simulation.
 func (s *Simulation) Progress() Progress {
-	p := Progress{Now: s.eng.Now(), Done: len(s.result.Flows), Under: s.runner.Running()}
+	p := Progress{Now: s.clock.Now(), Done: len(s.result.Flows), Under: s.runner.Running()}
 	if s.cfg.Payload > 0 {
 		p.Part = min(float64(s.cluster.Placed())/float64(s.cfg.Payload), 1)
 	}

@@ -41,6 +41,8 @@ type runOptions struct {
 	quiet   bool
 	profile bool
 	inside  bool
+
+	processors int
 }
 
 func (a *app) run() *cobra.Command {
@@ -72,6 +74,7 @@ It shows progress on standard error, with the remaining time if the end is known
 	f.BoolVar(&o.check, "check", false, "verify while running that all bytes are accounted for")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not show progress")
 	f.BoolVar(&o.inside, "inside", false, "measure transports: out-of-order degrees, bytes of state, round trips and their error")
+	f.IntVar(&o.processors, "processors", 0, "simulate the topology's pods on so many processors; the result is the same for each number")
 	f.BoolVar(&o.profile, "profile", false, "show the CPU time of each part of the simulator")
 	return c
 }
@@ -93,7 +96,7 @@ func (a *app) runAll(ctx context.Context, name string, o *runOptions) error {
 	}
 	results, errs := make([]*result.Result, len(seeds)), make([]error, len(seeds))
 	var wait sync.WaitGroup
-	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	turns := make(chan struct{}, max(runtime.GOMAXPROCS(0)/max(o.processors, 1), 1))
 	for i, seed := range seeds {
 		wait.Go(func() {
 			turns <- struct{}{}
@@ -150,7 +153,7 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	c.Check, c.Queues, c.Inside = r.o.check, r.o.queues, r.o.inside
+	c.Check, c.Queues, c.Inside, c.Processors = r.o.check, r.o.queues, r.o.inside, r.o.processors
 	if c.Opened, err = r.tracers(c.Hosts()); err != nil {
 		return nil, err
 	}

@@ -149,21 +149,18 @@ func (e *Engine) Drain() { e.run(Never) }
 // run processes everything that is due up to until. The engine and its partner take turns, in steps within which
 // they do not affect each other.
 func (e *Engine) run(until Time) {
-	e.stopped = false
 	if until != Never {
 		until++
 	}
-	for !e.stopped {
+	for {
 		end := until
 		if e.partner != nil {
 			if t := e.first(); t < until-min(e.apart, until) {
 				end = t + e.apart
 			}
 		}
-		for t := e.next(); t != nil && t.at < end; t = e.next() {
-			if e.fire(t); e.stopped {
-				return
-			}
+		if e.step(end) {
+			return
 		}
 		if e.partner != nil {
 			e.partner.Advance(end)
@@ -172,6 +169,17 @@ func (e *Engine) run(until Time) {
 			return
 		}
 	}
+}
+
+// step calls the handlers of timers that are due before end. It reports whether one of them called Halt.
+func (e *Engine) step(end Time) (halted bool) {
+	e.stopped = false
+	for t := e.next(); t != nil && t.at < end; t = e.next() {
+		if e.fire(t); e.stopped {
+			return true
+		}
+	}
+	return false
 }
 
 // first returns when the next event is due, here or at the partner.

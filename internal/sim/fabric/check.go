@@ -28,8 +28,12 @@ func (n *Network) Check(held int) error {
 			}
 		}
 	}
-	if held != n.pool.used {
-		return fmt.Errorf("%d packets are in use, %d are in queues, on links and in NICs", n.pool.used, held)
+	used := 0
+	for _, a := range n.parts {
+		used += a.pool.used
+	}
+	if held != used {
+		return fmt.Errorf("%d packets are in use, %d are in queues, on links and in NICs", used, held)
 	}
 	return nil
 }

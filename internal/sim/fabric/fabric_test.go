@@ -158,9 +158,9 @@ func TestInput(t *testing.T) {
 func TestPauseEnds(t *testing.T) {
 	f := newField(t, Pair(w100, false), SwitchConfig{})
 	f.guns[0].load(1, Packet{Dst: 1, Bytes: size, Class: 3})
-	f.guns[1].out.sendPause(0, 3, 10*mus)
+	f.guns[1].out.sendPause(0, f.net.parts[0], 3, 10*mus)
 	f.eng.Run(2 * mus)
-	f.guns[1].out.sendPause(f.eng.Now(), 3, 10*mus)
+	f.guns[1].out.sendPause(f.eng.Now(), f.net.parts[0], 3, 10*mus)
 	f.guns[0].out.Wake(f.eng.Now())
 	f.eng.Drain()
 	told := 2*mus + 84*80 + mus
@@ -227,7 +227,7 @@ func TestECN(t *testing.T) {
 func TestTurns(t *testing.T) {
 	f := newField(t, Star(Wires{HostRate: 100 * gig, Delay: mus}, 4), SwitchConfig{Port: PortConfig{Turns: true}})
 	for i, in := range []int32{0, 0, 0, 0, 1, 1, 2} {
-		p := f.net.NewPacket()
+		p := f.net.parts[0].NewPacket()
 		*p = Packet{Dst: 3, Bytes: size, Ref: uint32(i), Class: 1}
 		f.net.switches[0].Arrive(f.eng.Now(), in, p)
 	}

@@ -21,7 +21,7 @@ func (g *gun) Next(_ engine.Time, paused uint8) (p *Packet, more bool) {
 	if len(g.magazine) == 0 || paused>>g.magazine[0].Class&1 != 0 {
 		return nil, false
 	}
-	p = g.out.net.NewPacket()
+	p = g.out.part.NewPacket()
 	*p = g.magazine[0]
 	p.Src = g.host
 	g.magazine = g.magazine[1:]
@@ -33,7 +33,7 @@ func (g *gun) Arrive(now engine.Time, _ int32, p *Packet) {
 		g.arrived = append(g.arrived, *p)
 		g.at = append(g.at, now)
 	}
-	g.out.net.Free(p)
+	g.out.part.Free(p)
 }
 
 func (g *gun) Soon(*Packet) {}
@@ -77,7 +77,7 @@ func newField(t testing.TB, g *Graph, c SwitchConfig) *field {
 // put makes p arrive at the first switch.
 func (f *field) put(p Packet) {
 	f.eng.Sync()
-	d := f.net.NewPacket()
+	d := f.net.parts[0].NewPacket()
 	*d = p
 	f.net.switches[0].Arrive(f.eng.Now(), 0, d)
 }

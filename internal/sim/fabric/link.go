@@ -56,7 +56,8 @@ type Link struct {
 	Judge    Judge // may be nil
 	src      Source
 	dst      Sink
-	net      *Network
+	part     *Part   // of the receiving end
+	away     *outbox // if the receiving end is in another part
 
 	Name        string
 	Reverse     *Link  // the other direction
@@ -88,7 +89,7 @@ type LinkStats struct {
 }
 
 func (l *Link) init(n *Network, name string, rate uint64, delay engine.Time, seed uint64) {
-	*l = Link{Name: name, net: n, delay: delay}
+	*l = Link{Name: name, part: n.parts[0], delay: delay}
 	l.faults.rng.Seed(n.seed, seed)
 	l.setRate(rate)
 }
@@ -169,7 +170,7 @@ func (l *Link) wait() {
 	if l.sends != nil {
 		l.sends.set(l.port*things+whatFree, l.freeAt)
 	} else {
-		l.net.eng.Set(&l.hosts.free, l.freeAt)
+		l.part.eng.Set(&l.hosts.free, l.freeAt)
 	}
 }
 
@@ -184,7 +185,7 @@ func (l *Link) expect(at engine.Time) {
 	if l.receives != nil {
 		l.receives.set(l.dstPort*things+whatArrive, at)
 	} else {
-		l.net.eng.Set(&l.hosts.arrive, at)
+		l.part.eng.Set(&l.hosts.arrive, at)
 	}
 }
 
@@ -210,15 +211,24 @@ func (l *Link) transmit(now engine.Time) {
 	if l.Judge != nil && l.Judge.Lost(now, l, p) {
 		p.flags |= lost
 	}
+	if l.away != nil {
+		l.away.post(l, p)
+	} else {
+		l.carry(p)
+	}
+	if more {
+		l.wait()
+	}
+}
+
+// carry puts p on the link until its arrival.
+func (l *Link) carry(p *Packet) {
 	if l.flight.head == nil {
 		l.expect(p.at)
 	} else {
 		l.flight.tail.then = p.at
 	}
 	l.flight.push(p)
-	if more {
-		l.wait()
-	}
 }
 
 // late adds jitter to the arrival of p. Packets are not reordered.
@@ -226,7 +236,10 @@ func (l *Link) late(p *Packet) {
 	if j := l.faults.jitter; j > 0 {
 		p.at += engine.Time(l.faults.rng.Uint64() % uint64(j+1))
 	}
-	if l.flight.head != nil {
+	switch {
+	case l.away != nil:
+		p.at = max(p.at, l.away.last)
+	case l.flight.head != nil:
 		p.at = max(p.at, l.flight.tail.at)
 	}
 }
@@ -244,14 +257,14 @@ func (l *Link) deliver(now engine.Time) {
 	if l.down || p.flags.has(lost) || l.faulty {
 		if why := l.fate(p); why != Reasons {
 			l.Stats.Lost++
-			l.net.drop(now, p, why)
+			l.part.drop(now, p, why)
 			return
 		}
 	}
 	l.Stats.Delivered++
 	if p.Kind == Pause {
 		l.Reverse.pause(now, p.Class, engine.Time(p.Ref)*engine.Nanosecond)
-		l.net.Free(p)
+		l.part.Free(p)
 		return
 	}
 	l.dst.Arrive(now, l.dstPort, p)

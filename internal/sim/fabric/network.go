@@ -24,32 +24,35 @@ type Config struct {
 	Switch func(i int, ports int) SwitchConfig
 	Seed   uint64
 	Owner  Owner
+	// Engines are those of the parts, by number, and Parts has the part of each switch. Default: one part.
+	Engines []*engine.Engine
+	Parts   []int
 }
 
 // Network is links and switches between hosts.
 type Network struct {
-	eng      *engine.Engine
 	seed     uint64
-	owner    Owner
+	parts    []*Part
 	graph    *Graph
 	links    []Link // 2i is Cables[i] from A to B, 2i+1 is from B to A
 	switches []Switch
 	uplink   []*Link // by host
-	drops    [Reasons]uint64
-	pool     pool
-	soonest  []engine.Time // by switch: lower bound of its next event
 	ways     ways
 	homes    []int32 // by host: its switch, -1: none
 }
 
-// New creates a network on an engine. Attach the hosts before it runs.
+// New creates a network on an engine, unless c has several. Attach the hosts before it runs.
 func New(e *engine.Engine, c Config) (*Network, error) {
 	if err := c.Graph.check(); err != nil {
 		return nil, err
 	}
 	g := c.Graph
-	n := &Network{eng: e, seed: c.Seed, owner: c.Owner, graph: g,
-		links: make([]Link, 2*len(g.Cables)), switches: make([]Switch, len(g.Switches)), soonest: make([]engine.Time, len(g.Switches)), uplink: make([]*Link, g.Hosts)}
+	n := &Network{seed: c.Seed, graph: g,
+		links: make([]Link, 2*len(g.Cables)), switches: make([]Switch, len(g.Switches)), uplink: make([]*Link, g.Hosts)}
+	if c.Engines == nil {
+		c.Engines, c.Parts = []*engine.Engine{e}, make([]int, len(g.Switches))
+	}
+	n.divide(&c)
 	ports := make([]int, len(g.Switches))
 	for _, cable := range g.Cables {
 		for _, node := range [...]Node{cable.A, cable.B} {
@@ -63,13 +66,24 @@ func New(e *engine.Engine, c Config) (*Network, error) {
 		if err := sc.Balance.Check(); err != nil {
 			return nil, err
 		}
-		n.switches[i].init(n, i, g.Switches[i], sc, ports[i])
+		n.switches[i].init(n.parts[c.Parts[i]], i, g.Switches[i], sc, ports[i])
 	}
 	n.homes = make([]int32, g.Hosts)
 	n.wire()
 	n.join()
 	n.Reroute()
 	return n, nil
+}
+
+// divide makes the parts.
+func (n *Network) divide(c *Config) {
+	for i, e := range c.Engines {
+		n.parts = append(n.parts, &Part{net: n, eng: e, id: i, Owner: c.Owner, first: engine.Never,
+			boxes: [2][][]letter{make([][]letter, len(c.Engines)), make([][]letter, len(c.Engines))}})
+	}
+	for _, a := range c.Parts {
+		n.parts[a].soonest = append(n.parts[a].soonest, engine.Never)
+	}
 }
 
 // wire creates the links and connects them to ports, in the order of the cables.
@@ -92,6 +106,9 @@ func (n *Network) plug(node, peer Node, out *Link, used []int32) {
 	if i < 0 {
 		n.uplink[node] = out
 		n.homes[node] = int32(int(peer) - n.graph.Hosts)
+		if home := n.homes[node]; home >= 0 {
+			out.part, out.Reverse.part = n.switches[home].part, n.switches[home].part
+		}
 		out.atHost()
 		out.Reverse.atHost()
 		return
@@ -102,13 +119,19 @@ func (n *Network) plug(node, peer Node, out *Link, used []int32) {
 	out.src = o
 	out.sends, out.port = &s.agenda, used[i]
 	out.Reverse.dst, out.Reverse.dstPort, out.Reverse.receives = s, used[i], &s.agenda
+	out.Reverse.part = s.part
+	if p := int(peer) - n.graph.Hosts; p >= 0 && n.switches[p].part != s.part {
+		out.away = &outbox{part: s.part, to: n.switches[p].part.id}
+	}
 	used[i]++
 }
 
-// join makes the engine drive the switches.
+// join makes the engines drive the switches.
 func (n *Network) join() {
 	if len(n.switches) > 0 {
-		n.eng.Join(n, n.apart())
+		for _, a := range n.parts {
+			a.eng.Join(a, n.apart())
+		}
 	}
 }
 
@@ -125,33 +148,6 @@ func (n *Network) apart() engine.Time {
 // shortest is the minimum number of bytes of a packet on a link.
 const shortest = 1
 
-// Next implements engine.Partner.
-func (n *Network) Next() engine.Time {
-	first := engine.Never
-	for _, at := range n.soonest {
-		first = min(first, at)
-	}
-	return first
-}
-
-// Advance implements engine.Partner. Each switch processes all its events before until. Its packets arrive later, so
-// the switches do not need to take turns.
-func (n *Network) Advance(until engine.Time) {
-	for i, at := range n.soonest {
-		if at < until {
-			n.switches[i].advance(until)
-		}
-	}
-}
-
-// Fired implements engine.Partner.
-func (n *Network) Fired() (sum uint64) {
-	for i := range n.switches {
-		sum += n.switches[i].fired
-	}
-	return sum
-}
-
 // Attach makes e the NIC of a host and returns the link on which it sends.
 func (n *Network) Attach(host int, e Endpoint) *Link {
 	l := n.uplink[host]
@@ -160,23 +156,19 @@ func (n *Network) Attach(host int, e Endpoint) *Link {
 	return l
 }
 
-// NewPacket returns a packet with undefined contents; the caller sets all fields.
-func (n *Network) NewPacket() *Packet { return n.pool.take() }
+// Parts returns the parts.
+func (n *Network) Parts() []*Part { return n.parts }
 
-// Free returns a packet to the pool.
-func (n *Network) Free(p *Packet) { n.pool.give(p) }
-
-// drop ends a lost packet. PFC frames are not counted.
-func (n *Network) drop(now engine.Time, p *Packet, why Reason) {
-	if p.Kind == Data {
-		n.drops[why]++
-		n.owner.Dropped(now, p, why)
-	}
-	n.Free(p)
-}
+// PartOf returns the number of a host's part.
+func (n *Network) PartOf(host int) int { return n.uplink[host].part.id }
 
 // Drops returns the number of packets lost for a reason.
-func (n *Network) Drops(why Reason) uint64 { return n.drops[why] }
+func (n *Network) Drops(why Reason) (sum uint64) {
+	for _, a := range n.parts {
+		sum += a.drops[why]
+	}
+	return sum
+}
 
 // Links returns both directions of all cables.
 func (n *Network) Links() []Link { return n.links }
@@ -250,7 +242,7 @@ func (l *Link) Fail(down bool) {
 // Degrade sets the rate of one direction in bits per second, from its next packet on.
 func (l *Link) Degrade(rate uint64) {
 	l.setRate(max(rate, 1))
-	l.net.join()
+	l.part.net.join()
 }
 
 // Lose makes one direction lose packets with a probability.

@@ -6,9 +6,9 @@ import "roced.io/roced/internal/sim/engine"
 const pauseFrame = 84
 
 // sendPause sends a PFC frame ahead of all other packets. The other direction pauses a class for hold, or resumes
-// it if hold is zero.
-func (l *Link) sendPause(now engine.Time, class uint8, hold engine.Time) {
-	p := l.net.NewPacket()
+// it if hold is zero. from is the part of the sender.
+func (l *Link) sendPause(now engine.Time, from *Part, class uint8, hold engine.Time) {
+	p := from.NewPacket()
 	*p = Packet{Kind: Pause, Class: class, Bytes: pauseFrame, Ref: uint32(hold / engine.Nanosecond)}
 	l.urgent.push(p)
 	l.Wake(now)
@@ -45,7 +45,7 @@ func (l *Link) setResume(at engine.Time) {
 	if l.sends != nil {
 		l.sends.set(l.port*things+whatResume, at)
 	} else {
-		l.net.eng.Set(&l.hosts.resume, at)
+		l.part.eng.Set(&l.hosts.resume, at)
 	}
 }
 

@@ -156,7 +156,7 @@ func (o *port) refresh(now engine.Time) {
 // stop pauses a class at the other end.
 func (o *port) stop(now engine.Time, c uint8) {
 	o.stats.Pauses++
-	o.out.sendPause(now, c, o.sw.cfg.PauseTime)
+	o.out.sendPause(now, o.sw.part, c, o.sw.cfg.PauseTime)
 	if what := o.number*things + whatRefresh; !o.sw.agenda.pending(what) {
 		o.sw.agenda.set(what, now+o.sw.cfg.PauseTime/2)
 	}
@@ -171,6 +171,6 @@ func (o *port) watch(now engine.Time, c uint8) {
 		o.stop(now, c)
 	case b.resumes(s):
 		s.stopped = false
-		o.out.sendPause(now, c, 0)
+		o.out.sendPause(now, o.sw.part, c, 0)
 	}
 }

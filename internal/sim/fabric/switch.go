@@ -42,6 +42,7 @@ type Switch struct {
 	weave  *weave // only for "conweave"
 	ways   *ways  // only for "ksp"
 	net    *Network
+	part   *Part
 	buffer buffer
 	marker marker
 	rng    rand.PCG
@@ -53,9 +54,10 @@ type Switch struct {
 // oneOf marks routes with several ports.
 const oneOf = 1 << 15
 
-func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int) {
+func (s *Switch) init(a *Part, id int, name string, c SwitchConfig, ports int) {
 	c.PauseTime = cmp.Or(c.PauseTime, 5*engine.Microsecond)
-	*s = Switch{Name: name, id: id, net: n, cfg: c, ports: make([]port, ports)}
+	n := a.net
+	*s = Switch{Name: name, id: id, net: n, part: a, cfg: c, ports: make([]port, ports)}
 	s.rng.Seed(n.seed, uint64(id)+1<<32)
 	s.buffer.init(c.Buffer, ports)
 	s.marker.init(c.ECN)
@@ -71,7 +73,8 @@ func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int
 		}
 		o.number = int32(i)
 	}
-	s.agenda.init(ports*int(things)+1, &n.soonest[id])
+	s.agenda.init(ports*int(things)+1, &a.soonest[len(a.switches)])
+	a.switches = append(a.switches, s)
 	switch c.Balance.Name {
 	case "conweave":
 		s.weave = newWeave(s, c.Balance)
@@ -103,25 +106,25 @@ func (s *Switch) advance(until engine.Time) {
 		}
 		s.fired++
 	}
-	s.net.soonest[s.id] = d.at
+	*s.agenda.soonest = d.at
 }
 
 // Arrive implements Sink.
 func (s *Switch) Arrive(now engine.Time, in int32, p *Packet) {
 	p.in = uint16(in)
 	if p.Hops++; p.Hops > maxHops {
-		s.net.drop(now, p, TooManyHops)
+		s.part.drop(now, p, TooManyHops)
 		return
 	}
 	way := s.routes[p.Dst]
 	if way == 0 {
-		s.net.drop(now, p, NoRoute)
+		s.part.drop(now, p, NoRoute)
 		return
 	}
 	o := s.port(now, way, p)
 	if s.weave != nil && p.Kind == Weave && o.toHost {
 		s.weave.told(now, p)
-		s.net.Free(p)
+		s.part.Free(p)
 		return
 	}
 	if !s.admit(o, p) {
@@ -130,7 +133,7 @@ func (s *Switch) Arrive(now engine.Time, in int32, p *Packet) {
 			if s.buffer.lossless(p.Class) {
 				why = NoHeadroom
 			}
-			s.net.drop(now, p, why)
+			s.part.drop(now, p, why)
 			return
 		}
 	}

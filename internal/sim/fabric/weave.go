@@ -154,7 +154,7 @@ func (w *weave) told(now engine.Time, p *Packet) {
 
 // tell sends a message to the first switch of a flow.
 func (w *weave) tell(now engine.Time, f *receiving, what flags, path uint8) {
-	p := w.sw.net.NewPacket()
+	p := w.sw.part.NewPacket()
 	*p = Packet{Kind: Weave, Bytes: controlBytes, Class: w.class, Dst: f.src, Src: f.dst, Rank: f.dst, QP: f.qp, Hash: mix(f.qp ^ f.src),
 		path: path, flags: what | f.epoch}
 	w.sw.Arrive(now, f.out.number, p)

@@ -63,7 +63,7 @@ func TestConWeave(t *testing.T) {
 
 // atLast makes a packet of a flow arrive at its last switch from a spine.
 func (f *field) atLast(ref uint32, what flags, left engine.Time) {
-	p := f.net.NewPacket()
+	p := f.net.parts[0].NewPacket()
 	*p = Packet{Dst: 4, Src: 0, QP: 9, Bytes: size, Ref: ref, in: 4, flags: what, sent: uint32(left / engine.Nanosecond)}
 	f.eng.Sync()
 	f.net.switches[1].Arrive(f.eng.Now(), 4, p)

@@ -46,7 +46,7 @@ func TestTrimming(t *testing.T) {
 			u := &counter{}
 			took[i] = incast(l, u, 30, 64_000, QPConfig{Profile: l.profiles(name, spec), MaxUnacked: 256, Timeout: 10})
 			timeouts[i] = l.k.Counters().LocalAckTimeoutErr
-			if cut := l.k.Cut; trims != (cut > 0) {
+			if cut := l.k.Cut(); trims != (cut > 0) {
 				t.Errorf("%s, trims %v: %d packets cut", name, trims, cut)
 			}
 		}

@@ -8,6 +8,8 @@ package nic
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/sim/engine"
@@ -75,19 +77,30 @@ type Config struct {
 	// Planes is the number of ports of each NIC, at most path.MaxPlanes; zero is one. Port p of NIC i is host p*n + i of the
 	// network, which has n hosts in each plane (fabric.Planes). Entropy values of MRC select the plane.
 	Planes int
+	// Engines are those of the network's parts, if there are several.
+	Engines []*engine.Engine
 }
 
-// Cluster is the NICs of a network. It belongs to its engine's goroutine.
+// Cluster is the NICs of a network. It belongs to its engine's goroutine; if the network has several parts, each part
+// belongs to that of its engine.
 type Cluster struct {
+	part
+	net   *fabric.Network
+	nics  []NIC
+	parts []*part // the first is part
+}
+
+// part is the NICs of a part of the network.
+type part struct {
+	all  *Cluster
+	id   int
 	eng  *engine.Engine
-	net  *fabric.Network
+	fab  *fabric.Part
 	cfg  Config
-	nics []NIC
 	slab slab
 	zero []byte
 	out  qp.Transmit // of the sending queue pair
 	in   bth.Packet  // of the receiving queue pair
-	lent bth.Packet
 	ctr  qp.Counters
 	temp qp.Scratch
 
@@ -96,15 +109,15 @@ type Cluster struct {
 	done      []completion // not delivered yet
 	telling   []completion // being delivered
 	tellTimer engine.Timer
+	told      []engine.Time // of deliveries, if there are several parts
 
-	// Stray counts packets for a queue pair that does not exist, Cut those without their payload.
-	Stray, Cut uint64
+	stray, cut uint64
 }
 
 // ErrHost reports a host number that does not exist.
 var ErrHost = errors.New("no such host")
 
-// NewCluster creates a NIC for each host of a network.
+// NewCluster creates a NIC for each host of a network. c.Engines replaces e if the network has several parts.
 func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
 	if c.MTU < int(qp.MinMTU) || c.MTU > 1<<16-1 {
 		return nil, fmt.Errorf("MTU %d: must be from %d to 65535", c.MTU, qp.MinMTU)
@@ -112,20 +125,74 @@ func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
 	if c.Classes.Data >= fabric.Classes || c.Classes.Ack >= fabric.Classes || c.Classes.CNP >= fabric.Classes {
 		return nil, fmt.Errorf("traffic classes must be less than %d", fabric.Classes)
 	}
-	k := &Cluster{eng: e, cfg: c, zero: make([]byte, c.MTU)}
+	planes := c.Planes
+	c.Planes = max(planes, 1)
+	k := new(Cluster)
+	k.init(k, 0, e, c)
 	var err error
-	if k.net, err = c.Network(k); err != nil {
+	if k.net, err = c.Network(&k.part); err != nil {
 		return nil, err
 	}
-	k.tellTimer.Init(k, 0)
-	if k.cfg.Planes = max(c.Planes, 1); k.cfg.Planes > path.MaxPlanes || k.net.Hosts()%k.cfg.Planes != 0 {
-		return nil, fmt.Errorf("%d hosts cannot be the ports of NICs with %d ports", k.net.Hosts(), c.Planes)
+	if c.Planes > path.MaxPlanes || k.net.Hosts()%c.Planes != 0 {
+		return nil, fmt.Errorf("%d hosts cannot be the ports of NICs with %d ports", k.net.Hosts(), planes)
 	}
-	k.nics = make([]NIC, k.net.Hosts()/k.cfg.Planes)
+	k.divide(c)
+	k.nics = make([]NIC, k.net.Hosts()/c.Planes)
 	for h := range k.nics {
-		k.nics[h].init(k, uint32(h))
+		k.nics[h].init(k.parts[k.net.PartOf(h)], uint32(h))
 	}
 	return k, nil
+}
+
+// divide makes a part for each part of the network.
+func (k *Cluster) divide(c Config) {
+	k.parts = []*part{&k.part}
+	for i, f := range k.net.Parts() {
+		if i > 0 {
+			k.parts = append(k.parts, new(part))
+			k.parts[i].init(k, i, c.Engines[i], c)
+		}
+		k.parts[i].fab, f.Owner = f, k.parts[i]
+	}
+	if n := len(k.parts); n > 1 {
+		chunks := make([][]parcel, mostChunks)
+		for i, p := range k.parts {
+			p.slab.share(chunks, i, n)
+		}
+	}
+}
+
+// Begin begins a window of a part (engine.NewGroup).
+func (k *Cluster) Begin(part int) {
+	p := k.parts[part]
+	p.fab.Begin()
+	p.slab.window ^= 1
+	for _, other := range k.parts {
+		if other != p {
+			p.slab.reclaim(&other.slab)
+		}
+	}
+}
+
+// Parts returns the number of parts.
+func (k *Cluster) Parts() int { return len(k.parts) }
+
+// Repeated returns the number of timers that delivered completions at an instant at which another part delivered some,
+// too. A single part has one timer for all. Each call counts from the previous one.
+func (k *Cluster) Repeated() int {
+	var all []engine.Time
+	for _, p := range k.parts {
+		all = append(all, p.told...)
+		p.told = p.told[:0]
+	}
+	slices.Sort(all)
+	n := len(all)
+	return n - len(slices.Compact(all))
+}
+
+func (k *part) init(all *Cluster, id int, e *engine.Engine, c Config) {
+	*k = part{all: all, id: id, eng: e, cfg: c, zero: make([]byte, c.MTU)}
+	k.tellTimer.Init(k, 0)
 }
 
 // completion is one that has not been delivered to its user.
@@ -138,7 +205,7 @@ type completion struct {
 
 // complete delivers a completion to q's user at the same instant, but not from within q's transport: the user may
 // post.
-func (k *Cluster) complete(q *QP, c qp.CQE, receive bool) {
+func (k *part) complete(q *QP, c qp.CQE, receive bool) {
 	k.done = append(k.done, completion{q, q.user, c, receive})
 	if !k.tellTimer.Pending() {
 		k.eng.Set(&k.tellTimer, k.eng.Now())
@@ -146,8 +213,11 @@ func (k *Cluster) complete(q *QP, c qp.CQE, receive bool) {
 }
 
 // Handle implements engine.Handler: it delivers completions.
-func (k *Cluster) Handle(now engine.Time, _ int32) {
+func (k *part) Handle(now engine.Time, _ int32) {
 	k.done, k.telling = k.telling[:0], k.done
+	if len(k.all.parts) > 1 {
+		k.told = append(k.told, now)
+	}
 	for i := range k.telling {
 		c := &k.telling[i]
 		c.user.Completed(now, c.q, c.cqe, c.receive)
@@ -173,22 +243,59 @@ func (k *Cluster) Check() error {
 }
 
 // Counters returns the sums over all queue pairs.
-func (k *Cluster) Counters() qp.Counters { return k.ctr }
+func (k *Cluster) Counters() (sum qp.Counters) {
+	to := reflect.ValueOf(&sum).Elem()
+	for _, p := range k.parts {
+		from := reflect.ValueOf(&p.ctr).Elem()
+		for i := range to.NumField() {
+			if f := to.Field(i); f.Kind() == reflect.Uint64 {
+				f.SetUint(f.Uint() + from.Field(i).Uint())
+			}
+		}
+	}
+	return sum
+}
+
+// Stray returns the number of packets for queue pairs that do not exist.
+func (k *Cluster) Stray() (sum uint64) {
+	for _, p := range k.parts {
+		sum += p.stray
+	}
+	return sum
+}
+
+// Cut returns the number of packets that arrived without their payload.
+func (k *Cluster) Cut() (sum uint64) {
+	for _, p := range k.parts {
+		sum += p.cut
+	}
+	return sum
+}
 
 // Placed returns the payload bytes written to memory on all hosts.
-func (k *Cluster) Placed() uint64 { return k.placed }
+func (k *Cluster) Placed() (sum uint64) {
+	for _, p := range k.parts {
+		sum += p.placed
+	}
+	return sum
+}
 
 // InFlight returns the number of packets in flight.
-func (k *Cluster) InFlight() int { return k.slab.used }
+func (k *Cluster) InFlight() (sum int) {
+	for _, p := range k.parts {
+		sum += p.slab.used
+	}
+	return sum
+}
 
-// Packet returns the packet of a descriptor, its source and its UDP source port. The packet is valid until the next
-// call.
+// Packet returns the packet of a descriptor, its source and its UDP source port.
 func (k *Cluster) Packet(d *fabric.Packet) (p *bth.Packet, src uint32, port uint16) {
+	p = new(bth.Packet)
 	s := k.slab.at(d.Ref)
-	k.slab.unpack(s, &k.lent, k.zero)
+	k.slab.unpack(s, p, k.zero)
 	port, _ = bth.SplitEntropy(s.entropy)
-	return &k.lent, s.src, port
+	return p, s.src, port
 }
 
 // Dropped implements fabric.Owner.
-func (k *Cluster) Dropped(_ engine.Time, p *fabric.Packet, _ fabric.Reason) { k.slab.free(p.Ref) }
+func (k *part) Dropped(_ engine.Time, p *fabric.Packet, _ fabric.Reason) { k.slab.free(p.Ref) }

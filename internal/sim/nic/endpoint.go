@@ -28,7 +28,7 @@ func (n *NIC) endpoint(now engine.Time, d *fabric.Packet, p *parcel) {
 	}
 	q := n.lookup(uint32(n.asked.By(&k.in)))
 	if q == nil || q.peerHost != peer {
-		k.Stray++
+		k.stray++
 		return
 	}
 	n.asked.Take(&k.in)
@@ -55,7 +55,7 @@ func (n *NIC) respond(now engine.Time, peer, entropy uint32) {
 	ref, p := k.slab.take()
 	k.slab.pack(p, &t, true)
 	p.src, p.bytes, p.class = n.host, k.cfg.Framing.bytes(&t.Packet), k.cfg.Classes.Ack
-	d := k.net.NewPacket()
+	d := k.fab.NewPacket()
 	*d = fabric.Packet{Ref: ref, Bytes: p.bytes, Src: n.host, Dst: peer, Hash: fabric.FlowHash(n.host, peer, entropy),
 		QP: uint32(p.destQP), Class: p.class}
 	n.place(d, p)

@@ -16,7 +16,7 @@ import (
 // NIC is the endpoint of one host. When its link is free, it polls its queue pairs in turns for a packet; it hands
 // arriving packets to them.
 type NIC struct {
-	k     *Cluster
+	k     *part
 	host  uint32
 	link  *fabric.Link // of the first port
 	ports []port       // by plane; nil: one port
@@ -40,12 +40,12 @@ type NIC struct {
 // grh precedes the payload of datagrams (IBTA annex A17).
 var grh [40]byte
 
-func (n *NIC) init(k *Cluster, host uint32) {
+func (n *NIC) init(k *part, host uint32) {
 	n.k, n.host = k, host
 	if k.cfg.Planes > 1 {
 		n.attach()
 	} else {
-		n.link = k.net.Attach(int(host), n)
+		n.link = k.all.net.Attach(int(host), n)
 	}
 	n.turns.Init(k.cfg.MTU + encapsulation + linkBytes + bth.BTHLen + bth.XETHMaxLen)
 	n.timer.Init(n, whatDeadline)
@@ -82,7 +82,7 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 			n.waits |= 1 << q.class
 			continue
 		}
-		q.holding = false
+		q.holding, q.used = false, now
 		d = n.describe(q, n.k.slab.at(q.held))
 		turn.Charge(int(d.Bytes))
 		if n.turns.Yield(turn) {
@@ -140,7 +140,7 @@ func carriesData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadRespons
 
 // describe returns the descriptor of the packet that q holds.
 func (n *NIC) describe(q *QP, p *parcel) *fabric.Packet {
-	d := n.k.net.NewPacket()
+	d := n.k.fab.NewPacket()
 	*d = fabric.Packet{Ref: q.held, Bytes: p.bytes, Src: n.host, Dst: q.peerHost, Hash: q.hash,
 		QP: uint32(p.destQP), Class: p.class, Rank: q.rank(p)}
 	if q.typ == qp.UD {
@@ -191,11 +191,12 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 	}
 	q := n.lookup(d.QP)
 	if q == nil {
-		n.k.Stray++
+		n.k.stray++
 		n.end(d)
 		return
 	}
 	m := now.Mono()
+	q.used = now
 	if p.opcode.IsCNP() {
 		q.core.OnCNP(m)
 	} else {
@@ -224,7 +225,7 @@ func (n *NIC) Soon(p *fabric.Packet) {
 // end frees a packet that has arrived.
 func (n *NIC) end(d *fabric.Packet) {
 	n.k.slab.free(d.Ref)
-	n.k.net.Free(d)
+	n.k.fab.Free(d)
 }
 
 // lookup returns the queue pair with a number, nil if there is none.
@@ -279,6 +280,7 @@ func (n *NIC) Handle(now engine.Time, what int32) {
 	m := now.Mono()
 	for t := n.deadlines.Take(m); t != nil; t = n.deadlines.Take(m) {
 		q := t.Item
+		q.used = now
 		q.core.OnTimeout(m)
 		if n.wake(q); !q.node.Active() {
 			n.deadlines.Set(&q.timer, max(q.core.NextTimeout(), m+1))

@@ -437,8 +437,8 @@ func TestClose(t *testing.T) {
 		y.Close()
 	}
 	l.eng.Drain()
-	if l.check(); l.k.Stray == 0 || len(l.k.nics[0].qps) != 3 {
-		t.Errorf("%d stray packets, %d slots", l.k.Stray, len(l.k.nics[0].qps))
+	if l.check(); l.k.Stray() == 0 || len(l.k.nics[0].qps) != 3 {
+		t.Errorf("%d stray packets, %d slots", l.k.Stray(), len(l.k.nics[0].qps))
 	}
 	if _, _, err := l.k.Connect(0, 2, c); err == nil {
 		t.Error("connected to a host that is not there")
@@ -472,7 +472,7 @@ func TestSpares(t *testing.T) {
 		if l.check(); u.sends != 5 || u.failed != 0 {
 			t.Fatalf("%s: %d done, %d failed", name, u.sends, u.failed)
 		}
-		return l.hash, l.k.Stray
+		return l.hash, l.k.Stray()
 	}
 	for _, name := range []string{"rc", "irn", "melo", "mp-rdma", "eunomia"} {
 		fresh, stray := run(name, nil)

@@ -24,7 +24,7 @@ func (n *NIC) attach() {
 	for i := range n.ports {
 		p := &n.ports[i]
 		p.n = n
-		p.link = n.k.net.Attach(i*len(n.k.nics)+int(n.host), p)
+		p.link = n.k.all.net.Attach(i*len(n.k.all.nics)+int(n.host), p)
 	}
 	n.link = n.ports[0].link
 }
@@ -42,7 +42,7 @@ func (n *NIC) place(d *fabric.Packet, p *parcel) {
 		}
 		i = (i + 1) % len(n.ports)
 	}
-	first := uint32(i * len(n.k.nics))
+	first := uint32(i * len(n.k.all.nics))
 	d.Src += first
 	d.Dst += first
 }
@@ -65,7 +65,7 @@ func (p *port) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool)
 		if d == nil {
 			return nil, false
 		}
-		to := &n.ports[int(d.Src)/len(n.k.nics)]
+		to := &n.ports[int(d.Src)/len(n.k.all.nics)]
 		if to == p {
 			return d, true
 		}

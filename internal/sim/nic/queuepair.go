@@ -79,10 +79,12 @@ type QP struct {
 	spares   *Spares
 	holding  bool
 	closed   bool
+	released bool
 	ecn      bool
 	shared   bool   // recvs is an SRQ
 	ports    uint32 // the last port status
 	placed   uint64
+	used     engine.Time
 }
 
 // A queue pair number is a slot and the number of its reuses, so that late packets do not reach another queue pair.
@@ -310,8 +312,18 @@ func (q *QP) PostRecv(w RecvWR) {
 	q.core.RecvPosted(q.nic.k.eng.Now().Mono())
 }
 
-// Close ends q. Packets in flight to it are lost.
+// Close ends q. Packets in flight to it are lost. New queue pairs use its number and its memory.
 func (q *QP) Close() {
+	q.Stop()
+	if !q.released {
+		q.released = true
+		q.nic.unused = append(q.nic.unused, uint32(q.num))
+		q.spares.give(q)
+	}
+}
+
+// Stop ends q but keeps its number and memory until Close.
+func (q *QP) Stop() {
 	if q.closed {
 		return
 	}
@@ -336,9 +348,13 @@ func (q *QP) Close() {
 		panic(fmt.Sprintf("a queue pair cannot be reset: %v", err)) // it always can (IBTA vol.1 10.3.1.1)
 	}
 	n.qps[q.num&slotMask] = nil
-	n.unused = append(n.unused, uint32(q.num))
-	q.spares.give(q)
 }
+
+// Part returns the number of the part of its host.
+func (q *QP) Part() int { return q.nic.k.id }
+
+// Used returns when the last packet arrived at q or left it, or its last timeout.
+func (q *QP) Used() engine.Time { return q.used }
 
 // Placed returns the payload bytes that q has written to memory.
 func (q *QP) Placed() uint64 { return q.placed }

@@ -7,10 +7,18 @@ import (
 )
 
 // slab allocates the packets in flight. Their addresses do not change.
+//
+// Slabs of several parts share their chunks, so that each part can read all packets. A chunk belongs to the part that
+// made it; other parts collect its free packets until the part takes them back.
 type slab struct {
 	chunks [][]parcel
 	unused uint32 // first of the free list, plus one
 	used   int
+	own    uint32     // number of the next own chunk
+	parts  uint32     // zero: one part
+	id     uint32     // of this part
+	others [2][]chain // by window and part: its packets that this part has freed
+	window int        // index of this window
 
 	rests      []rest
 	unusedRest uint32
@@ -42,14 +50,31 @@ func (s *slab) take() (uint32, *parcel) {
 	return ref, p
 }
 
+// mostChunks limits the packets in flight if several parts share chunks: to 67 million.
+const mostChunks = 1 << 16
+
+// chain is a list of free packets: the first and the last one, each plus one.
+type chain struct{ first, last uint32 }
+
+// share makes s the slab of one of several parts. Chunk i belongs to part i modulo parts.
+func (s *slab) share(chunks [][]parcel, id, parts int) {
+	*s = slab{chunks: chunks, own: uint32(id), id: uint32(id), parts: uint32(parts), others: [2][]chain{make([]chain, parts), make([]chain, parts)}}
+}
+
+// grow makes a chunk.
 func (s *slab) grow() {
-	first := uint32(len(s.chunks)) << chunkShift
+	number := s.own
+	if s.parts == 0 {
+		s.chunks = append(s.chunks, nil)
+	}
+	s.own += max(s.parts, 1)
+	first := number << chunkShift
 	chunk := make([]parcel, 1<<chunkShift)
 	for i := range chunk {
 		chunk[i].next = first + uint32(i) + 2
 	}
 	chunk[len(chunk)-1].next = 0
-	s.chunks = append(s.chunks, chunk)
+	s.chunks[number] = chunk
 	s.unused = first + 1
 }
 
@@ -58,6 +83,28 @@ func (s *slab) free(ref uint32) {
 	if p.rest != 0 {
 		s.freeRest(p)
 	}
-	p.next, s.unused = s.unused, ref+1
 	s.used--
+	if s.parts > 0 {
+		if owner := ref >> chunkShift % s.parts; owner != s.id {
+			s.others[s.window][owner].add(p, ref)
+			return
+		}
+	}
+	p.next, s.unused = s.unused, ref+1
+}
+
+// add puts p at the beginning of c.
+func (c *chain) add(p *parcel, ref uint32) {
+	if p.next = c.first; c.first == 0 {
+		c.last = ref + 1
+	}
+	c.first = ref + 1
+}
+
+// reclaim takes back the packets that another part freed in the previous window.
+func (s *slab) reclaim(from *slab) {
+	if c := &from.others[s.window^1][s.id]; c.first != 0 {
+		s.at(c.last-1).next, s.unused = s.unused, c.first
+		*c = chain{}
+	}
 }

@@ -18,7 +18,7 @@ func (n *NIC) turnRound(now engine.Time, d *fabric.Packet) {
 		n.giveBack(now, d)
 		return
 	}
-	n.k.Cut++
+	n.k.cut++
 	*n.cut.Push() = d
 	if !n.pullTimer.Pending() {
 		n.k.eng.Set(&n.pullTimer, n.nextPull)
@@ -43,7 +43,7 @@ func (n *NIC) pull(now engine.Time) {
 func (n *NIC) trimmed(m mono.Time, q *QP, lastHop bool) {
 	p := &n.k.in
 	p.RETH, p.Imm, p.Payload = bth.RETH{}, 0, nil
-	n.k.Cut++
+	n.k.cut++
 	meta := n.meta
 	if meta.Trim = qp.Trimmed; lastHop {
 		meta.Trim = qp.TrimmedLastHop

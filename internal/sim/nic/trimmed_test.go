@@ -79,7 +79,7 @@ func TestTrimmedReachesQueuePair(t *testing.T) {
 			l.k.slab.pack(p, &qp.Transmit{Path: 77, Packet: bth.Packet{Opcode: c.op, DestQP: x.Peer(), PSN: bth.MakePSN(uint32(i)), Imm: 9,
 				RETH: bth.RETH{VA: 5, Length: 10 * mtu}, Payload: make([]byte, mtu)}}, true)
 			p.bytes = 1100
-			d := l.k.net.NewPacket()
+			d := l.k.fab.NewPacket()
 			*d = fabric.Packet{Ref: ref, Bytes: p.bytes, Src: uint32(i % 2), Dst: 2, QP: uint32(p.destQP)}
 			if i >= 2*count-strays {
 				d.QP++
@@ -88,8 +88,8 @@ func TestTrimmedReachesQueuePair(t *testing.T) {
 		}
 		l.eng.Run(engine.Second)
 		mrc := c.op.IsMRC()
-		if (nacks > 0) != mrc || l.k.Cut == 0 || l.k.Stray == 0 || mrc && l.k.Cut != trimmed {
-			t.Errorf("%s: %d trimmed packets delivered, %d NACKs, %d cut, %d stray", c.name, trimmed, nacks, l.k.Cut, l.k.Stray)
+		if (nacks > 0) != mrc || l.k.Cut() == 0 || l.k.Stray() == 0 || mrc && l.k.Cut() != trimmed {
+			t.Errorf("%s: %d trimmed packets delivered, %d NACKs, %d cut, %d stray", c.name, trimmed, nacks, l.k.Cut(), l.k.Stray())
 		}
 		l.check()
 	}

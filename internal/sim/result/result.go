@@ -90,7 +90,8 @@ type Result struct {
 	Transmissions uint64            `json:"link_transmissions"`
 	Events        uint64            `json:"events"`
 	Drops         map[string]uint64 `json:"drops"`
-	Stray         uint64            `json:"stray_packets"` // for closed queue pairs
+	Stray         uint64            `json:"stray_packets"`         // for closed queue pairs
+	Late          int               `json:"late_closes,omitempty"` // see Config.Processors
 	Marked        uint64            `json:"marked_packets"`
 	Retransmitted uint64            `json:"retransmitted_packets"`
 	Duplicates    uint64            `json:"duplicate_packets"` // packets retransmitted needlessly

@@ -29,21 +29,21 @@ type OpenLoop struct {
 	Next func() (Planned, bool)
 
 	r       *Runner
-	timer   engine.Timer
+	timer   engine.Meeting
 	planned Planned
 }
 
 // Begin implements App.
 func (o *OpenLoop) Begin(_ engine.Time, r *Runner) {
 	o.r = r
-	o.timer.Init(o, 0)
+	o.timer.Init(r.cfg.Clock, o)
 	o.advance()
 }
 
 func (o *OpenLoop) advance() {
 	var ok bool
 	if o.planned, ok = o.Next(); ok {
-		o.r.Engine().Set(&o.timer, o.planned.At)
+		o.timer.Set(o.planned.At)
 	}
 }
 

@@ -71,7 +71,7 @@ func (c *silent) post(f *Flow) {
 }
 
 // Completed implements nic.User.
-func (c *silent) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive bool) {
+func (c *silent) Completed(now engine.Time, q *nic.QP, e qp.CQE, receive bool) {
 	f := c.flows[e.Imm]
 	if !receive || f == nil {
 		return // a send completion, or a flushed receive
@@ -80,5 +80,6 @@ func (c *silent) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive bool) {
 	if e.Status == qp.StatusSuccess && f.App != nil {
 		f.App.Delivered(now, c.r, f)
 	}
-	c.r.end(now, f, e.Status, c.from, c.to)
+	f.End, f.Failed = now, e.Status != qp.StatusSuccess
+	c.r.end(ending{f, c.from, c.to}, q)
 }

@@ -4,8 +4,10 @@
 package workload
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"roced.io/roced/internal/sim/engine"
@@ -84,6 +86,8 @@ type App interface {
 // Config describes how a Runner connects hosts.
 type Config struct {
 	QP nic.QPConfig
+	// Clock is that of the cluster; default: its engine alone.
+	Clock *engine.Group
 	// Supports reports whether the reliable transport executes an operation; nil: all.
 	Supports func(op qp.WROpcode) bool
 	// Transports are further transports, which messages select by number.
@@ -117,6 +121,14 @@ type Runner struct {
 	running int
 	failed  int
 	err     error
+	ended   [][]ending // by part: of this window; nil without windows
+	late    int
+}
+
+// ending is a message that has ended, and its queue pairs.
+type ending struct {
+	f        *Flow
+	from, to *nic.QP
 }
 
 type pair struct {
@@ -145,7 +157,14 @@ type connection struct {
 
 // NewRunner returns a runner without applications.
 func NewRunner(k *nic.Cluster, c Config) *Runner {
-	return &Runner{k: k, cfg: c, conns: map[pair]carrier{}, spares: make([][UD + 1]nic.Spares, 1+len(c.Transports))}
+	if c.Clock == nil {
+		c.Clock = engine.Alone(k.Engine())
+	}
+	r := &Runner{k: k, cfg: c, conns: map[pair]carrier{}, spares: make([][UD + 1]nic.Spares, 1+len(c.Transports))}
+	if c.Clock.Windows() {
+		r.ended = make([][]ending, k.Parts())
+	}
+	return r
 }
 
 // Cluster returns the NICs.
@@ -192,7 +211,7 @@ func (r *Runner) Notifying() Verb {
 func (r *Runner) Fail(err error) {
 	if r.err == nil {
 		r.err = err
-		r.Engine().Halt()
+		r.cfg.Clock.Halt()
 	}
 }
 
@@ -286,7 +305,7 @@ func (c *connection) post(f *Flow) {
 }
 
 // Completed implements nic.User.
-func (c *connection) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive bool) {
+func (c *connection) Completed(now engine.Time, q *nic.QP, e qp.CQE, receive bool) {
 	if len(c.flows) == 0 {
 		return // a flushed receive
 	}
@@ -303,25 +322,59 @@ func (c *connection) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive boo
 	f := c.flows[0]
 	c.flows = c.flows[1:]
 	c.delivered = max(c.delivered-1, 0)
-	c.r.end(now, f, e.Status, c.from, c.to)
+	f.End, f.Failed = now, e.Status != qp.StatusSuccess
+	c.r.end(ending{f, c.from, c.to}, q)
 }
 
-// end records that f, which went from one queue pair to the other, has completed.
-func (r *Runner) end(now engine.Time, f *Flow, s qp.Status, from, to *nic.QP) {
-	f.End = now
+// end records the end of a message, which completed at q. If the clock has windows, the other end of its connection
+// may be in another part: it learns of the end after the window.
+func (r *Runner) end(e ending, q *nic.QP) {
+	if r.ended == nil {
+		r.settle(e)
+		return
+	}
+	if !r.cfg.Persistent {
+		q.Stop()
+	}
+	r.ended[q.Part()] = append(r.ended[q.Part()], e)
+}
+
+// Settle closes the connections of messages that have ended in this window. Call it from Group.Between.
+func (r *Runner) Settle() {
+	var all []ending
+	for i := range r.ended {
+		all = append(all, r.ended[i]...)
+		r.ended[i] = r.ended[i][:0]
+	}
+	slices.SortFunc(all, func(a, b ending) int { return cmp.Or(cmp.Compare(a.f.End, b.f.End), cmp.Compare(a.f.ID, b.f.ID)) })
+	for _, e := range all {
+		if !r.cfg.Persistent && max(e.from.Used(), e.to.Used()) > e.f.End {
+			r.late++
+		}
+		r.settle(e)
+	}
+}
+
+// Late returns the number of messages whose connection was in use between their end and Settle. Without windows
+// connections close at the end of their message.
+func (r *Runner) Late() int { return r.late }
+
+// settle closes the connection of a message and informs its application.
+func (r *Runner) settle(e ending) {
+	f := e.f
 	r.running--
-	if f.Failed = s != qp.StatusSuccess; f.Failed {
+	if f.Failed {
 		r.failed++
 	}
 	if !r.cfg.Persistent {
-		from.Close()
-		to.Close()
+		e.from.Close()
+		e.to.Close()
 	}
-	if s == qp.StatusSuccess && r.cfg.Ended != nil {
+	if !f.Failed && r.cfg.Ended != nil {
 		r.cfg.Ended(f)
 	}
 	if f.App != nil {
-		f.App.Done(now, r, f)
+		f.App.Done(f.End, r, f)
 	}
 }
 
