@@ -77,7 +77,7 @@ type Config struct {
 	// Planes is the number of ports of each NIC, at most path.MaxPlanes; zero is one. Port p of NIC i is host p*n + i of the
 	// network, which has n hosts in each plane (fabric.Planes). Entropy values of MRC select the plane.
 	Planes int
-	// Engines are those of the network's parts, if there are several.
+	// Engines are those of the network's parts, also of a single part, if the clock has windows (engine.NewGroup).
 	Engines []*engine.Engine
 }
 

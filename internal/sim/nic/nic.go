@@ -35,6 +35,7 @@ type NIC struct {
 	nextPull  engine.Time
 	meta      qp.RxMeta
 	asked     *qp.EndpointRequests // nil: none so far
+	used      []engine.Time        // by slot number: when the queue pair was last used; nil: not recorded
 }
 
 // grh precedes the payload of datagrams (IBTA annex A17).
@@ -82,7 +83,8 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 			n.waits |= 1 << q.class
 			continue
 		}
-		q.holding, q.used = false, now
+		q.holding = false
+		n.note(now, q)
 		d = n.describe(q, n.k.slab.at(q.held))
 		turn.Charge(int(d.Bytes))
 		if n.turns.Yield(turn) {
@@ -196,7 +198,7 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 		return
 	}
 	m := now.Mono()
-	q.used = now
+	n.note(now, q)
 	if p.opcode.IsCNP() {
 		q.core.OnCNP(m)
 	} else {
@@ -219,6 +221,13 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 func (n *NIC) Soon(p *fabric.Packet) {
 	if p.Kind == fabric.Data {
 		n.k.slab.soon(p.Ref)
+	}
+}
+
+// note records that q is in use.
+func (n *NIC) note(now engine.Time, q *QP) {
+	if n.used != nil {
+		n.used[q.num&slotMask] = now
 	}
 }
 
@@ -280,7 +289,7 @@ func (n *NIC) Handle(now engine.Time, what int32) {
 	m := now.Mono()
 	for t := n.deadlines.Take(m); t != nil; t = n.deadlines.Take(m) {
 		q := t.Item
-		q.used = now
+		n.note(now, q)
 		q.core.OnTimeout(m)
 		if n.wake(q); !q.node.Active() {
 			n.deadlines.Set(&q.timer, max(q.core.NextTimeout(), m+1))

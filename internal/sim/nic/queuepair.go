@@ -78,14 +78,20 @@ type QP struct {
 	mtu      uint16
 	spares   *Spares
 	holding  bool
-	closed   bool
-	released bool
+	closed   closing
 	ecn      bool
 	shared   bool   // recvs is an SRQ
 	ports    uint32 // the last port status
 	placed   uint64
-	used     engine.Time
 }
+
+// closing is how far a queue pair has been closed.
+type closing uint8
+
+const (
+	stopped  closing = iota + 1
+	released         // its number and memory are free
+)
 
 // A queue pair number is a slot and the number of its reuses, so that late packets do not reach another queue pair.
 // Numbers zero and one are for management.
@@ -184,12 +190,18 @@ func (n *NIC) number(q *QP) error {
 	}
 	if len(n.qps) == 0 {
 		n.qps = make([]*QP, 2, 8) // 0 and 1 are reserved (IBTA vol.1 10.2.4.5)
+		if n.k.cfg.Engines != nil {
+			n.used = make([]engine.Time, 2, 8)
+		}
 	}
 	if len(n.qps) > slotMask {
 		return fmt.Errorf("host %d: out of queue pair numbers", n.host)
 	}
 	q.num = bth.QPN(len(n.qps))
 	n.qps = append(n.qps, q)
+	if n.used != nil {
+		n.used = append(n.used, 0)
+	}
 	return nil
 }
 
@@ -315,8 +327,8 @@ func (q *QP) PostRecv(w RecvWR) {
 // Close ends q. Packets in flight to it are lost. New queue pairs use its number and its memory.
 func (q *QP) Close() {
 	q.Stop()
-	if !q.released {
-		q.released = true
+	if q.closed == stopped {
+		q.closed = released
 		q.nic.unused = append(q.nic.unused, uint32(q.num))
 		q.spares.give(q)
 	}
@@ -324,11 +336,11 @@ func (q *QP) Close() {
 
 // Stop ends q but keeps its number and memory until Close.
 func (q *QP) Stop() {
-	if q.closed {
+	if q.closed >= stopped {
 		return
 	}
 	n := q.nic
-	q.closed = true
+	q.closed = stopped
 	n.waitNoMore(q)
 	n.turns.Remove(&q.node)
 	n.deadlines.Remove(&q.timer)
@@ -353,8 +365,8 @@ func (q *QP) Stop() {
 // Part returns the number of the part of its host.
 func (q *QP) Part() int { return q.nic.k.id }
 
-// Used returns when the last packet arrived at q or left it, or its last timeout.
-func (q *QP) Used() engine.Time { return q.used }
+// Used returns when a packet last arrived at q or left it, or its last timeout. Only networks with windows record it.
+func (q *QP) Used() engine.Time { return q.nic.used[q.num&slotMask] }
 
 // Placed returns the payload bytes that q has written to memory.
 func (q *QP) Placed() uint64 { return q.placed }

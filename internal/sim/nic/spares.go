@@ -35,7 +35,7 @@ func (n *NIC) reopen(q *QP, c *QPConfig) error {
 	if !q.shared {
 		q.recvs = nil
 	}
-	q.Ctx, q.user, q.closed, q.released = c.Ctx, c.User, false, false
+	q.Ctx, q.user, q.closed = c.Ctx, c.User, 0
 	if err := n.number(q); err != nil {
 		return err
 	}
