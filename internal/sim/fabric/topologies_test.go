@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"roced.io/roced/internal/sim/engine"
@@ -180,5 +181,55 @@ func TestFailure(t *testing.T) {
 	}
 	if _, err := f.net.Link("leaf0-spine9", 0); err == nil {
 		t.Error("a link that is not there")
+	}
+}
+
+// TestDivide: parts are whole pods. Only links between tiers above them, or between switches with hosts, lead to other
+// parts.
+func TestDivide(t *testing.T) {
+	w := Wires{HostRate: 100e9, Delay: mus}
+	tree, err := FatTree(w, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		g     *Graph
+		pods  int
+		cross string // beginnings of the names of links between parts
+	}{
+		{"fat-tree", tree, 4, "aggr0 aggr1 aggr2 aggr3 core0 core1 core2 core3"},
+		{"leaf-spine", LeafSpine(w, 3, 2, 2, 1), 3, "leaf0 leaf1 leaf2 spine0 spine1"},
+		{"dumbbell", Dumbbell(w, 3, 3), 2, "left right"},
+		{"star", Star(w, 9), 1, ""},
+		{"pair", Pair(w, false), 0, ""},
+	} {
+		if _, err := c.g.Divide(c.pods + 1); err == nil {
+			t.Errorf("%s: more than %d parts", c.name, c.pods)
+		}
+		for n := 1; n <= c.pods; n++ {
+			of, err := c.g.Divide(n)
+			if err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			used := map[int]bool{}
+			for _, part := range of {
+				used[part] = true
+			}
+			if len(used) != n {
+				t.Errorf("%s: %d parts instead of %d: %v", c.name, len(used), n, of)
+			}
+			for _, cable := range c.g.Cables {
+				a, b := int(cable.A)-c.g.Hosts, int(cable.B)-c.g.Hosts
+				if a < 0 || b < 0 || of[a] == of[b] {
+					continue
+				}
+				for _, name := range []string{c.g.Switches[a], c.g.Switches[b]} {
+					if !strings.Contains(c.cross, strings.Split(name, ".")[0]) {
+						t.Errorf("%s: a link of %s leads to another of %d parts", c.name, name, n)
+					}
+				}
+			}
+		}
 	}
 }
