@@ -91,6 +91,9 @@ func (a *app) runAll(ctx context.Context, name string, o *runOptions) error {
 			return err
 		}
 	}
+	if o.processors < 0 {
+		return usageError{fmt.Errorf("--processors %d: must not be negative", o.processors)}
+	}
 	if len(seeds) > 1 && (len(o.trace)+len(o.capture) > 0 || o.profile) {
 		return usageError{errors.New("--trace, --pcapng and --profile require a single seed")}
 	}

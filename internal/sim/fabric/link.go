@@ -52,12 +52,12 @@ type Link struct {
 	receives *agenda // of the receiving switch; nil: a host receives
 	dstPort  int32
 	Stats    LinkStats
-	Tap      Tap   // may be nil
-	Judge    Judge // may be nil
+	away     *outbox // if the receiving end is in another part
+	Tap      Tap     // may be nil
+	Judge    Judge   // may be nil
 	src      Source
 	dst      Sink
-	part     *Part   // of the receiving end
-	away     *outbox // if the receiving end is in another part
+	part     *Part // of the receiving end
 
 	Name        string
 	Reverse     *Link  // the other direction

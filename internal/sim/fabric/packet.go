@@ -5,8 +5,8 @@
 // processes all its events of that time in a row, while its state is in the caches (the lookahead of Chandy, Misra and
 // Bryant). Timers of the engine must call Engine.Sync before they read the network.
 //
-// A network belongs to one engine and so to one goroutine. It reads no clock, has its own seeded random generators, and
-// allocates nothing per packet.
+// A network belongs to one engine and so to one goroutine; if it has several parts, each of them does. It reads no clock,
+// has its own seeded random generators, and allocates nothing per packet.
 package fabric
 
 import (
