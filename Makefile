@@ -6,7 +6,7 @@ TOOLS := roced rocectl roceperf rocesim rocedrill
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./port/... | grep -vE '/(base/(bitpool|ring|sched)|cm|sim|sim/(fabric|flor|inside|nic|papers|parquet|prefetch|result|scenario|workload)|e2e|examples|install|programs|preload|containers|interop|siege|page|test/papers|test/drill|test/commands|test/metrics|test/ci|test/contact|test/kubernetes)$$')
+RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./port/... | grep -vE '/(base/(bitpool|ring|sched)|cm|sim|sim/(engine|fabric|flor|inside|nic|papers|parquet|prefetch|result|scenario|workload)|e2e|examples|install|programs|preload|containers|interop|siege|page|test/papers|test/drill|test/commands|test/metrics|test/ci|test/contact|test/kubernetes)$$')
 
 .PHONY: all help build install package image setup lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim profiles papers demo curves clean
 

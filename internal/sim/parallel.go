@@ -22,7 +22,7 @@ func (s *Simulation) parallel(e *engine.Engine) ([]*engine.Engine, []int, error)
 	for range s.cfg.Processors - 1 {
 		engines = append(engines, new(engine.Engine))
 	}
-	s.clock = engine.NewGroup(engines, func(part int) { s.cluster.Begin(part) })
+	s.clock = engine.NewGroup(engines, &workers{parts: len(engines)}, func(part int) { s.cluster.Begin(part) })
 	s.clock.Between = func() {
 		s.repeated += uint64(s.cluster.Repeated())
 		s.runner.Settle()

@@ -1,13 +1,8 @@
 package engine
 
-import (
-	"sync"
-	"sync/atomic"
-)
-
 // Group is the clock of a simulation whose parts have an engine each. Its windows are those of a single engine: the
-// engines, and then their partners, process one window at the same time, on a goroutine for each engine. Parts affect
-// each other no earlier than in the next window. So timers of a part fire in the same order as with a single engine.
+// engines, and then their partners, process one window at the same time. Parts affect each other no earlier than in the
+// next window. So timers of a part fire in the same order as with a single engine.
 type Group struct {
 	// Between, if not nil, is called after each window and before each meeting, while no part runs.
 	Between func()
@@ -19,10 +14,19 @@ type Group struct {
 	held    uint64
 	stopped bool
 
+	workers Workers
 	end     Time // of the window
 	begins  bool // the round is the first one of a window
-	rounds  turnstile
-	arrived turnstile
+}
+
+// Workers call a function for all parts at the same time.
+type Workers interface {
+	// Start is called before the first Round.
+	Start(round func(part int))
+	// Round calls round for each part and returns when all calls have returned.
+	Round()
+	// Stop is called after the last Round.
+	Stop()
 }
 
 // Alone returns the clock of a simulation with one engine and without windows of its own.
@@ -30,8 +34,8 @@ func Alone(e *Engine) *Group { return &Group{engines: []*Engine{e}} }
 
 // NewGroup returns the clock of parts, which are the engines' partners. At the beginning of each window, begin makes a
 // part take the events that other parts sent in the previous window. Until then, Next of the sender includes them.
-func NewGroup(engines []*Engine, begin func(part int)) *Group {
-	return &Group{engines: engines, begin: begin}
+func NewGroup(engines []*Engine, w Workers, begin func(part int)) *Group {
+	return &Group{engines: engines, workers: w, begin: begin}
 }
 
 // Windows reports whether the group has windows, so that parts affect each other only in the next one.
@@ -135,11 +139,7 @@ func (g *Group) Run(until Time) {
 	if until != Never {
 		limit++
 	}
-	var workers sync.WaitGroup
-	for i := 1; i < len(g.engines); i++ {
-		round := g.rounds.n.Load()
-		workers.Go(func() { g.work(i, round) })
-	}
+	g.workers.Start(g.round)
 	for first := g.first(); first < limit && !g.stopped; first = g.first() {
 		g.end = limit
 		if apart := g.engines[0].apart; first < limit-min(apart, limit) {
@@ -147,9 +147,7 @@ func (g *Group) Run(until Time) {
 		}
 		g.window()
 	}
-	g.end = Never
-	g.rounds.pass()
-	workers.Wait()
+	g.workers.Stop()
 	for i := range g.engines {
 		g.begin(i)
 	}
@@ -173,10 +171,7 @@ func (g *Group) first() Time {
 func (g *Group) window() {
 	for g.begins = true; ; g.begins = false {
 		g.meeting = nil
-		arrived := g.arrived.n.Load()
-		g.rounds.pass()
-		g.round(0)
-		g.arrived.await(arrived + uint32(len(g.engines)) - 1)
+		g.workers.Round()
 		if g.Between != nil {
 			g.Between()
 		}
@@ -189,18 +184,6 @@ func (g *Group) window() {
 	}
 }
 
-// work is the goroutine of an engine.
-func (g *Group) work(i int, round uint32) {
-	for {
-		round++
-		if g.rounds.await(round); g.end == Never {
-			return
-		}
-		g.round(i)
-		g.arrived.pass()
-	}
-}
-
 // round processes the events of a part until the next meeting or the end of the window.
 func (g *Group) round(i int) {
 	if g.begins {
@@ -208,38 +191,5 @@ func (g *Group) round(i int) {
 	}
 	if e := g.engines[i]; !e.step(g.end) {
 		e.partner.Advance(g.end)
-	}
-}
-
-// turnstile counts passes; goroutines wait for a count. Waiting first spins, because windows may be short.
-type turnstile struct {
-	n    atomic.Uint32
-	mu   sync.Mutex
-	wake sync.Cond
-}
-
-// spins is how often a goroutine looks before it sleeps: for some 20 us.
-const spins = 20_000
-
-func (t *turnstile) pass() {
-	t.mu.Lock()
-	t.n.Add(1)
-	if t.wake.L != nil {
-		t.wake.Broadcast()
-	}
-	t.mu.Unlock()
-}
-
-func (t *turnstile) await(n uint32) {
-	for range spins {
-		if int32(t.n.Load()-n) >= 0 {
-			return
-		}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.wake.L = &t.mu
-	for int32(t.n.Load()-n) < 0 {
-		t.wake.Wait()
 	}
 }

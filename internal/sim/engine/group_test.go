@@ -18,6 +18,25 @@ type town struct {
 	met   int
 }
 
+// inTurn runs parts one after the other, in alternating order.
+type inTurn struct {
+	parts, rounds int
+	round         func(int)
+}
+
+func (w *inTurn) Start(round func(int)) { w.round = round }
+func (w *inTurn) Stop()                 {}
+
+func (w *inTurn) Round() {
+	w.rounds++
+	for i := range w.parts {
+		if w.rounds%2 == 0 {
+			i = w.parts - 1 - i
+		}
+		w.round(i)
+	}
+}
+
 // quarter is a part of a town.
 type quarter struct {
 	town   *town
@@ -50,7 +69,7 @@ func newTown(t *testing.T, seed uint64, parts int) *town {
 		q.eng.Join(q, apart)
 		w.parts, engines = append(w.parts, q), append(engines, &q.eng)
 	}
-	w.g = NewGroup(engines, func(i int) { w.parts[i].begin() })
+	w.g = NewGroup(engines, &inTurn{parts: parts}, func(i int) { w.parts[i].begin() })
 	for i := range w.nodes {
 		w.nodes[i] = &node{id: i, q: w.parts[i%parts], rng: rand.New(rand.NewPCG(seed, uint64(i)))}
 		w.nodes[i].in(Time(i%3) * 500)

@@ -8,7 +8,6 @@ package nic
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"roced.io/roced/bth"
@@ -242,16 +241,14 @@ func (k *Cluster) Check() error {
 	return k.net.Check(held)
 }
 
-// Counters returns the sums over all queue pairs.
-func (k *Cluster) Counters() (sum qp.Counters) {
-	to := reflect.ValueOf(&sum).Elem()
-	for _, p := range k.parts {
-		from := reflect.ValueOf(&p.ctr).Elem()
-		for i := range to.NumField() {
-			if f := to.Field(i); f.Kind() == reflect.Uint64 {
-				f.SetUint(f.Uint() + from.Field(i).Uint())
-			}
-		}
+// Counters returns the sums over all queue pairs. Of several parts it sums only the counters that results have.
+func (k *Cluster) Counters() qp.Counters {
+	sum := k.ctr
+	for _, p := range k.parts[1:] {
+		sum.RetransmittedPackets += p.ctr.RetransmittedPackets
+		sum.LocalAckTimeoutErr += p.ctr.LocalAckTimeoutErr
+		sum.DuplicateRequest += p.ctr.DuplicateRequest
+		sum.OutOfSequence += p.ctr.OutOfSequence
 	}
 	return sum
 }
