@@ -258,7 +258,7 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 func (q *QP) pin(via string) error {
 	n := q.nic
 	for range 1 << 14 {
-		if via == "" || n.k.net.Passes(int(n.host), int(q.peerHost), q.hash, via) {
+		if via == "" || n.k.all.net.Passes(int(n.host), int(q.peerHost), q.hash, via) {
 			return nil
 		}
 		q.port = 0xc000 | (q.port+1)&0x3fff
