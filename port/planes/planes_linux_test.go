@@ -407,7 +407,7 @@ func TestDescriptor(t *testing.T) {
 // TestAll: timeout, counters, Poll and Close are those of all ports.
 func TestAll(t *testing.T) {
 	p, ports := open(t, 3)
-	ports[1].due, ports[2].due = 70, 50
+	ports[1].due, ports[2].due = 50, 70
 	p.Poll(1)
 	expect(t, "timeout", p.NextTimeout(), mono.Time(50))
 	expect(t, "overruns", p.Stats().Overruns, 6)
