@@ -102,6 +102,9 @@ type loop struct {
 	check    func() // after every step
 }
 
+// mostInNetwork is the number of packets for which the network has room. An unbounded window otherwise fills the memory.
+const mostInNetwork = 1 << 16
+
 // newLoop returns a loop that sends total packets, starting with first.
 func newLoop(seed uint64, first bth.PSN, total uint32, links []link) *loop {
 	l := &loop{first: first, total: total, batch: total, message: total, links: links, mtu: 1024, accepted: make([]bool, total)}
@@ -213,7 +216,7 @@ func (l *loop) transmit(d datagram) {
 		at := l.nic.pass(l.now, l.mtu, &d.ce)
 		arrives = k.pass(at, l.mtu, &d.ce)
 	}
-	if l.chance(k.loss) {
+	if l.chance(k.loss) || len(l.queue) >= mostInNetwork {
 		return
 	}
 	copies := 1
