@@ -85,8 +85,17 @@ func (p *Port) planeOf(f *rocev2.Frame) (i int, probe, ok bool) {
 		}
 	}
 	source := binary.BigEndian.Uint16(b[body-stack.UDPLen:])
-	probe = len(b) > body && bth.Opcode(b[body]) == bth.OpcodeMRCEndpointRequest
-	return path.EVPlane(bth.JoinEntropy(source, 0), len(p.planes)), probe, true
+	return path.EVPlane(bth.JoinEntropy(source, 0), len(p.planes)), isProbe(b[body:]), true
+}
+
+// isProbe reports whether a packet, from its BTH on, is an EV probe.
+func isProbe(b []byte) bool {
+	if len(b) < bth.BTHLen+bth.ERTHLen || bth.Opcode(b[0]) != bth.OpcodeMRCEndpointRequest {
+		return false
+	}
+	var h bth.ERTH
+	h.Decode(b[bth.BTHLen:])
+	return h.Op == bth.MRCEVProbe
 }
 
 // sendAll sends a frame in all planes. It fails only if no port takes the frame.

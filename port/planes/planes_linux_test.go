@@ -120,6 +120,14 @@ func packet(source uint16, o bth.Opcode) *rocev2.Frame {
 	return &rocev2.Frame{Bufs: [][]byte{b}, Len: len(b)}
 }
 
+// request returns an endpoint request.
+func request(source uint16, op bth.MRCEndpointOp) *rocev2.Frame {
+	f := packet(source, bth.OpcodeMRCEndpointRequest)
+	h := bth.ERTH{Op: op}
+	h.Put(f.Bufs[0][headers+bth.BTHLen:])
+	return f
+}
+
 // split returns f as the NIC builds it: headers first, then the payload.
 func split(f *rocev2.Frame) *rocev2.Frame {
 	b := f.Bufs[0]
@@ -179,26 +187,27 @@ func TestPlane(t *testing.T) {
 	}
 }
 
-// TestPlaneDown: packets leave by the next port that is up, except EV probes, which test their plane.
+// TestPlaneDown: packets leave by the next port that is up, port status included. EV probes test their plane.
 func TestPlaneDown(t *testing.T) {
 	p, ports := open(t, 4)
 	source := evs(t, 4)[3][0]
-	data, probe := split(packet(source, writeOnly)), packet(source, bth.OpcodeMRCEndpointRequest)
+	data, probe, status := split(packet(source, writeOnly)), request(source, bth.MRCEVProbe), request(source, bth.MRCPortStatus)
 	for _, c := range []struct {
 		down        []int
 		data, probe error
 		by          []int
 	}{
-		{nil, nil, nil, []int{0, 0, 0, 2}},
-		{[]int{3}, nil, port.ErrDown, []int{1, 0, 0, 0}},
-		{[]int{3, 0}, nil, port.ErrDown, []int{0, 1, 0, 0}},
-		{[]int{0, 1}, nil, nil, []int{0, 0, 0, 2}},
+		{nil, nil, nil, []int{0, 0, 0, 3}},
+		{[]int{3}, nil, port.ErrDown, []int{2, 0, 0, 0}},
+		{[]int{3, 0}, nil, port.ErrDown, []int{0, 2, 0, 0}},
+		{[]int{0, 1}, nil, nil, []int{0, 0, 0, 3}},
 		{[]int{0, 1, 2, 3}, port.ErrDown, port.ErrDown, []int{0, 0, 0, 0}},
 	} {
 		for i, f := range ports {
 			f.state.Up = !slices.Contains(c.down, i)
 		}
 		expect(t, fmt.Sprintf("%v down: data", c.down), p.Send(0, data), c.data)
+		expect(t, fmt.Sprintf("%v down: status", c.down), p.Send(0, status), c.data)
 		expect(t, fmt.Sprintf("%v down: probe", c.down), p.Send(0, probe), c.probe)
 		expect(t, fmt.Sprintf("%v down: frames", c.down), sent(ports), c.by)
 	}
