@@ -180,7 +180,7 @@ func TestPlanedPaths(t *testing.T) {
 	}
 	for name, p := range map[string]qp.Profile{"default": standard, "numbered": numbered} {
 		m := p.Paths.(*path.MRC)
-		if m.SetPorts(0, 0b101); m.ProbesDue() != mono.Time(10*time.Millisecond) {
+		if m.SetPorts(0, 0b101); m.ProbesDue() != mono.Time(100*time.Millisecond) {
 			t.Errorf("%s: probes in %v", name, m.ProbesDue())
 		}
 		for i := range 6 {
