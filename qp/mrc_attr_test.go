@@ -131,7 +131,7 @@ func TestMRCRetryAttr(t *testing.T) {
 	}
 }
 
-// TestMRCNoTrimNACK: a responder with that capability answers no trimmed packet.
+// TestMRCNoTrimNACK: a responder with the capability MRCNoTrimNACK answers no trimmed packet.
 func TestMRCNoTrimNACK(t *testing.T) {
 	for _, caps := range []MRCCaps{0, MRCNoTrimNACK} {
 		c := mrcPair()

@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// TestRTTTimer tables the acknowledgements of up to two timed packets, 5 and 9, of 20.
+// TestRTTTimer times one or two of 20 packets, 5 and 9. Each case has another acknowledgement.
 func TestRTTTimer(t *testing.T) {
 	const first, second, now = mono.Time(1000), mono.Time(1400), mono.Time(1500)
 	for _, c := range []struct {

@@ -34,7 +34,7 @@ type Record struct {
 	Window   *uint64 `json:"window,omitempty"`  // limits: bytes, absent: no limit
 	Rate     *uint64 `json:"rate,omitempty"`    // limits: bits per second, absent: no limit
 	Bytes    int     `json:"bytes,omitempty"`   // footprint
-	// Fields are the fields of a transport of other programs in the packet or the acknowledgement.
+	// Fields has the header fields of a registered transport (profile.Register) in the packet or the acknowledgement, by name.
 	Fields map[string]uint64 `json:"fields,omitempty"`
 	// Flor is Flor's information in the packet, if the queue pair carries Flor.
 	Flor   *flor.Info `json:"flor,omitempty"`

@@ -12,8 +12,8 @@ import (
 // read the next event. A kernel with RDMA behaves the same.
 const LateRping = "rdma_get_cm_event: Bad file descriptor"
 
-// ListensCM waits until a program of host i listens with rdma_cm. ours selects the identifiers of the program p, which may
-// belong to a process that it has started.
+// ListensCM waits until program p of host i listens with rdma_cm. The function ours reports whether an identifier belongs to p
+// or to a process that p has started.
 func (l *Lab) ListensCM(i int, p *Proc, ours func(api.Resource) bool) error {
 	c := api.NewClient(filepath.Join(l.Host[i].RunDir, api.Socket))
 	defer c.Close()
