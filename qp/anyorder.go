@@ -53,9 +53,6 @@ func (a *anyOrder) reset() {
 	a.held.clear()
 	a.responses.reset()
 	a.readSN, a.syndrome = 0, 0
-	if x := a.r.q.mrc(); x != nil {
-		x.in.reset()
-	}
 }
 
 func (a *anyOrder) flush() {
@@ -69,9 +66,6 @@ func (a *anyOrder) flush() {
 // admit implements admission.
 func (a *anyOrder) admit(_ mono.Time, p *bth.Packet, m arrival, t *target) (v verdict) {
 	q, trk := a.r.q, a.r.trk
-	if x := q.mrc(); x != nil {
-		return x.in.admit(p, m, t)
-	}
 	if d := q.announce(trk, p); d != Accepted {
 		return verdict{drop: d}
 	}
@@ -108,13 +102,7 @@ func (a *anyOrder) refuse(p *bth.Packet, m arrival, v verdict) bool {
 	if v.order != reorder.Held {
 		return true
 	}
-	if v.refusal == tooManyImms {
-		return true
-	}
 	a.r.q.ctr.OutOfSequence++
-	if a.r.q.mrc() != nil {
-		return false // the sender infers the loss
-	}
 	a.r.trk.Commit(p.PSN, reorder.Refused)
 	a.r.q.queueAck(&a.acks, a.r.trk, p, m)
 	return false
@@ -171,10 +159,6 @@ func (a *anyOrder) locate(p *bth.Packet, t *target) *refusal {
 
 // commit implements admission.
 func (a *anyOrder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
-	if x := a.r.q.mrc(); x != nil {
-		x.in.commit(p, m, t, v)
-		return
-	}
 	if v.order == reorder.Held {
 		a.r.q.ctr.OutOfSequence++
 	}
@@ -191,9 +175,6 @@ func (a *anyOrder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
 
 // consistent reports whether the numbers in the packet of e agree with the messages executed before it.
 func (a *anyOrder) consistent(e *oooEntry) bool {
-	if x := a.r.q.mrc(); x != nil {
-		return x.in.consistent(e)
-	}
 	ok := e.first == a.first
 	switch {
 	case !e.message():
@@ -209,9 +190,6 @@ func (a *anyOrder) consistent(e *oooEntry) bool {
 // completed records that the message of e has been executed.
 func (a *anyOrder) completed(e *oooEntry) {
 	a.first = e.psn.Next()
-	if x := a.r.q.mrc(); x != nil {
-		x.in.completed(e)
-	}
 	if !e.message() {
 		a.readSN = (a.readSN + 1) & mask24
 	}

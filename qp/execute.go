@@ -27,14 +27,18 @@ func (r *responder) place(p *bth.Packet, t *target, placed bool) *refusal {
 		}
 	}
 	switch {
-	case placed, !o.IsWrite() && !o.IsSend():
+	case placed:
 		return nil
+	case o.IsWrite():
+		if len(p.Payload) > 0 && !r.q.host.WriteRemote(t.rkey, t.va, p.Payload, r.ahead(p, t)) {
+			return r.q.failed(badWrite(o))
+		}
 	case o.IsSend():
 		if f := t.recv.fill(r.q, t.off, p.Payload); f != nil {
 			return f
 		}
-	case len(p.Payload) > 0 && !r.q.host.WriteRemote(t.rkey, t.va, p.Payload, r.ahead(p, t)):
-		return r.q.failed(badWrite(o))
+	default:
+		return nil
 	}
 	r.memory.wrote()
 	return nil
@@ -42,7 +46,7 @@ func (r *responder) place(p *bth.Packet, t *target, placed bool) *refusal {
 
 // ahead returns the number of bytes of the message behind the payload of p, a WRITE. A MIDDLE packet of MRC does not tell.
 func (r *responder) ahead(p *bth.Packet, t *target) uint32 {
-	if p.Opcode.IsMiddle() && p.Opcode.IsMRC() {
+	if p.Opcode.Transport() == bth.TransportMRC && p.Opcode.IsMiddle() {
 		return 0
 	}
 	return t.left - uint32(len(p.Payload))
@@ -82,13 +86,13 @@ func unsynced(o bth.Opcode, wait bool) *refusal {
 
 // executeHeld carries out a held packet, all before it being done. It is called again if memory was not available.
 func (r *responder) executeHeld(e *oooEntry) *refusal {
-	a := &r.q.x.anyOrder
+	x := r.q.x
 	if e.copied {
 		if f := r.placeHeld(e); f != nil {
 			return f
 		}
 		e.copied = false
-		a.held.copies--
+		x.held.copies--
 	}
 	if !e.opcode.Ends() {
 		return nil
@@ -96,13 +100,13 @@ func (r *responder) executeHeld(e *oooEntry) *refusal {
 	if f := r.sync(badAccess); f != nil {
 		return f
 	}
-	if !a.consistent(e) {
+	if !x.consistent(e) {
 		return badSequence
 	}
 	if f := r.complete(&e.effect); f != nil {
 		return f
 	}
-	a.completed(e)
+	x.completed(e)
 	return nil
 }
 

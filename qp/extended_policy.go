@@ -40,9 +40,6 @@ func (x *extendedPolicy) start(psn bth.PSN) {
 // configure implements senderPolicy.
 func (x *extendedPolicy) configure() { x.q.x.responses.rec.SetTimeout(x.q.ackTimeout()) }
 
-// measure implements senderPolicy.
-func (*extendedPolicy) measure(mono.Time, *reorder.Feedback, *bth.Packet) time.Duration { return 0 }
-
 // resume implements senderPolicy: it completes requests whose responses are in memory now.
 func (x *extendedPolicy) resume(now mono.Time) {
 	if x.q.sending() {
@@ -167,7 +164,7 @@ func (x *extendedPolicy) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 		if !r.q.decode(p, f) {
 			return DropFields
 		}
-		if r.feedback(now, f, p); r.q.sending() {
+		if r.feedback(now, f, p, 0); r.q.sending() {
 			r.clock(now, f, r.bytesInFlight())
 		}
 		return Accepted

@@ -24,7 +24,7 @@ type extension struct {
 // take turns.
 func (x *extension) requestsFirst() int {
 	switch {
-	case x.mrc != nil && x.mrc.pending(), x.acks.Len() > 0 || x.syndrome != 0 || x.out.acks.Len() > 0:
+	case x.acks.Len() > 0 || x.syndrome != 0 || x.out.acks.Len() > 0:
 		return 0
 	case x.responses.idle():
 		return nothingDue
@@ -34,10 +34,23 @@ func (x *extension) requestsFirst() int {
 
 // poll implements admission: acknowledgements of requests, then of responses, then responses.
 func (x *extension) poll(now mono.Time, t *Transmit) bool {
-	if x.mrc != nil {
-		return x.mrc.in.poll(t) || x.mrc.ends.poll(now, t)
-	}
 	return x.pollAck(t) || x.out.pollAck(t) || x.responses.poll(now, t)
+}
+
+// consistent reports whether the packet of e continues the messages that have been executed.
+func (x *extension) consistent(e *oooEntry) bool {
+	if x.mrc != nil {
+		return x.mrc.consistent(e)
+	}
+	return x.anyOrder.consistent(e)
+}
+
+// completed records that the message of e has been executed.
+func (x *extension) completed(e *oooEntry) {
+	if x.mrc != nil {
+		x.mrc.mrcResponder.completed(e)
+	}
+	x.anyOrder.completed(e)
 }
 
 // announce passes the fields that the sender's agent (Eunomia 3.2.1) or transport added to p to a tracker. It returns a
@@ -64,10 +77,15 @@ func (q *QP) ackTimeout() time.Duration {
 	return time.Duration(ackTimeoutNs(q.attr.Timeout))
 }
 
-// unexpected takes a packet of an extended transport on a queue pair of a standard one, or the reverse. A peer that
-// refuses the transport of this queue pair sends a NAK of RC.
+// unexpected takes a packet of another transport than that of the queue pair. A peer that refuses an extended transport
+// sends a NAK of RC.
 func (q *QP) unexpected(now mono.Time, p *bth.Packet) Drop {
-	if q.x == nil || p.Opcode != bth.TransportRC|bth.OpAcknowledge {
+	switch {
+	case p.Opcode.IsMRC() || q.transport == bth.TransportMRC:
+		return DropProfile
+	case q.x == nil && !p.Opcode.IsExt():
+		return DropOpcode
+	case p.Opcode != bth.TransportRC|bth.OpAcknowledge:
 		return q.otherProfile(now, p)
 	}
 	if q.sending() && p.AETH.Syndrome == bth.SyndromeInvalidRequest && q.req.outstanding() > 0 && p.PSN == q.req.una {

@@ -10,7 +10,7 @@ import (
 
 // mrc is the part of a queue pair that speaks MRC (bth/mrc.go). docs/design/transports.md has its mechanisms.
 type mrc struct {
-	in   mrcResponder
+	mrcResponder
 	out  mrcRequester
 	ends endpoint
 
@@ -30,7 +30,7 @@ func newMRC(q *QP, p *Profile) *mrc {
 		rec = retrans.NewMRC(minMPR)
 	}
 	p.Tracker, p.Recovery = trk, rec
-	x := &mrc{in: mrcResponder{a: &q.x.anyOrder, trk: trk}, out: mrcRequester{extendedPolicy: &q.x.out, rec: rec}}
+	x := &mrc{mrcResponder: mrcResponder{anyOrder: &q.x.anyOrder, trk: trk}, out: mrcRequester{extendedPolicy: &q.x.out, rec: rec}}
 	x.ends.q = q
 	x.follow(p.Paths)
 	x.own(p)
@@ -49,7 +49,20 @@ func (x *mrc) follow(paths path.Selector) {
 }
 
 // pending reports whether the queue pair has an acknowledgement or an endpoint request to send.
-func (x *mrc) pending() bool { return x.in.pending() || x.ends.pending() }
+func (x *mrc) pending() bool { return x.mrcResponder.pending() || x.ends.pending() }
+
+// requestsFirst implements admission: acknowledgements go first because they clock the peer.
+func (x *mrc) requestsFirst() int {
+	if x.pending() {
+		return 0
+	}
+	return nothingDue
+}
+
+// poll implements admission.
+func (x *mrc) poll(now mono.Time, t *Transmit) bool {
+	return x.mrcResponder.poll(t) || x.ends.poll(now, t)
+}
 
 // minMPR is the smallest maximum PSN range, in bth.MRCRangeUnit.
 const minMPR = 8
@@ -63,19 +76,19 @@ func (q *QP) mrc() *mrc {
 }
 
 // receive takes a packet of MRC.
-func (x *mrc) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+func (x *mrc) receive(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 	q := x.out.q
 	switch o := p.Opcode; {
 	case m.Trim != Whole && x.attr.Cap&MRCNoTrimNACK != 0:
 		return DropLength
 	case m.Trim != Whole:
-		x.in.trimmed(p, arrival{m.CE, m.Path}, m.Trim)
+		x.trimmed(p, arrival{m.CE, m.Path}, m.Trim)
 		return DropLength
 	case o.IsWrite():
-		x.in.number(p)
+		x.number(p)
 		return q.resp.receive(now, p, m)
 	case o.IsProbe():
-		return x.in.probed(p, m)
+		return x.probed(p, m)
 	case o == bth.OpcodeMRCEndpointResponse:
 		return x.ends.answered(p)
 	case !o.IsResponse():

@@ -156,9 +156,9 @@ func mrcGiven(m, bit MRCMask) AttrMask { return AttrMask(m & bit) }
 
 // own records the attributes and plug-ins of a new queue pair.
 func (x *mrc) own(p *Profile) {
-	x.attr = MRCAttr{MPR: uint8(x.out.rec.Range() / bth.MRCRangeUnit), MPRDest: uint8(x.in.trk.Range() / bth.MRCRangeUnit),
-		MaxWIMM: uint16(x.out.rec.MaxImmediates()), MaxWIMMDest: uint16(x.in.trk.MaxImmediates()), Exponential: uint8(x.out.rec.Exponential())}
-	if x.in.trk.Dynamic() {
+	x.attr = MRCAttr{MPR: uint8(x.out.rec.Range() / bth.MRCRangeUnit), MPRDest: uint8(x.trk.Range() / bth.MRCRangeUnit),
+		MaxWIMM: uint16(x.out.rec.MaxImmediates()), MaxWIMMDest: uint16(x.trk.MaxImmediates()), Exponential: uint8(x.out.rec.Exponential())}
+	if x.trk.Dynamic() {
 		x.attr.Cap = MRCDynamicMPR
 	}
 	x.first, x.plugins = x.attr, MRCPlugins{p.Paths, p.Controller}
@@ -188,7 +188,7 @@ func (x *mrc) use(p MRCPlugins) {
 
 // applyAttr passes the attributes to tracker and recovery.
 func (x *mrc) applyAttr() {
-	a, trk, rec := &x.attr, x.in.trk, x.out.rec
+	a, trk, rec := &x.attr, x.trk, x.out.rec
 	if q := x.out.q; q.state < RTR {
 		trk.SetRange(a.MPRDest)
 		trk.SetDynamic(a.Cap&MRCDynamicMPR != 0)

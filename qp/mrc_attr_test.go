@@ -206,7 +206,7 @@ func TestMRCAttrs(t *testing.T) {
 	if err := q.Modify(0, Attr{}, AttrState); err != nil { // RESET
 		t.Fatal(err)
 	}
-	if now, _ := q.MRCAttr(); now != first || q.req.ctl != (ccalgo.None{}) || !q.req.noControl || !q.req.hasRoom() || q.mrc().in.trk.Range() != 9*128 {
+	if now, _ := q.MRCAttr(); now != first || q.req.ctl != (ccalgo.None{}) || !q.req.noControl || !q.req.hasRoom() || q.mrc().trk.Range() != 9*128 {
 		t.Errorf("after RESET %+v", now)
 	}
 	if err := toRTS(q, Attr{PathMTU: 1, Timeout: 14, RetryCnt: 6}); err != nil {

@@ -145,7 +145,7 @@ func (x *mrcRequester) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
 	if f.ProbeReply = f.ProbeReply && f.ProbeID == x.probe; !f.Refused {
 		r.since, r.tail.due = now, false
 	}
-	r.feedback(now, f, p)
+	r.feedback(now, f, p, x.measure(now, f, p))
 	r.paths.OnAck(now, f, r.q.scratch.rtt, path.Window{})
 	return Accepted
 }
@@ -203,6 +203,7 @@ func (x *mrcRequester) complete(now mono.Time, n uint32, p *bth.Packet) {
 	}
 	x.acked = (x.acked + n) & mask24
 	if r.rdone = r.At(r.Head + n - 1).end(); r.rdone.After(r.una) {
+		r.timer.stop()
 		r.cumulative(now, r.rdone, false, p)
 		return
 	}
@@ -211,7 +212,7 @@ func (x *mrcRequester) complete(now mono.Time, n uint32, p *bth.Packet) {
 	r.retire(now)
 }
 
-// measure implements senderPolicy: it returns the round-trip time of the packet that triggered a SACK, by its timestamp. The
+// measure returns the round-trip time of the packet that triggered a SACK, by its timestamp; zero if it tells none. The
 // timestamp of an earlier transmission may have repeated.
 func (x *mrcRequester) measure(now mono.Time, f *reorder.Feedback, p *bth.Packet) time.Duration {
 	r := &x.q.req
@@ -242,7 +243,7 @@ func (x *mrcRequester) configure() {
 }
 
 // resume implements senderPolicy: messages have been executed, so that a Transport ACK is due.
-func (x *mrcRequester) resume(mono.Time) { x.q.x.mrc.in.executed() }
+func (x *mrcRequester) resume(mono.Time) { x.q.x.mrc.executed() }
 
 // onProgress implements senderPolicy.
 func (x *mrcRequester) onProgress(time.Duration) { x.q.req.tail.sent, x.q.req.tail.due = 0, false }

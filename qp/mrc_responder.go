@@ -10,7 +10,7 @@ import (
 // RETH of their message, and two kinds of acknowledgements answer them. SACKs report packets, Transport ACKs report
 // messages that have been executed.
 type mrcResponder struct {
-	a   *anyOrder
+	*anyOrder
 	trk *reorder.MRC
 
 	received   uint64 // bytes of all packets, with their headers
@@ -29,19 +29,22 @@ type mrcResponder struct {
 var tooManyImms = &refusal{DropNoRecv, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
 
 // reset clears all state.
-func (x *mrcResponder) reset() { *x = mrcResponder{a: x.a, trk: x.trk} }
+func (x *mrcResponder) reset() {
+	x.anyOrder.reset()
+	*x = mrcResponder{anyOrder: x.anyOrder, trk: x.trk}
+}
 
 // number sets the numbers of p, a WRITE: its message's, and the offset of a packet that ends one.
 func (x *mrcResponder) number(p *bth.Packet) {
 	p.Ext.MSN, p.Ext.RecvSN, p.Ext.Offset = uint32(p.METH.MSN), uint32(p.METH.RQMSN), 0
 	if p.Opcode.Ends() {
-		p.Ext.Offset = packets(p.RETH.Length, x.a.r.q.mtu) - 1
+		p.Ext.Offset = packets(p.RETH.Length, x.r.q.mtu) - 1
 	}
 }
 
 // admit is the admission of a WRITE.
-func (x *mrcResponder) admit(p *bth.Packet, m arrival, t *target) (v verdict) {
-	c := x.a.r.q.ctr
+func (x *mrcResponder) admit(_ mono.Time, p *bth.Packet, m arrival, t *target) (v verdict) {
+	c := x.r.q.ctr
 	switch v.order = x.trk.Classify(p.PSN); v.order {
 	case reorder.Duplicate:
 		c.DuplicateRequest++
@@ -62,6 +65,15 @@ func (x *mrcResponder) admit(p *bth.Packet, m arrival, t *target) (v verdict) {
 	return v
 }
 
+// refuse implements admission. The sender infers the loss of a packet ahead of a gap, so that no NAK answers it.
+func (x *mrcResponder) refuse(_ *bth.Packet, _ arrival, v verdict) bool {
+	if v.order != reorder.Held || v.refusal == tooManyImms {
+		return true
+	}
+	x.r.q.ctr.OutOfSequence++
+	return false
+}
+
 // trimmed answers p, of which only BTH, METH and perhaps TSETH have arrived, unless the whole packet has arrived.
 func (x *mrcResponder) trimmed(p *bth.Packet, m arrival, where Trim) {
 	reason := bth.MRCTrimmed
@@ -80,7 +92,7 @@ func (x *mrcResponder) trimmed(p *bth.Packet, m arrival, where Trim) {
 
 // locate finds the place of the payload of p. It returns false if the length of the message does not fit the opcode.
 func (x *mrcResponder) locate(p *bth.Packet, t *target) bool {
-	o, mtu, total := p.Opcode, x.a.r.q.mtu, p.RETH.Length
+	o, mtu, total := p.Opcode, x.r.q.mtu, p.RETH.Length
 	t.va, t.rkey, t.left, t.check = p.RETH.VA, p.RETH.RKey, total, uint32(len(p.Payload))
 	switch {
 	case o.IsOnly():
@@ -96,7 +108,7 @@ func (x *mrcResponder) locate(p *bth.Packet, t *target) bool {
 
 // commit records that p has been taken.
 func (x *mrcResponder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
-	q := x.a.r.q
+	q := x.r.q
 	if v.order == reorder.Held {
 		q.ctr.OutOfSequence++
 	}
@@ -111,7 +123,7 @@ func (x *mrcResponder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
 		q.ctr.RxWriteRequests++
 	}
 	if p.Opcode.Ends() {
-		x.a.hold(p, t, false)
+		x.hold(p, t, false)
 		if consumes(p.Opcode) {
 			x.waiting++
 		}
@@ -129,10 +141,10 @@ func mrcLen(p *bth.Packet) uint32 {
 //
 // Choice: one source begins to count at 0, one at 1. We send 0 and accept both.
 func (x *mrcResponder) consistent(e *oooEntry) bool {
-	if e.first != x.a.first || !follows(e.msn, x.a.r.msn, &x.msn) {
+	if e.first != x.first || !follows(e.msn, x.r.msn, &x.msn) {
 		return false
 	}
-	return !consumes(e.opcode) || follows(e.sn, uint32(x.immediates), &x.rqmsn) && x.a.r.nextRecv() != nil
+	return !consumes(e.opcode) || follows(e.sn, uint32(x.immediates), &x.rqmsn) && x.r.nextRecv() != nil
 }
 
 // follows reports whether sn is that of the message behind done others. The number of the first message is learnt.
@@ -152,8 +164,8 @@ func (x *mrcResponder) completed(e *oooEntry) {
 }
 
 // probed answers a probe.
-func (x *mrcResponder) probed(p *bth.Packet, m RxMeta) Drop {
-	f := x.a.acks.push()
+func (x *mrcResponder) probed(p *bth.Packet, m *RxMeta) Drop {
+	f := x.acks.push()
 	x.trk.Feedback(f)
 	f.ProbeReply, f.ProbeID, f.HasSACK = true, p.PETH.ProbeID, false
 	f.Timestamp = p.PETH.TSETH.Timestamp
@@ -163,7 +175,7 @@ func (x *mrcResponder) probed(p *bth.Packet, m RxMeta) Drop {
 
 // report makes a SACK of p due.
 func (x *mrcResponder) report(p *bth.Packet, m arrival) {
-	f := x.a.acks.push()
+	f := x.acks.push()
 	x.trk.Feedback(f)
 	f.HasSACK, f.SACK, f.Timestamp = true, p.PSN, p.TSETH.Timestamp
 	x.complete(f, m)
@@ -172,7 +184,7 @@ func (x *mrcResponder) report(p *bth.Packet, m arrival) {
 
 // nack makes a NACK of p due.
 func (x *mrcResponder) nack(p *bth.Packet, m arrival, reason bth.MRCReason) {
-	f := x.a.acks.push()
+	f := x.acks.push()
 	f.HasSACK, f.Refused, f.SACK, f.Timestamp = true, true, p.PSN, p.TSETH.Timestamp
 	f.Receiver.Reason = uint8(reason)
 	x.complete(f, m)
@@ -181,45 +193,45 @@ func (x *mrcResponder) nack(p *bth.Packet, m arrival, reason bth.MRCReason) {
 // complete adds the marks of the packet that triggered f, and the bytes received.
 func (x *mrcResponder) complete(f *reorder.Feedback, m arrival) {
 	f.ECE, f.VP = m.ce, m.path
-	if !x.a.r.q.req.onePath {
+	if !x.r.q.req.onePath {
 		x.path = m.path
 	}
 	f.Receiver.Received = uint32((x.received+bth.MRCReceivedUnit-1)/bth.MRCReceivedUnit) & mask24
-	if a := &x.a.acks; a.Len() > x.a.r.q.cfg.Tuning.ackDepth() {
+	if a := &x.acks; a.Len() > x.r.q.cfg.Tuning.ackDepth() {
 		a.pop()
 	}
 }
 
 // executed is called when memory for which messages waited has become available.
-func (x *mrcResponder) executed() { x.due = x.due || x.a.r.msn != x.told }
+func (x *mrcResponder) executed() { x.due = x.due || x.r.msn != x.told }
 
 // pending reports whether an acknowledgement is due. If the last completion has woken a program, its Transport ACK is.
 func (x *mrcResponder) pending() bool {
-	return x.a.acks.Len() > 0 || x.a.syndrome != 0 || x.due || x.a.r.urgent && x.a.r.msn != x.told
+	return x.acks.Len() > 0 || x.syndrome != 0 || x.due || x.r.urgent && x.r.msn != x.told
 }
 
 // poll fills t with the next acknowledgement.
 //
 // Choice: a Transport ACK precedes each SACK if messages have been executed since the last one.
 func (x *mrcResponder) poll(t *Transmit) bool {
-	q, r := x.a.r.q, x.a.r
+	q, r := x.r.q, x.r
 	switch {
 	case q.state < RTR || q.state == Err && !r.lastNAK || !x.pending():
 		return false
-	case x.a.syndrome != 0:
-		x.transportAck(t, x.a.nakPSN, x.a.syndrome)
-		x.a.syndrome = 0
+	case x.syndrome != 0:
+		x.transportAck(t, x.nakPSN, x.syndrome)
+		x.syndrome = 0
 	case x.due || r.msn != x.told:
-		x.transportAck(t, x.a.first.Add(-1), bth.SyndromeACK)
+		x.transportAck(t, x.first.Add(-1), bth.SyndromeACK)
 	default:
-		encodeMRC(q, x.a.acks.pop(), t)
+		encodeMRC(q, x.acks.pop(), t)
 	}
 	return true
 }
 
 // transportAck builds a Transport ACK, or a NAK.
 func (x *mrcResponder) transportAck(t *Transmit, psn bth.PSN, s bth.Syndrome) {
-	q, r := x.a.r.q, x.a.r
+	q, r := x.r.q, x.r
 	q.headerMRC(&t.Packet, bth.OpAcknowledge, psn)
 	t.Path = x.path
 	t.Packet.AETH = bth.AETH{Syndrome: s, MSN: r.msn}

@@ -244,28 +244,22 @@ func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	q.touch()
 	var d Drop
 	if q.trace != nil || q.ctr.Distributions != nil {
-		d = q.tracedReceive(now, p, m)
+		d = q.tracedReceive(now, p, &m)
 	} else {
-		d = q.receive(now, p, m)
+		d = q.receive(now, p, &m)
 	}
 	q.countOutstanding(now)
 	return d
 }
 
-func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
-	if q.state < RTR || q.state > SQE {
-		return DropState
-	}
-	x := q.mrc()
+func (q *QP) receive(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 	switch {
-	case p.Opcode.IsMRC() != (x != nil):
-		return DropProfile
-	case x != nil:
-		return x.receive(now, p, m)
-	case p.Opcode.IsExt() != (q.x != nil):
+	case q.state < RTR || q.state > SQE:
+		return DropState
+	case p.Opcode.Transport() != q.transport:
 		return q.unexpected(now, p)
-	case q.x == nil && p.Opcode.Transport() != q.transport:
-		return DropOpcode
+	case q.transport == bth.TransportMRC:
+		return q.x.mrc.receive(now, p, m)
 	}
 	d := q.dispatch(now, p, m)
 	if m.CE && d != Later && q.cfg.Type != UD && isData(p.Opcode) {
@@ -274,7 +268,7 @@ func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	return d
 }
 
-func (q *QP) dispatch(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+func (q *QP) dispatch(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 	switch {
 	case q.x != nil && p.Ext.Profile != q.cfg.kind:
 		return q.otherProfile(now, p)

@@ -132,7 +132,9 @@ func (e *effect) set(p *bth.Packet, off uint32) {
 func (r *responder) init(q *QP, p *Profile) {
 	r.q, r.trk = q, p.Tracker
 	if q.x != nil {
-		r.adm = q.x
+		if r.adm = q.x; q.x.mrc != nil {
+			r.adm = q.x.mrc
+		}
 		return
 	}
 	strict, ok := r.trk.(*reorder.Strict)
@@ -161,7 +163,7 @@ func (r *responder) reset() {
 }
 
 // receive takes a request. The first one establishes communication (IBTA vol.1 11.6.3.1).
-func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+func (r *responder) receive(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 	if !r.comm && r.q.state == RTR {
 		r.q.host.Notify(EventCommEst)
 	}
@@ -205,6 +207,8 @@ func (r *responder) admit(now mono.Time, p *bth.Packet, m arrival, t *target) ve
 		return a.admit(now, p, m, t)
 	case *unreliable:
 		return a.admit(now, p, m, t)
+	case *mrc:
+		return a.admit(now, p, m, t)
 	}
 	return r.q.x.anyOrder.admit(now, p, m, t)
 }
@@ -215,6 +219,8 @@ func (r *responder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
 	case *inOrder:
 		a.commit(p, m, t, v)
 	case *unreliable:
+		a.commit(p, m, t, v)
+	case *mrc:
 		a.commit(p, m, t, v)
 	default:
 		r.q.x.commit(p, m, t, v)

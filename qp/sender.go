@@ -136,27 +136,37 @@ func (s *sender) hasRoom() bool {
 // next fills t with the next packet: lost packets first, then new ones, then early retransmissions of unacknowledged
 // packets (see package path for the order).
 func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
-	if s.onePath {
+	switch {
+	case s.onePath:
 		return s.choose(now, t, from, path.Window{})
+	case s.can.router != nil:
+		return s.route(now, t, from, s.can.router)
 	}
 	var w path.Window
 	if s.clocked {
 		w = s.window()
 	}
-	if s.can.router != nil {
-		if psn, lost := s.rec.NextRetransmit(); lost {
-			s.can.router.avoid(psn)
-		}
-	}
 	vp, ok := s.paths.Next(now, w)
 	if !ok || !s.choose(now, t, from, w) {
 		return false
 	}
-	if s.can.router != nil {
-		s.can.router.routed(&t.Packet, vp)
-	}
 	t.Path = vp
 	s.paths.OnSent(now, w)
+	return true
+}
+
+// route is next for a transport that knows the path of each outstanding packet.
+func (s *sender) route(now mono.Time, t *Transmit, from source, r router) bool {
+	if psn, lost := s.rec.NextRetransmit(); lost {
+		r.avoid(psn)
+	}
+	vp, ok := s.paths.Next(now, path.Window{})
+	if !ok || !s.choose(now, t, from, path.Window{}) {
+		return false
+	}
+	r.routed(&t.Packet, vp)
+	t.Path = vp
+	s.paths.OnSent(now, path.Window{})
 	return true
 }
 
@@ -223,7 +233,7 @@ func (s *sender) feedback(now mono.Time, f *reorder.Feedback, rtt time.Duration)
 		s.una, s.overdue = s.rec.Una(), false
 		s.q.scratch.rtt = max(rtt, s.timer.onAck(now, s.una, s.nxt))
 	}
-	if bySACK := !s.perPacket || s.q.x.SelectiveRTT; bySACK && s.timer.running() && f.HasSACK && !f.Refused && f.SACK == s.timer.psn {
+	if s.timer.running() && f.HasSACK && f.SACK == s.timer.psn && !f.Refused && (!s.perPacket || s.q.x.SelectiveRTT) {
 		s.q.scratch.rtt = now.Sub(s.timer.since)
 		s.timer.stop()
 	}

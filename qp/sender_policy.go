@@ -5,7 +5,6 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/reorder"
 )
 
 // senderPolicy holds the rules of the requester that differ between standard RC (standardPolicy) and the extended
@@ -32,9 +31,6 @@ type senderPolicy interface {
 	pollProbe(now mono.Time, t *Transmit) bool
 	// receive takes an acknowledgement or a response.
 	receive(now mono.Time, p *bth.Packet, m arrival) Drop
-	// measure returns the round-trip time that p, an acknowledgement with the content f, tells by itself; zero if none. It
-	// precedes the recovery.
-	measure(now mono.Time, f *reorder.Feedback, p *bth.Packet) time.Duration
 	// resume is called when memory is available for which messages or responses waited.
 	resume(now mono.Time)
 	// acksFollowResponses reports whether the acknowledgement of a packet sent now follows outstanding responses.

@@ -7,7 +7,6 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/reorder"
 )
 
 // standardPolicy is the senderPolicy of standard RC, and of UC and UD, which are not acknowledged. Responses have the
@@ -35,9 +34,6 @@ func (standardPolicy) start(bth.PSN) {}
 
 // configure implements senderPolicy.
 func (standardPolicy) configure() {}
-
-// measure implements senderPolicy.
-func (standardPolicy) measure(mono.Time, *reorder.Feedback, *bth.Packet) time.Duration { return 0 }
 
 // resume implements senderPolicy.
 func (standardPolicy) resume(mono.Time) {}

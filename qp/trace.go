@@ -142,11 +142,15 @@ func (t *tracing) limit(now mono.Time, last *limits, l limits, response bool) {
 // traceSent reports a sent packet of span PSNs.
 func (q *QP) traceSent(now mono.Time, p *bth.Packet, span uint32, retransmit bool) {
 	if q.trace != nil {
-		e := TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
-			Retransmission: retransmit, Response: !p.Opcode.IsRequest(), Packet: p}
-		q.traceFields(&e)
-		q.trace.to.Trace(now, e)
+		q.tracePacket(now, p, span, retransmit)
 	}
+}
+
+func (q *QP) tracePacket(now mono.Time, p *bth.Packet, span uint32, retransmit bool) {
+	e := TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
+		Retransmission: retransmit, Response: !p.Opcode.IsRequest(), Packet: p}
+	q.traceFields(&e)
+	q.trace.to.Trace(now, e)
 }
 
 // traceFields adds the fields of the transport in the packet of e.
@@ -159,12 +163,16 @@ func (q *QP) traceFields(e *TraceEvent) {
 // traceAck reports an acknowledgement of requests or, in extended transports, of responses.
 func (q *QP) traceAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, response bool) {
 	if q.trace != nil {
-		e := TraceEvent{Kind: TraceAck, Feedback: *f, RTT: rtt, Response: response}
-		if q.x != nil && q.x.fields.Fields != nil { // the scratch holds the bytes of the acknowledgement being processed
-			e.Fields, e.Own = q.x.fields.Ack, q.scratch.own[:padded(int(q.x.fields.ack))]
-		}
-		q.trace.to.Trace(now, e)
+		q.traceFeedback(now, f, rtt, response)
 	}
+}
+
+func (q *QP) traceFeedback(now mono.Time, f *reorder.Feedback, rtt time.Duration, response bool) {
+	e := TraceEvent{Kind: TraceAck, Feedback: *f, RTT: rtt, Response: response}
+	if q.x != nil && q.x.fields.Fields != nil { // the scratch holds the bytes of the acknowledgement being processed
+		e.Fields, e.Own = q.x.fields.Ack, q.scratch.own[:padded(int(q.x.fields.ack))]
+	}
+	q.trace.to.Trace(now, e)
 }
 
 // traceTimeout reports a retransmission timeout that counts lost PSNs from una on.
@@ -176,7 +184,7 @@ func (q *QP) traceTimeout(now mono.Time, una bth.PSN, lost uint32, response bool
 
 // tracedReceive is receive for a queue pair with a tracer or with distributions. It reports packets with data after
 // the events that they cause.
-func (q *QP) tracedReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+func (q *QP) tracedReceive(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 	expected, numbered := q.expects(p)
 	d := q.receive(now, p, m)
 	if !numbered {

@@ -69,7 +69,7 @@ const grhLen = 40
 
 // receiveUD takes a datagram (IBTA vol.1 9.8.3). It drops a datagram that does not fit into the receive buffer and
 // keeps the buffer, as rxe does: an off-path attacker must not be able to break the queue pair.
-func (r *responder) receiveUD(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+func (r *responder) receiveUD(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 	if p.DETH.QKey != r.q.attr.QKey {
 		r.q.ctr.UDDropped++
 		return DropQKey // 10.2.5

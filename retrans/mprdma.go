@@ -234,7 +234,12 @@ func (m *MPRDMA) Cap() uint32 {
 }
 
 // InFlight implements Recovery: snd_nxt - snd_una - inflate, and at least 0, which only the published arithmetic passes.
-func (m *MPRDMA) InFlight() uint32 { return uint32(max(int32(m.outstanding())-m.inflate, 0)) }
+func (m *MPRDMA) InFlight() uint32 {
+	if n := int32(m.outstanding()) - m.inflate; n > 0 {
+		return uint32(n)
+	}
+	return 0
+}
 
 // Deadline implements Recovery. While the oldest packet itself waits for retransmission and no packet is in flight, no
 // answer can be missing. With packets in flight, an acknowledgement must clock that packet out and may be missing.
