@@ -213,22 +213,12 @@ func (l *Link) transmit(now engine.Time) {
 	}
 	if l.away != nil {
 		l.away.post(l, p)
-	} else {
-		l.carry(p)
+	} else if !l.flight.follow(p) {
+		l.expect(p.at)
 	}
 	if more {
 		l.wait()
 	}
-}
-
-// carry puts p on the link until its arrival.
-func (l *Link) carry(p *Packet) {
-	if l.flight.head == nil {
-		l.expect(p.at)
-	} else {
-		l.flight.tail.then = p.at
-	}
-	l.flight.push(p)
 }
 
 // late adds jitter to the arrival of p. Packets are not reordered.

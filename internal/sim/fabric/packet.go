@@ -116,6 +116,19 @@ func (q *queue) push(p *Packet) {
 	q.tail = p
 }
 
+// follow appends p to the packets on a link and tells the one before it when p arrives. It returns false if p is alone.
+func (q *queue) follow(p *Packet) bool {
+	p.next = nil
+	last := q.tail
+	q.tail = p
+	if q.head == nil {
+		q.head = p
+		return false
+	}
+	last.next, last.then = p, p.at
+	return true
+}
+
 // pop removes the first packet; the queue must not be empty.
 func (q *queue) pop() *Packet {
 	p := q.head

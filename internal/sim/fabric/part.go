@@ -88,7 +88,9 @@ func (a *Part) take(other *Part) {
 	for i := range letters {
 		p := a.pool.take()
 		*p = letters[i].p
-		letters[i].link.carry(p)
+		if l := letters[i].link; !l.flight.follow(p) {
+			l.expect(p.at)
+		}
 	}
 }
 

@@ -122,10 +122,12 @@ func (n *NIC) class(q *QP, p *parcel) uint8 {
 	switch c := &n.k.cfg.Classes; {
 	case p.opcode.IsCNP():
 		return c.CNP
-	case carriesData(p.opcode):
-		return q.traffic + c.above(q.rank(p))
-	default:
+	case !carriesData(p.opcode):
 		return c.Ack
+	case len(c.Limits) == 0:
+		return q.traffic
+	default:
+		return q.traffic + c.above(q.rank(p))
 	}
 }
 
