@@ -99,11 +99,21 @@ func (f *Found) origins(of func(o *Origin) string) (list []string) {
 	return list
 }
 
-// done says by which builds, when and where the runs were done.
-func (f *Found) done() string {
-	dates := f.origins(func(o *Origin) string { return o.Date })
-	return fmt.Sprintf("%s to %s, build %s, on %s", dates[0], dates[len(dates)-1],
-		strings.Join(f.origins(func(o *Origin) string { return o.Build }), " and "), strings.Join(f.origins(func(o *Origin) string { return o.Machine }), " and "))
+// done says by which builds, when and where the runs of rows were done; empty without runs.
+func done(rows []*Found) string {
+	if len(rows) == 0 {
+		return ""
+	}
+	all := func(of func(o *Origin) string) (list []string) {
+		for _, f := range rows {
+			list = append(list, f.origins(of)...)
+		}
+		slices.Sort(list)
+		return slices.Compact(list)
+	}
+	dates := all(func(o *Origin) string { return o.Date })
+	return fmt.Sprintf("Runs: %s to %s, build %s, on %s.\n\n", dates[0], dates[len(dates)-1],
+		strings.Join(all(func(o *Origin) string { return o.Build }), " and "), strings.Join(all(func(o *Origin) string { return o.Machine }), " and "))
 }
 
 // unknown says why the settings of stored runs are not those of the row; empty if they are.

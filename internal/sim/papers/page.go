@@ -6,12 +6,20 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"roced.io/roced/internal/sim/scenario"
 )
 
 // page writes the page of a paper.
 func (p *report) page(name string) (string, error) {
 	var b strings.Builder
 	var errs []error
+	var runs []*Found
+	for i, r := range p.rows {
+		if p.pageOf(r) == name && p.found[i] != nil && p.summaries[i].Unfit == "" {
+			runs = append(runs, p.found[i])
+		}
+	}
 	first := true
 	for i, r := range p.rows {
 		if p.pageOf(r) != name {
@@ -19,9 +27,10 @@ func (p *report) page(name string) (string, error) {
 		}
 		set := parametersOf(p.sets, r)
 		if first {
-			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md), which has the rules: claims, values and settings of each row.\n"+
-				"Scenarios have the reasons for choices. Alternatives have one seed, and values in the order of claims.\n\n", title(r, name))
-			set.table(&b)
+			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md), which has the rules: claims, values and alternatives of each row.\n"+
+				"Scenarios have all choices with their reasons. Alternatives have one seed, and values in the order of claims.\n\n", title(r, name))
+			set.write(&b)
+			b.WriteString(done(runs))
 			first = false
 		}
 		errs = append(errs, p.section(&b, r, set, &p.summaries[i], p.found[i]))
@@ -40,25 +49,17 @@ func title(r *Row, page string) string {
 	return "Results of " + r.Paper.Source
 }
 
-// table writes the parameters of a paper.
-func (p *Parameters) table(b *strings.Builder) {
+// write writes where the parameters of a paper are, and the choices for all its rows.
+func (p *Parameters) write(b *strings.Builder) {
 	if p == nil {
 		return
 	}
-	fmt.Fprintf(b, "Parameters (`configs/sim/papers/parameters/%s.yaml`):\n\n|parameter|value|source|\n|---|---|---|\n", p.Page)
-	for _, v := range p.Values {
-		source := v.Source
-		if len(v.Rows) > 0 {
-			source += " (" + strings.Join(v.Rows, ",") + ")"
-		}
-		fmt.Fprintf(b, "|`%s`|%v|%s|\n", v.Key, v.Value, cell(source))
-	}
-	b.WriteString("\n")
+	fmt.Fprintf(b, "Parameters, with sources: `configs/sim/papers/parameters/%s.yaml`.", p.Page)
 	if len(p.Open) > 0 {
-		b.WriteString("Left open by the paper:\n\n")
+		b.WriteString(" Left open by the paper:\n\n")
 	}
 	for _, o := range p.Open {
-		fmt.Fprintf(b, "* %s: %s. %s\n", o.What, o.Choice, o.Why)
+		fmt.Fprintf(b, "* %s: %s.\n", o.What, o.Choice)
 	}
 	b.WriteString("\n")
 }
@@ -87,9 +88,6 @@ func (p *report) section(b *strings.Builder, r *Row, set *Parameters, s *Summary
 		fmt.Fprintf(b, "> %s\n\n", strings.Join(quotes, "; "))
 	}
 	claims(b, s)
-	if f != nil && s.Unfit == "" {
-		fmt.Fprintf(b, "Runs: %s.\n\n", f.done())
-	}
 	if r.Paper.Found != "" {
 		fmt.Fprintf(b, "%s\n\n", strings.TrimSpace(r.Paper.Found))
 	}
@@ -157,13 +155,13 @@ func claims(b *strings.Builder, s *Summary) {
 	}
 }
 
-// open lists the settings that the row leaves open, and the results of alternatives.
+// open lists the choices that have alternatives, with their results.
 func (r *Row) open(b *strings.Builder, f *Found) {
-	if len(r.Paper.Open) == 0 {
+	list := slices.DeleteFunc(slices.Clone(r.Paper.Open), func(o scenario.Open) bool { return len(o.Vary) == 0 })
+	if len(list) == 0 {
 		return
 	}
-	b.WriteString("Left open:\n\n")
-	for _, o := range r.Paper.Open {
+	for _, o := range list {
 		fmt.Fprintf(b, "* %s: %s.\n", o.What, o.Choice)
 		for _, v := range o.Vary {
 			if text := r.alternative(f, v.Name); text != "" {
