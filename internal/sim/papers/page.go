@@ -27,8 +27,8 @@ func (p *report) page(name string) (string, error) {
 		}
 		set := parametersOf(p.sets, r)
 		if first {
-			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md), which has the rules: claims, values and alternatives of each row.\n"+
-				"Scenarios have all choices with their reasons. Alternatives have one seed, and values in the order of claims.\n\n", title(r, name))
+			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md): the claims of each row. Scenarios have all choices with their reasons.\n"+
+				"Alternatives have one seed, and values in the order of claims.\n\n", title(r, name))
 			set.write(&b)
 			b.WriteString(done(runs))
 			first = false
@@ -72,8 +72,12 @@ func (p *report) section(b *strings.Builder, r *Row, set *Parameters, s *Summary
 		var list []departure
 		list, err = set.departures(r)
 		var parts []string
-		for _, d := range list {
-			parts = append(parts, fmt.Sprintf("`%s` is %v, not %v (%s)", d.key, orNone(d.got), orNone(d.want), d.why))
+		for i, d := range list {
+			text := fmt.Sprintf("`%s` is %v, not %v", d.key, orNone(d.got), orNone(d.want))
+			if i+1 == len(list) || list[i+1].why != d.why {
+				text += fmt.Sprintf(" (%s)", d.why)
+			}
+			parts = append(parts, text)
 		}
 		if len(parts) > 0 {
 			fmt.Fprintf(b, "Departs: %s.\n\n", strings.Join(parts, ", "))
