@@ -112,7 +112,11 @@ func done(rows []*Found) string {
 		return slices.Compact(list)
 	}
 	dates := all(func(o *Origin) string { return o.Date })
-	return fmt.Sprintf("Runs: %s to %s, build %s, on %s.\n\n", dates[0], dates[len(dates)-1],
+	when := dates[0]
+	if last := dates[len(dates)-1]; last != when {
+		when += " to " + last
+	}
+	return fmt.Sprintf("Runs: %s, build %s, on %s.\n\n", when,
 		strings.Join(all(func(o *Origin) string { return o.Build }), " and "), strings.Join(all(func(o *Origin) string { return o.Machine }), " and "))
 }
 

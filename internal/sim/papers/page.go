@@ -165,6 +165,7 @@ func (r *Row) open(b *strings.Builder, f *Found) {
 	if len(list) == 0 {
 		return
 	}
+	b.WriteString("Choices with alternatives:\n\n")
 	for _, o := range list {
 		fmt.Fprintf(b, "* %s: %s.\n", o.What, o.Choice)
 		for _, v := range o.Vary {
