@@ -136,37 +136,27 @@ func (s *sender) hasRoom() bool {
 // next fills t with the next packet: lost packets first, then new ones, then early retransmissions of unacknowledged
 // packets (see package path for the order).
 func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
-	switch {
-	case s.onePath:
+	if s.onePath {
 		return s.choose(now, t, from, path.Window{})
-	case s.can.router != nil:
-		return s.route(now, t, from, s.can.router)
 	}
 	var w path.Window
 	if s.clocked {
 		w = s.window()
 	}
+	if s.can.router != nil {
+		if psn, lost := s.rec.NextRetransmit(); lost {
+			s.can.router.avoid(psn)
+		}
+	}
 	vp, ok := s.paths.Next(now, w)
 	if !ok || !s.choose(now, t, from, w) {
 		return false
 	}
+	if s.can.router != nil {
+		s.can.router.routed(&t.Packet, vp)
+	}
 	t.Path = vp
 	s.paths.OnSent(now, w)
-	return true
-}
-
-// route is next for a transport that knows the path of each outstanding packet.
-func (s *sender) route(now mono.Time, t *Transmit, from source, r router) bool {
-	if psn, lost := s.rec.NextRetransmit(); lost {
-		r.avoid(psn)
-	}
-	vp, ok := s.paths.Next(now, path.Window{})
-	if !ok || !s.choose(now, t, from, path.Window{}) {
-		return false
-	}
-	r.routed(&t.Packet, vp)
-	t.Path = vp
-	s.paths.OnSent(now, path.Window{})
 	return true
 }
 

@@ -118,15 +118,12 @@ func (q *queue) push(p *Packet) {
 
 // follow appends p to the packets on a link and tells the one before it when p arrives. It returns false if p is alone.
 func (q *queue) follow(p *Packet) bool {
-	p.next = nil
-	last := q.tail
-	q.tail = p
-	if q.head == nil {
-		q.head = p
-		return false
+	behind := q.head != nil
+	if behind {
+		q.tail.then = p.at
 	}
-	last.next, last.then = p, p.at
-	return true
+	q.push(p)
+	return behind
 }
 
 // pop removes the first packet; the queue must not be empty.
