@@ -227,16 +227,16 @@ func readOpcodeFits(op bth.Opcode, k, n uint32, split bool) bool {
 // cumulative reports to the recovery that all packets before expected have arrived and, with gap, that expected has not.
 func (r *requester) cumulative(now mono.Time, expected bth.PSN, gap bool, p *bth.Packet) bool {
 	r.q.scratch.feedback = reorder.Feedback{Expected: expected, Gap: gap}
-	return r.feedback(now, &r.q.scratch.feedback, p, 0)
+	return r.feedback(now, &r.q.scratch.feedback, p, 0).Lost > 0
 }
 
 // feedback passes the acknowledgement p to the recovery and handles the outcome. rtt is the round-trip time that p tells by
-// itself, zero if none. It returns whether packets were lost.
-func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet, rtt time.Duration) bool {
+// itself, zero if none.
+func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet, rtt time.Duration) (out retrans.Outcome) {
 	if !r.q.sending() {
-		return false
+		return out
 	}
-	out := r.sender.feedback(now, f, rtt)
+	out = r.sender.feedback(now, f, rtt)
 	if out.Acked > 0 {
 		r.progress(now)
 	}
@@ -255,7 +255,7 @@ func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet, 
 	if out.Lost > 0 && r.q.sending() {
 		r.onLoss(now, out.Lost, false)
 	}
-	return out.Lost > 0
+	return out
 }
 
 // progress is called when una has moved: requests complete, and the retry counters restart (IBTA vol.1 9.9.2.1).

@@ -44,7 +44,7 @@ func nsccChoices(t *testing.T) []choice {
 				fits.RTT, window(t, small, bad, fits)), "`ccalgo.NSCC.OnAck`"},
 		{"NSCC: echoed timestamps of packets sent longer ago", "silent", fmt.Sprintf("discarded: %v after 10 us, %v after 9 ms",
 			rtt(mono.Time(10*us)), rtt(mono.Time(9000*us))), "`ccalgo.EchoedRTT`"},
-		{"NSCC: round trips of packets that were sent again", "silent", "not measured: an answer to the first transmission may be older than the range",
+		{"NSCC: round trips of packets that were sent again", "the timestamp makes them unambiguous", "measured, unless the first transmission is older than the range",
 			"`retrans.MRC.Since`"},
 		{"NSCC: average delay", "over the last base RTT, by any method; one simulator takes a weight of 0.0125 for a SACK",
 			fmt.Sprintf("that weight: one SACK of long delay leaves %d %% of the window. Without MRC's reports the last delay is the average: %d %%",

@@ -187,30 +187,42 @@ func TestMRCWoken(t *testing.T) {
 	}
 }
 
-// TestMRCMeasuresOnce: a SACK measures the round trip of a packet that was sent once. One that answers the first transmission of
-// a packet sent twice comes so late that its timestamp has repeated: 9 ms would count as 0.6.
-func TestMRCMeasuresOnce(t *testing.T) {
-	for _, again := range []bool{false, true} {
+// TestMRCMeasures: a SACK measures the round trip of the transmission whose timestamp it echoes. If the first transmission is so
+// old that timestamps have repeated, it measures none: 9 ms would count as 0.6.
+func TestMRCMeasures(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name         string
+		again        time.Duration // zero: sent once
+		second       bool          // the SACK echoes the second transmission
+		answer, want time.Duration
+	}{
+		{"sent once", 0, false, ms, ms},
+		{"the first of two", 2 * ms, false, 3 * ms, 3 * ms},
+		{"the second of two", 2 * ms, true, 3 * ms, ms},
+		{"an old one", 8 * ms, false, 9 * ms, 0},
+	} {
 		p := newPair(t, mrcPair())
-		q, h := p.ends[0].q, p.ends[0].h
+		q, h, start := p.ends[0].q, p.ends[0].h, p.now
 		h.queue = append(h.queue, SendWQE{Opcode: WRWrite, Length: 8, RKey: 5, SGEs: []SGE{{Addr: memBase, Length: 8, LKey: 1}}})
-		q.Doorbell(p.now)
+		q.Doorbell(start)
 		var tr Transmit
-		if !q.PollTransmit(p.now, &tr) {
+		if !q.PollTransmit(start, &tr) {
 			t.Fatal("no packet")
 		}
-		psn, echo := tr.Packet.PSN, uint16(p.now/bth.MRCTimestampUnit)
-		if again {
-			p.now = p.now.Add(8 * time.Millisecond)
-			q.mrc().out.rec.OnSent(p.now, psn, 1, true)
+		psn, echo := tr.Packet.PSN, stampMRC(start)
+		if c.again > 0 {
+			q.mrc().out.rec.OnSent(start.Add(c.again), psn, 1, true)
 		}
-		p.now = p.now.Add(time.Millisecond)
+		if c.second {
+			echo = stampMRC(start.Add(c.again))
+		}
 		f := bth.Packet{Opcode: bth.OpcodeMRCSACK, PSN: psn, SETH: bth.SETH{Cack: psn}}
 		fb := reorder.Feedback{Timestamp: echo}
 		fb.Receiver.Reported = true
-		got := q.mrc().out.measure(p.now, &fb, &f)
-		if measured := got > 999*time.Microsecond && got < 1001*time.Microsecond; measured == again || again && got != 0 {
-			t.Errorf("sent again %t: %v", again, got)
+		got := q.mrc().out.measure(start.Add(c.answer), &fb, &f)
+		if (got - c.want).Abs() > time.Microsecond {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }

@@ -145,7 +145,9 @@ func (x *mrcRequester) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
 	if f.ProbeReply = f.ProbeReply && f.ProbeID == x.probe; !f.Refused {
 		r.since, r.tail.due = now, false
 	}
-	r.feedback(now, f, p, x.measure(now, f, p))
+	if out := r.feedback(now, f, p, x.measure(now, f, p)); out.Delivered > 0 {
+		r.tail.sent = 0 // una stays while the oldest packet is missing
+	}
 	r.paths.OnAck(now, f, r.q.scratch.rtt, path.Window{})
 	return Accepted
 }
@@ -213,19 +215,16 @@ func (x *mrcRequester) complete(now mono.Time, n uint32, p *bth.Packet) {
 }
 
 // measure returns the round-trip time of the packet that triggered a SACK, by its timestamp; zero if it tells none. The
-// timestamp of an earlier transmission may have repeated.
+// timestamp tells which transmission the SACK answers, unless timestamps have repeated since the first one.
 func (x *mrcRequester) measure(now mono.Time, f *reorder.Feedback, p *bth.Packet) time.Duration {
 	r := &x.q.req
 	r.timer.stop()
 	if !f.Receiver.Reported || p.SETH.ProbeReply && !f.ProbeReply {
 		return 0
 	}
-	age, once := x.rec.Since(now, p.SETH.AckPSN())
+	age := x.rec.Since(now, p.SETH.AckPSN())
 	if p.SETH.ProbeReply {
-		age, once = now.Sub(x.probedAt), r.tail.sent <= 1
-	}
-	if !once {
-		return 0
+		age = now.Sub(x.probedAt)
 	}
 	rtt := ccalgo.EchoedRTT(now, now.Add(-age), f.Timestamp)
 	if rtt > 0 {
@@ -256,8 +255,11 @@ func (x *mrcRequester) onLoss(now mono.Time) {
 	}
 }
 
-// maxProbeShift limits the doublings of the time between probes.
-const maxProbeShift = 6
+// steadyProbes is the number of probes at equal distances. maxProbeShift limits the doublings of the distance afterwards.
+const (
+	steadyProbes  = 3
+	maxProbeShift = 6
+)
 
 // pto returns the probe timeout: three round trips, as UET's model has, or more if they vary. Software needs TailProbe.
 // Before the first round trip has been measured, it is a part of the ACK timeout.
@@ -275,14 +277,16 @@ func (x *mrcRequester) deadline() mono.Time {
 	return x.probeDeadline().Min(x.q.x.mrc.ends.deadline(x.waits()))
 }
 
-// probeDeadline returns the time of the next probe. The time doubles with each of them, because software may be late; UET's
-// model has five round trips.
+// probeDeadline returns the time of the next probe.
+//
+// Choice: UET's model sends the first probe after three round trips and others after five. Here the distance doubles after
+// three probes, because software may be late.
 func (x *mrcRequester) probeDeadline() mono.Time {
 	t, wait := &x.q.req.tail, x.pto()
 	if t.due || wait == 0 || !x.waits() {
 		return mono.Never
 	}
-	return x.q.req.since.Add(wait << min(t.sent, maxProbeShift))
+	return x.q.req.since.Add(wait << min(max(t.sent+1, steadyProbes)-steadyProbes, maxProbeShift))
 }
 
 // onDeadline implements senderPolicy: pollProbe sends the probe. A missing Transport ACK uses a retry in each ACK timeout,

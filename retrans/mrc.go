@@ -55,7 +55,7 @@ type mrcConfig struct {
 
 // mrcPacket is an outstanding packet.
 type mrcPacket struct {
-	at         uint32 // time of its last transmission in mrcTick
+	first, at  uint32 // times of its first and last transmissions in mrcTick
 	order      uint32 // number of its last transmission
 	prev, next uint16 // in its list, by index
 	port       uint16 // UDP source port of its last transmission; 0: that of the connection
@@ -161,11 +161,9 @@ func (t *MRC) Port(psn bth.PSN) uint16 { return t.packets[t.index(psn)].port }
 // Probed records that a probe is being sent.
 func (t *MRC) Probed() { t.probe = t.order }
 
-// Since returns the time since the transmission of psn, rounded up, also if the packet has arrived. ok is false if it was sent
-// again: then an acknowledgement may be of either transmission (Karn's rule).
-func (t *MRC) Since(now mono.Time, psn bth.PSN) (d time.Duration, ok bool) {
-	i := t.index(psn)
-	return t.age(now, i) + mrcTick, !t.packets[i].again
+// Since returns the time since the first transmission of psn, rounded up, also if the packet has arrived.
+func (t *MRC) Since(now mono.Time, psn bth.PSN) time.Duration {
+	return time.Duration(tick(now)-t.packets[t.index(psn)].first+1) * mrcTick
 }
 
 // age returns the time since the last transmission of packet i.
@@ -188,7 +186,7 @@ func (t *MRC) OnSent(now mono.Time, psn bth.PSN, _ uint32, rtx bool) {
 	p := &t.packets[i]
 	switch {
 	case !rtx:
-		t.nxt = psn.Next()
+		t.nxt, p.first = psn.Next(), tick(now)
 	case !t.holds(psn) || p.state == mrcArrived:
 		return
 	default:
@@ -366,7 +364,7 @@ func (t *MRC) Deadline() mono.Time {
 }
 
 // Footprint returns the number of bytes of state that RC does not have.
-func (t *MRC) Footprint() int { return 16 * len(t.packets) }
+func (t *MRC) Footprint() int { return 20 * len(t.packets) }
 
 // mrcList is a list of packets by their indices.
 type mrcList struct {

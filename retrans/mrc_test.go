@@ -271,3 +271,16 @@ func TestMRCLossReports(t *testing.T) {
 		t.Errorf("ports %#x, %#x", r.Port(at(0)), r.Port(at(5)))
 	}
 }
+
+// TestMRCSince checks that the age of a packet counts from its first transmission.
+func TestMRCSince(t *testing.T) {
+	r := newTestMRC(t, Params{"loss_packets": 5}, 2)
+	r.OnFeedback(40_000, refused(0))
+	r.OnSent(50_000, at(0), 1, true)
+	if d := r.Since(60_000, at(0)); d < 60*time.Microsecond || d > 62*time.Microsecond {
+		t.Errorf("sent at 0 and 50 us: %v at 60 us", d)
+	}
+	if d := r.Since(60_000, at(1)); d < 59*time.Microsecond || d > 61*time.Microsecond {
+		t.Errorf("sent at 1 us: %v at 60 us", d)
+	}
+}
