@@ -70,7 +70,7 @@ func mrcChoices(t *testing.T) []choice {
 			fmt.Sprintf("%v", bth.SyndromeInvalidRequest), "`tooManyImms`, `mrcResponder.consistent`"},
 		{"threshold of inferred losses", "open; UET has 1.5 congestion windows", "16 transmissions behind the packet, a parameter", "`retrans.MRC`"},
 		{"when reliability probes leave", "UET's model: after three round trips without a SACK, then after five each",
-			"the first three after three round trips each, the others after twice the time of the last", "`mrcRequester.probeDeadline`"},
+			"the first eight after three round trips each, the others after twice the time of the last", "`mrcRequester.probeDeadline`"},
 		{"when the retry counter restarts, and what uses a retry", "one counter for timeouts and NACKs", "at each arrival; losses of one burst use one retry",
 			"`retrans.MRC.useRetry`"},
 		{"order of linear and exponential retries, and the ceiling", "silent", fmt.Sprintf("linear first; %v", time.Duration(1024<<24).Round(time.Millisecond)),

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/path"
 	"roced.io/roced/reorder"
 	"roced.io/roced/retrans"
 )
@@ -223,6 +224,64 @@ func TestMRCMeasures(t *testing.T) {
 		got := q.mrc().out.measure(start.Add(c.answer), &fb, &f)
 		if (got - c.want).Abs() > time.Microsecond {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestMRCUnanswered: a probe, or the repeated last packet, makes its entropy value ASSUMED_BAD if it has no answer.
+func TestMRCUnanswered(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		arrived bool // a SACK reports the WRITE, so that only its Transport ACK is missing
+		answer  bool // a SACK returns on the same entropy value
+		want    path.EVState
+	}{
+		{"probe", false, false, path.EVAssumedBad},
+		{"repeated packet", true, false, path.EVAssumedBad},
+		{"answered probe", false, true, path.EVGood},
+		{"answered packet", true, true, path.EVGood},
+	} {
+		config := mrcPair()
+		config.timeout = 20
+		config.profile = func() Profile {
+			p := mrcProfile(nil, nil)()
+			p.Paths = plugIn(path.New, "mrc", path.Params{"ev_count": 8, "ev_active": 8, "ev_min_active": 1})
+			return p
+		}
+		p := newPair(t, config)
+		q := p.ends[0].q
+		p.ends[0].h.queue = append(p.ends[0].h.queue, SendWQE{Opcode: WRWrite, Length: 8, RKey: 5, SGEs: []SGE{{Addr: memBase, Length: 8, LKey: 1}}})
+		q.Doorbell(p.now)
+		var tr Transmit
+		sack := func(entropy uint32, cack bth.PSN) {
+			f := bth.Packet{Opcode: bth.OpcodeMRCSACK, PSN: cack, SETH: bth.SETH{Cack: cack, Entropy: entropy}}
+			if d := q.Receive(p.now, &f, RxMeta{}); d != Accepted {
+				t.Fatal(d)
+			}
+		}
+		next := func() uint32 {
+			p.now = q.NextTimeout()
+			q.OnTimeout(p.now)
+			if !q.PollTransmit(p.now, &tr) {
+				t.Fatalf("%s: nothing to send", c.name)
+			}
+			return tr.Path
+		}
+		q.PollTransmit(p.now, &tr)
+		cack := tr.Packet.PSN
+		if !c.arrived {
+			cack = cack.Add(-1)
+		} else {
+			sack(tr.Path, cack)
+		}
+		asked := next()
+		if c.answer {
+			sack(asked, cack)
+		}
+		next()
+		port, _ := bth.SplitEntropy(asked)
+		if got, _ := q.mrc().out.evs.State(int(port & 7)); got != c.want {
+			t.Errorf("%s: its entropy value has state %d, want %d", c.name, got, c.want)
 		}
 	}
 }

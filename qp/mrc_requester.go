@@ -25,6 +25,13 @@ type mrcRequester struct {
 	retriedAt  mono.Time // last retry without outstanding packets
 	probe      uint16    // number of the last probe
 	probedAt   mono.Time // when it was sent
+	asked      question
+}
+
+// question is the last packet that was sent for its answer: a probe, or the repeated last packet.
+type question struct {
+	at   mono.Time
+	port uint16 // its UDP source port; 0: answered, or without an entropy value
 }
 
 // start implements senderPolicy.
@@ -96,7 +103,7 @@ func (x *mrcRequester) pollProbe(now mono.Time, t *Transmit) bool {
 		r.tail.sent++
 	}
 	r.since, r.tail.due = now, false
-	t.Path = x.path(now)
+	t.Path = x.ask(now)
 	if n == 0 {
 		psn := r.At(r.cursor - 1).end().Add(-1)
 		i, k, ok := r.locate(psn)
@@ -111,6 +118,22 @@ func (x *mrcRequester) pollProbe(now mono.Time, t *Transmit) bool {
 	r.recordAckReq(now, r.nxt.Add(-1), true)
 	x.rec.Probed()
 	return true
+}
+
+// ask returns the path of a packet that is sent for its answer. If the last one has none, its entropy value is bad.
+//
+// Choice: sources name timeouts of data only. Later SACKs report packets whose own SACK is lost, so that those never time
+// out when only the reverse path has failed.
+func (x *mrcRequester) ask(now mono.Time) uint32 {
+	q := &x.asked
+	if q.port != 0 && now.Sub(q.at) >= x.pto() {
+		x.evs.Lost(now, q.port)
+	}
+	vp := x.path(now)
+	if *q = (question{at: now}); x.evs != nil {
+		q.port, _ = bth.SplitEntropy(vp)
+	}
+	return vp
 }
 
 // path returns the path of a packet beside the data, which takes its turn.
@@ -141,6 +164,9 @@ func (x *mrcRequester) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
 		return DropStaleAck
 	case f.Receiver.Reason == uint8(bth.MRCUnexpected):
 		return x.failPacket(now, f.SACK, StatusRemOpErr)
+	}
+	if port, _ := bth.SplitEntropy(f.VP); port == x.asked.port {
+		x.asked.port = 0
 	}
 	if f.ProbeReply = f.ProbeReply && f.ProbeID == x.probe; !f.Refused {
 		r.since, r.tail.due = now, false
@@ -257,7 +283,7 @@ func (x *mrcRequester) onLoss(now mono.Time) {
 
 // steadyProbes is the number of probes at equal distances. maxProbeShift limits the doublings of the distance afterwards.
 const (
-	steadyProbes  = 3
+	steadyProbes  = 8
 	maxProbeShift = 6
 )
 
@@ -280,7 +306,7 @@ func (x *mrcRequester) deadline() mono.Time {
 // probeDeadline returns the time of the next probe.
 //
 // Choice: UET's model sends the first probe after three round trips and others after five. Here the distance doubles after
-// three probes, because software may be late.
+// eight probes, because software may be late.
 func (x *mrcRequester) probeDeadline() mono.Time {
 	t, wait := &x.q.req.tail, x.pto()
 	if t.due || wait == 0 || !x.waits() {
