@@ -28,10 +28,12 @@ const (
 )
 
 // In Linux 6.18 a yielding thread loses its scheduling credit (EEVDF moves its virtual time to its deadline). On a
-// busy core it may then wait up to a second. A sleeping thread keeps its credit. After a long yield the loop
-// therefore sleeps instead. The longer the yield took, the longer the loop avoids yields.
+// busy core it may then wait up to a second. A sleeping thread keeps its credit. After two long yields in a row the
+// loop therefore sleeps instead. The longer the yield took, the longer the loop avoids yields. A single long yield is an
+// accident, such as a processor that a hypervisor took.
 const (
 	longYield  = time.Millisecond
+	inARow     = 64 // yields within which two long ones count as in a row
 	crowdedFor = 50 // times the duration of the yield
 	maxCrowded = 10 * time.Second
 )
@@ -324,7 +326,7 @@ func (s *Shard) idle(now mono.Time) {
 	s.sleep(wait)
 }
 
-// yield offers the core to other threads, through lend or kept, unless a recent yield took long.
+// yield offers the core to other threads, through lend or kept, unless recent yields took long.
 func (s *Shard) yield(now mono.Time, by func(func())) {
 	if now < s.crowded {
 		return
@@ -333,7 +335,10 @@ func (s *Shard) yield(now mono.Time, by func(func())) {
 	by(s.giveUp)
 	end := Now()
 	if took := end.Sub(now); took > longYield {
-		s.crowded = end.Add(min(crowdedFor*took, maxCrowded))
+		if s.long > 0 && s.yields-s.long < inARow {
+			s.crowded = end.Add(min(crowdedFor*took, maxCrowded))
+		}
+		s.long = s.yields
 	}
 }
 

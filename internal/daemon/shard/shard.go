@@ -79,6 +79,7 @@ type Shard struct {
 	rounds   uint64
 	sleeps   uint64
 	yields   uint64
+	long     uint64 // number of the last yield that took long, 0 for none
 	ep       epoll
 }
 
