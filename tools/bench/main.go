@@ -118,9 +118,11 @@ var ratios = []ratio{
 	{"64 byte WRITE rate against UCX's put", writeRate, ucxPutRate, 4, false},
 	{"64 byte SEND rate against UCX's tag", sendRate, ucxTagRate, 2, false},
 	{"8 byte WRITE latency against UCX's put", writeLat, ucxPutLat, 0.8, true},
+	{"8 byte WRITE latency against the bare chain", writeLat, chainLat, 0, true},
 	{"8 byte SEND latency against UCX's tag", sendLat, ucxTagLat, 1.3, true},
 	{"ib_write_bw 64 KiB against roceperf", stockWriteBW, stockWriteBW + besideRoceperf, 0.8, false},
 	{"ib_write_lat 8 B against roceperf", stockWriteLat, stockWriteLat + besideRoceperf, 1.3, true},
+	{"ib_write_lat 8 B against the bare chain of programs that never yield", stockWriteLat, chainSpin, 0, true},
 	{"ib_send_lat 8 B against roceperf", stockSendLat, stockSendLat + besideRoceperf, 1.3, true},
 	{"ib_write_bw 64 KiB against UCX's put", stockWriteBW, ucxPutBW, 1, false},
 	{"ib_send_bw 64 KiB against UCX's tag", stockSendBW, ucxTagBW, 1, false},
@@ -171,6 +173,9 @@ const notes = `
   does; over TCP tag is the faster one. UCX is one process a side and has a core for each; ours are two.
 * ib_* are the programs of perftest, stock, over the preload library; tx-depth and moderation are their defaults.
   They spin, and so do the daemons between messages: with two cores what else runs costs them milliseconds.
+* A bare chain is four threads, two a side, that pass a counter and a frame without a protocol: the floor that the
+  scheduler and the link set. Threads yield as roceperf and the daemon do; or the programs spin as ib_write_lat does, and the
+  others sleep.
 * UCX over the NIC is ucx_perftest's tag_bw over the preload library. By itself it has long messages READ by the receiver,
   which registers and deregisters memory for each; with UCX_RNDV_THRESH=1g they are sent as they are.
 * The table of ports: frames from one namespace to the other with no protocol, and roceperf over ports of the kind.

@@ -31,6 +31,8 @@ const (
 	writeBW    = "roceperf write-bw 64 KiB"
 	writeRate  = "roceperf write-bw 64 B"
 	writeLat   = "roceperf write-lat 8 B"
+	chainLat   = "bare chain of four threads over TAP, 8 B"
+	chainSpin  = "bare chain, programs that never yield, 8 B"
 )
 
 // measure runs the selected parts. It measures the two sides of a ratio shortly after one another.
@@ -106,6 +108,9 @@ func (b *bench) latencies() error {
 	return errors.Join(
 		b.ucx(ucxPutLat, "us", "ucp_put_lat", 8, 30000*b.Seconds, ucx.mean),
 		b.ucx(ucxTagLat, "us", "tag_lat", 8, 30000*b.Seconds, ucx.mean),
+		b.median(chainLat, "us", func() (float64, error) {
+			return chained(b.lab.Bed, false, time.Duration(b.Seconds)*time.Second)
+		}),
 		b.latency(writeLat, "write-lat", "-s", "8"),
 		b.latency(sendLat, "send-lat", "-s", "8"),
 		b.latency("roceperf read-lat 8 B", "read-lat", "-s", "8"),
