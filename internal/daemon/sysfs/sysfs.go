@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -178,7 +179,8 @@ func (t *Tree) update(port, netdev string, p *Port) error {
 	}
 	files := map[string]string{port + "/state": state, port + "/phys_state": phys,
 		port + "/lid": fmt.Sprintf("%#x", p.LID)}
-	for i, g := range p.GIDs {
+	slots := append(slices.Clone(p.GIDs), make([][16]byte, spareGIDs)...)
+	for i, g := range slots {
 		n := strconv.Itoa(i)
 		files[port+"/gids/"+n] = groups(g[:])
 		files[port+"/gid_attrs/types/"+n] = "RoCE v2"
@@ -187,8 +189,12 @@ func (t *Tree) update(port, netdev string, p *Port) error {
 	for _, c := range p.Counters {
 		files[filepath.Join(port, counterFile(c.Name))] = strconv.FormatUint(c.Value, 10)
 	}
-	return errors.Join(t.files(files), t.trimGIDs(port, len(p.GIDs)))
+	return errors.Join(t.files(files), t.trimGIDs(port, len(slots)))
 }
+
+// spareGIDs is the number of empty slots behind the GIDs. A program that asks the NIC for the length of its table just after
+// an address has come finds a file for each GID. In Linux empty slots have files, too.
+const spareGIDs = 4
 
 // trimGIDs removes the GIDs from index n on.
 func (t *Tree) trimGIDs(port string, n int) error {

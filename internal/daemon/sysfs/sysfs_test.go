@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -82,7 +83,14 @@ func TestTree(t *testing.T) {
 	if got := read(t, tree, "infiniband/rxe_a/ports/1/counters/port_xmit_data"); got != "9\n" {
 		t.Errorf("counter %q", got)
 	}
-	for _, gone := range []string{"gids/1", "gid_attrs/types/1", "gid_attrs/ndevs/1"} {
+	// A table that has just become shorter or longer has files for all its indices.
+	const empty = "0000:0000:0000:0000:0000:0000:0000:0000\n"
+	for i := 1; i <= spareGIDs; i++ {
+		if got := read(t, tree, fmt.Sprintf("infiniband/rxe_a/ports/1/gids/%d", i)); got != empty {
+			t.Errorf("GID %d: %q", i, got)
+		}
+	}
+	for _, gone := range []string{"gids/5", "gid_attrs/types/5", "gid_attrs/ndevs/5"} {
 		if _, err := os.Stat(filepath.Join(root, "class/infiniband/rxe_a/ports/1", gone)); !os.IsNotExist(err) {
 			t.Errorf("%s is still there: %v", gone, err)
 		}
