@@ -131,6 +131,11 @@ type ending struct {
 	from, to *nic.QP
 }
 
+// compare orders endings as one part would: by time, then by the number of the message.
+func (e ending) compare(o ending) int {
+	return cmp.Or(cmp.Compare(e.f.End, o.f.End), cmp.Compare(e.f.ID, o.f.ID))
+}
+
 type pair struct {
 	src, dst int
 	verb     Verb
@@ -346,7 +351,7 @@ func (r *Runner) Settle() {
 		all = append(all, r.ended[i]...)
 		r.ended[i] = r.ended[i][:0]
 	}
-	slices.SortFunc(all, func(a, b ending) int { return cmp.Or(cmp.Compare(a.f.End, b.f.End), cmp.Compare(a.f.ID, b.f.ID)) })
+	slices.SortFunc(all, ending.compare)
 	for _, e := range all {
 		if !r.cfg.Persistent && max(e.from.Used(), e.to.Used()) > e.f.End {
 			r.late++

@@ -3,6 +3,7 @@ package workload
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -279,6 +280,17 @@ func TestAckTimeout(t *testing.T) {
 	for d, want := range map[int64]uint8{1: 1, 8192: 1, 8193: 2, 4_000_000: 10} {
 		if got := AckTimeout(engine.Time(d * 1000).Duration()); got != want {
 			t.Errorf("%d ns: code %d, want %d", d, got, want)
+		}
+	}
+}
+
+// TestEndingsInOrder: parts report their endings in turn, and they are handled by time and number.
+func TestEndingsInOrder(t *testing.T) {
+	all := []ending{{f: &Flow{End: 5, ID: 3}}, {f: &Flow{End: 5, ID: 1}}, {f: &Flow{End: 4, ID: 2}}}
+	slices.SortFunc(all, ending.compare)
+	for i, want := range []int{2, 1, 3} {
+		if got := all[i].f.ID; int(got) != want {
+			t.Errorf("ending %d is of message %d, want %d", i, got, want)
 		}
 	}
 }
