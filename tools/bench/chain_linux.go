@@ -32,7 +32,14 @@ type chainSide struct {
 // chainPayload makes a frame as long as that of a WRITE of 8 bytes.
 const chainPayload = 24
 
-// chained returns the mean time of a message one way, in us.
+// chain measures a bare chain.
+func (b *bench) chain(name string, spin bool) error {
+	return b.median(name, "us", func() (float64, error) {
+		return chained(b.lab.Bed, spin, time.Duration(b.Seconds)*time.Second)
+	})
+}
+
+// chained returns the mean one-way latency of a message, in us.
 func chained(bed *netlab.Bed, spin bool, d time.Duration) (us float64, err error) {
 	c := &chain{spin: spin}
 	if c.p, err = openPair(bed, &kinds[0]); err != nil {
@@ -68,7 +75,7 @@ func chained(bed *netlab.Bed, spin bool, d time.Duration) (us float64, err error
 	return took.Seconds() * 1e6 / float64(max(n, 1)) / 2, errors.Join(errs...)
 }
 
-// program runs turn with the numbers of messages until it returns false.
+// program calls turn for messages 1, 2 and so on, until turn returns false.
 func (c *chain) program(i int, turn func(s *chainSide, n uint64) bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

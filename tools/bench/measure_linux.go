@@ -108,9 +108,7 @@ func (b *bench) latencies() error {
 	return errors.Join(
 		b.ucx(ucxPutLat, "us", "ucp_put_lat", 8, 30000*b.Seconds, ucx.mean),
 		b.ucx(ucxTagLat, "us", "tag_lat", 8, 30000*b.Seconds, ucx.mean),
-		b.median(chainLat, "us", func() (float64, error) {
-			return chained(b.lab.Bed, false, time.Duration(b.Seconds)*time.Second)
-		}),
+		b.chain(chainLat, false),
 		b.latency(writeLat, "write-lat", "-s", "8"),
 		b.latency(sendLat, "send-lat", "-s", "8"),
 		b.latency("roceperf read-lat 8 B", "read-lat", "-s", "8"),

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Names of the lines of unmodified programs.
@@ -32,9 +31,7 @@ func (b *bench) stock() error {
 		b.perftest(stockSendBW, "Gb/s", "ib_send_bw", "-s", "65536"),
 		b.perftest(stockWriteRate, "M/s", "ib_write_bw", "-s", "64"),
 		b.rate(stockWriteRate+besideRoceperf, "write-bw", "-s", "64"),
-		b.median(chainSpin, "us", func() (float64, error) {
-			return chained(b.lab.Bed, true, time.Duration(b.Seconds)*time.Second)
-		}),
+		b.chain(chainSpin, true),
 		b.perftest(stockWriteLat, "us", "ib_write_lat", "-s", "8"),
 		b.latency(stockWriteLat+besideRoceperf, "write-lat", "-s", "8"),
 		b.perftest(stockSendLat, "us", "ib_send_lat", "-s", "8"),

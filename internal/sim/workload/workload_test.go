@@ -284,7 +284,7 @@ func TestAckTimeout(t *testing.T) {
 	}
 }
 
-// TestEndingsInOrder: parts report their endings in turn, and they are handled by time and number.
+// TestEndingsInOrder: endings of all parts are sorted by time, then by the number of the message.
 func TestEndingsInOrder(t *testing.T) {
 	all := []ending{{f: &Flow{End: 5, ID: 3}}, {f: &Flow{End: 5, ID: 1}}, {f: &Flow{End: 4, ID: 2}}}
 	slices.SortFunc(all, ending.compare)
