@@ -179,51 +179,45 @@ func TestBellsAreHeard(t *testing.T) {
 	}
 }
 
-// TestCrowded checks that after two long yields the loop sleeps for a while instead of polling, and yields again later. A
-// single long yield changes nothing.
+// TestCrowded checks that after two long yields in a row the loop sleeps for a while instead of polling, and yields again
+// later. A single long yield changes nothing.
 func TestCrowded(t *testing.T) {
-	s := newShard(t, time.Hour)
-	var long, yields atomic.Int64
-	err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
-		s.shard.giveUp = func() {
-			yields.Add(1)
-			if long.Load() > 0 {
-				long.Add(-1)
-				time.Sleep(2 * longYield)
-			}
-		}
-	})
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stats := func() Stats {
-		st, err := s.Stats(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return st
+	now := Now()
+	s := alone(&Station{nic: nic, port: nullPort{}, up: true, scanned: now}).shard
+	if err := s.ep.open(); err != nil {
+		t.Fatal(err)
 	}
-	long.Store(1)
-	for from := yields.Load(); yields.Load() < from+4*inARow; time.Sleep(time.Millisecond) {
-		s.shard.ep.wake()
+	defer s.ep.close()
+	s.loops.Lock()
+	s.poll, s.lastWork = time.Hour, now
+	turn := func(took time.Duration) {
+		s.giveUp = func() { time.Sleep(took) }
+		s.idle(Now())
 	}
-	if n := stats().Sleeps; n != 0 {
-		t.Errorf("%d sleeps after one long yield", n)
+	turn(2 * longYield)
+	for range inARow {
+		turn(0)
 	}
-	long.Store(2)
-	for end := time.Now().Add(10 * time.Second); stats().Sleeps == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d yields, no sleep", yields.Load())
-		}
+	turn(2 * longYield)
+	turn(0)
+	if s.sleeps != 0 || s.yields != inARow+3 {
+		t.Errorf("single long yields: %d yields, %d sleeps", s.yields, s.sleeps)
 	}
-	before := yields.Load()
-	for end := time.Now().Add(2 * maxCrowded); yields.Load() == before; {
-		if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.shard.lastWork = Now() }); err != nil {
-			t.Fatal(err)
+	turn(2 * longYield)
+	before := s.yields
+	turn(0)
+	if s.sleeps != 1 || s.yields != before {
+		t.Errorf("two long yields in a row: %d yields, %d sleeps", s.yields-before, s.sleeps)
+	}
+	for s.yields == before {
+		if s.crowded > Now().Add(maxCrowded) {
+			t.Fatalf("no yield for %v", s.crowded.Sub(Now()))
 		}
-		if time.Now().After(end) {
-			t.Fatal("the loop does not poll any more")
-		}
+		turn(0)
 	}
 }
 
