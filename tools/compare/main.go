@@ -80,37 +80,56 @@ func (c *comparison) run() error {
 		return errors.New("-before: the folder of the earlier build is missing")
 	}
 	fmt.Println("| profile | measured | loss | before | after | after/before | range of the rounds |\n|---|---|---|--:|--:|--:|---|")
+	var errs []error // such as an earlier build that lacks a profile
 	for _, p := range profiles {
 		if err := c.profile(p); err != nil {
-			return fmt.Errorf("%s: %w", p, err)
+			errs = append(errs, fmt.Errorf("%s: %w", p, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// line is a line of the report.
+type line struct {
+	name  string // its first columns
+	kind  *kind
+	rules []string
+}
+
+// lines returns the lines of a profile that Only permits.
+func (c *comparison) lines(profile string) (out []line) {
+	for i := range kinds {
+		for _, loss := range losses {
+			l := line{fmt.Sprintf("| %s | %s | %s |", profile, kinds[i].name, loss.name), &kinds[i], loss.rules}
+			if (loss.rules == nil || !kinds[i].worse) && strings.Contains(l.name, c.Only) {
+				out = append(out, l)
+			}
+		}
+	}
+	return out
 }
 
 // profile measures a transport profile in two labs.
 func (c *comparison) profile(name string) error {
+	lines := c.lines(name)
+	if len(lines) == 0 {
+		return nil
+	}
 	o := netlab.LabOptions{Bin: c.bins[0], Extra: "    profile: " + name + "\n"}
 	return c.Lab(o, func(before *netlab.Lab) error {
 		o.Bin = c.bins[1]
-		return c.Lab(o, func(after *netlab.Lab) error { return c.builds(name, [2]*netlab.Lab{before, after}) })
+		return c.Lab(o, func(after *netlab.Lab) error { return c.builds(lines, [2]*netlab.Lab{before, after}) })
 	})
 }
 
 // builds compares the builds in two labs.
-func (c *comparison) builds(name string, labs [2]*netlab.Lab) error {
-	for _, m := range kinds {
-		for _, loss := range losses {
-			line := fmt.Sprintf("| %s | %s | %s |", name, m.name, loss.name)
-			if m.worse && loss.rules != nil || !strings.Contains(line, c.Only) {
-				continue
-			}
-			text, err := c.ratio(labs, &m, loss.rules)
-			if err != nil {
-				return fmt.Errorf("%s, loss %s: %w", m.name, loss.name, err)
-			}
-			fmt.Println(line, text)
+func (c *comparison) builds(lines []line, labs [2]*netlab.Lab) error {
+	for _, l := range lines {
+		text, err := c.ratio(labs, l.kind, l.rules)
+		if err != nil {
+			return fmt.Errorf("%s %w", l.name, err)
 		}
+		fmt.Println(l.name, text)
 	}
 	return nil
 }
