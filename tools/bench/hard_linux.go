@@ -66,11 +66,15 @@ func (b *bench) suffer(h *hardship, k *kind) error {
 	})
 }
 
-// hardRatios compare UDP sockets with a TAP.
+// hardRatios compare UDP sockets with a TAP, and irn sprayed in batches with rc.
 func hardRatios() (out []ratio) {
 	for i := range hardships {
 		h := &hardships[i]
 		out = append(out, ratio{"UDP sockets against TAP: " + h.name, hardName("UDP sockets", h), hardName("TAP", h), 1, false})
+	}
+	plain, sprayed := &hardships[0], &hardships[len(hardships)-1]
+	for _, p := range hardPorts {
+		out = append(out, ratio{p.name + ": " + sprayed.name + ", against rc", hardName(p.name, sprayed), hardName(p.name, plain), 0.8, false})
 	}
 	return out
 }
