@@ -111,6 +111,7 @@ type ratio struct {
 
 var ratios = []ratio{
 	{"64 KiB WRITE against raw TAP", writeBW, rawTAP, 0.62, false},
+	{"64 KiB WRITE against raw TAP with its super-frames", writeBW, rawWrite, 0, false},
 	{"64 KiB WRITE over UDP sockets against raw ones", portName("UDP sockets", "64 KiB"), rawSockets, 0.66, false},
 	{"64 KiB SEND against raw TAP", sendBW, rawTAP, 0, false},
 	{"64 KiB WRITE against UCX's put", writeBW, ucxPutBW, 2, false},
@@ -170,7 +171,8 @@ func (b *bench) report(w io.Writer) {
 
 const notes = `
 * Raw TAP is a program of ours that writes super-frames of 15 segments into one TAP and reads them from the other,
-  with no protocol, no checksum and no second copy.
+  with no protocol, no checksum and no second copy. The first packet of a WRITE has a RETH, and all segments of a super-frame
+  but the last have equal lengths. So a WRITE of 64 KiB is two super-frames, of 2 and of 14 packets.
 * UCX lines are ` + "`ucx_perftest`" + ` with UCX_TLS=tcp over the same veth. Its put is what WRITE does, its tag what SEND
   does; over TCP tag is the faster one. UCX is one process a side and has a core for each; ours are two.
 * ib_* are the programs of perftest, stock, over the preload library; tx-depth and moderation are their defaults.
@@ -187,7 +189,8 @@ const notes = `
   suffers from: fault rules of the sender lose or hold back frames, which are single ones then. Where the time of a port on
   UDP sockets goes: [ports.md](../reference/ports.md).
 * An AF_XDP echo keeps 64 frames on their way between two ends, which share a core; the time is that core's. The bare
-  one turns descriptors around in the chunks that they came in, and another one copies each frame once. The port copies each frame in, and a frame of several chunks also out.
+  one turns descriptors around in the chunks that they came in, and another one copies each frame once. The port copies
+  each frame in, and a frame of several chunks also out.
 * Many queue pairs and rdma_cm: programs of ours with verbs in Go. Memory is that of the daemon of one side, some seconds
   after the programs have made their queue pairs, which are connected and idle; rings are memory that is shared. A connection
   is counted when it has been made, has ended, and both queue pairs are gone.

@@ -15,6 +15,7 @@ import (
 // Names of the lines that ratios refer to.
 const (
 	rawTAP     = "raw TAP, super-frames of 15 x 4096 B"
+	rawWrite   = "raw TAP, super-frames of a 64 KiB WRITE: 2 and 14 x 4096 B"
 	rawSockets = "raw UDP sockets, super-frames of 15 x 4096 B"
 	iperfTCP   = "iperf3, TCP over the veth"
 	ucxPutBW   = "ucx_perftest over TCP, 64 KiB put"
@@ -73,8 +74,9 @@ func partNames() string {
 func (b *bench) links() error {
 	return errors.Join(
 		b.median(rawTAP, "Gb/s", func() (float64, error) {
-			return raw(b.lab.Bed, time.Duration(b.Seconds)*time.Second)
+			return raw(b.lab.Bed, time.Duration(b.Seconds)*time.Second, rawSegments)
 		}),
+		b.median(rawWrite, "Gb/s", func() (float64, error) { return raw(b.lab.Bed, time.Duration(b.Seconds)*time.Second, writeSegments...) }),
 		b.median(rawSockets, "Gb/s", func() (float64, error) { return rawUDP(time.Duration(b.Seconds) * time.Second) }),
 		b.median(iperfTCP, "Gb/s", func() (float64, error) { return iperf3(b.ctx, b.lab, b.Seconds) }),
 	)

@@ -122,11 +122,11 @@ func (b *bench) barePort(k *kind, r *portRow) error {
 		return err
 	}
 	defer p.close()
-	large, err := measure.Repeat(b.Rounds, func() (flow, error) { return p.flow(rawPayload, rawSegments, b.duration()) })
+	large, err := measure.Repeat(b.Rounds, func() (flow, error) { return p.flow(rawPayload, b.duration(), rawSegments) })
 	if err != nil {
 		return err
 	}
-	small, err := measure.Repeat(b.Rounds, func() (flow, error) { return p.flow(64, 64, b.duration()) })
+	small, err := measure.Repeat(b.Rounds, func() (flow, error) { return p.flow(64, b.duration(), 64) })
 	if err != nil {
 		return err
 	}
@@ -301,16 +301,19 @@ type flow struct {
 // gbps returns the rate of the payload.
 func (f flow) gbps(payload float64) float64 { return f.rate * payload * 8 / 1e9 }
 
-// flow sends packets from port 0 to port 1, in super-frames if the port accepts them.
-func (p *pair) flow(payload, segments int, d time.Duration) (flow, error) {
-	f := p.frame(0, payload, max(1, min(segments, p.ports[0].Offload().MaxSegments)))
+// flow sends packets from port 0 to port 1: frames of the given numbers of segments in turn, if the port accepts them.
+func (p *pair) flow(payload int, d time.Duration, segments ...int) (flow, error) {
+	var frames []*rocev2.Frame
+	for _, n := range segments {
+		frames = append(frames, p.frame(0, payload, max(1, min(n, p.ports[0].Offload().MaxSegments))))
+	}
 	var spent time.Duration
 	n, seconds, err := counted(
 		func(got *atomic.Uint64, stop *atomic.Bool) { count(p.ports[1], payload+rawOverhead, got, stop) },
 		func() (err error) {
 			cpu, start := ownCPU(), time.Now()
 			for err == nil && time.Since(start) < d {
-				err = sendSome(p.ports[0], f)
+				err = sendSome(p.ports[0], frames)
 			}
 			spent = ownCPU() - cpu
 			return err
@@ -319,29 +322,37 @@ func (p *pair) flow(payload, segments int, d time.Duration) (flow, error) {
 	return flow{rate: packets / seconds, cpu: spent.Seconds() / max(packets, 1)}, err
 }
 
-// sendSome sends a frame repeatedly.
-func sendSome(p port.Port, f *rocev2.Frame) error {
+// sendSome sends frames in turn, repeatedly.
+func sendSome(p port.Port, frames []*rocev2.Frame) error {
 	now := monotonic()
-	for range 64 {
-		if err := p.Send(now, f); err != nil && !errors.Is(err, port.ErrAgain) {
+	for i := range 64 {
+		if err := p.Send(now, frames[i%len(frames)]); err != nil && !errors.Is(err, port.ErrAgain) {
 			return err
 		}
 	}
 	return nil
 }
 
+// countSpins is the number of attempts to receive before the receiver sleeps. A wake-up for each frame would take longer
+// than the frame.
+const countSpins = 1000
+
 // count counts the packets that arrive.
 func count(p port.Port, size int, got *atomic.Uint64, stop *atomic.Bool) {
 	buf := make([]byte, 1<<17)
 	wait := [1]unix.PollFd{{Events: unix.POLLIN}}
-	for !stop.Load() {
+	for idle := 0; !stop.Load(); idle++ {
 		frame, _, err := p.Recv(monotonic(), buf)
-		if err != nil {
+		switch {
+		case err == nil:
+			idle = 0
+			if isRaw(frame) {
+				got.Add(uint64((len(frame) - 42) / size))
+			}
+		case idle > countSpins:
 			wait[0].Fd = int32(p.FD())
 			// The loop checks stop and the port after any result of Poll.
 			_, _ = unix.Poll(wait[:], 10)
-		} else if isRaw(frame) {
-			got.Add(uint64((len(frame) - 42) / size))
 		}
 	}
 }

@@ -11,22 +11,25 @@ import (
 	"roced.io/roced/rocev2/stack"
 )
 
-// Shape of the raw test. It equals a 64 KiB WRITE at path MTU 4096: 15 segments of BTH, 4096 bytes and ICRC in a
-// super-frame.
+// Shape of the raw test: segments of BTH, 4096 bytes and ICRC, as many as a super-frame has room for.
 const (
 	rawPayload  = 4096
 	rawSegments = 15
 )
 
+// writeSegments are the super-frames of a 64 KiB WRITE at path MTU 4096. Its first packet has a RETH. All segments of a
+// super-frame but the last have equal lengths, so only one packet can follow the first.
+var writeSegments = []int{2, 14}
+
 // raw moves super-frames without a protocol from a TAP in one namespace to a TAP in the other: the capacity of the
-// link. It returns payload bits per second.
-func raw(bed *netlab.Bed, d time.Duration) (gbps float64, err error) {
+// link. The super-frames have the given numbers of segments in turn. It returns payload bits per second.
+func raw(bed *netlab.Bed, d time.Duration, segments ...int) (gbps float64, err error) {
 	p, err := openPair(bed, &kinds[0])
 	if err != nil {
 		return 0, err
 	}
 	defer p.close()
-	f, err := p.flow(rawPayload, rawSegments, d)
+	f, err := p.flow(rawPayload, d, segments...)
 	return f.gbps(rawPayload), err
 }
 
