@@ -177,7 +177,7 @@ func (v *VM) Shell(script string, limit time.Duration) (string, error) {
 	}
 	status, text, err := v.exchange(script, limit)
 	if err != nil {
-		v.lost = fmt.Errorf("%w: %q: %w", ErrLost, abridge(script), err)
+		v.lost = fmt.Errorf("%w: %q: %w%s", ErrLost, abridge(script), err, v.lastLines())
 		return "", v.lost
 	}
 	if status != "ok" {
@@ -224,6 +224,20 @@ func (v *VM) Run(program, port string) (net.Conn, error) {
 func (v *VM) Console() string {
 	text, _ := os.ReadFile(v.log)
 	return string(text)
+}
+
+// lastLines returns the end of the console's output and how QEMU ended, for an error.
+func (v *VM) lastLines() string {
+	const most = 20
+	lines := strings.Split(strings.TrimSpace(v.Console()), "\n")
+	text := "\nconsole: " + strings.Join(lines[max(0, len(lines)-most):], "\n")
+	select {
+	case err := <-v.ended:
+		v.ended <- err // for Close
+		return fmt.Sprintf("%s\nQEMU has ended: %v", text, err)
+	case <-time.After(time.Second):
+		return text
+	}
 }
 
 // Close powers the machine off.

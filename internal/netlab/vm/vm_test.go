@@ -213,6 +213,28 @@ func TestShell(t *testing.T) {
 	}
 }
 
+// TestLostMachine: the error of a machine that ended has the end of its console.
+func TestLostMachine(t *testing.T) {
+	v := fakeVM(t, func(string) string { return "rubbish\n" })
+	v.log, v.ended = filepath.Join(t.TempDir(), "console.log"), make(chan error, 1)
+	v.ended <- errors.New("exit status 9")
+	if err := os.WriteFile(v.log, []byte("first\n"+strings.Repeat("line\n", 19)+"Kernel panic\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := v.Shell("good", 30*time.Second)
+	for _, want := range []string{"Kernel panic", "QEMU has ended: exit status 9"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "first") {
+		t.Errorf("more than the end: %v", err)
+	}
+	if len(v.ended) != 1 {
+		t.Error("Close would wait for the machine")
+	}
+}
+
 // TestCacheDir: the environment determines the cache folder.
 func TestCacheDir(t *testing.T) {
 	t.Setenv("ROCED_CACHE", "/somewhere")
