@@ -13,8 +13,14 @@ type hardship struct {
 	extra string // settings of the daemons
 }
 
+// Names of the hardships that a ratio compares.
+const (
+	hardNone    = "64 KiB WRITE"
+	hardBatches = "64 KiB WRITE by irn over 64 source ports, 16 packets in a row on each"
+)
+
 var hardships = []hardship{
-	{"64 KiB WRITE", nil, []string{"write-bw", "-s", "64k"}, ""},
+	{hardNone, nil, []string{"write-bw", "-s", "64k"}, ""},
 	{"64 KiB WRITE, 1 % lost", []string{"tx drop p=0.01 seed=5"}, []string{"write-bw", "-s", "64k"}, ""},
 	{"64 KiB WRITE by irn, 1 % lost", []string{"tx drop p=0.01 seed=5"}, []string{"write-bw", "-s", "64k", "--profile", "irn"}, ""},
 	{"64 KiB WRITE by irn, 1 % overtaken by 8", []string{"tx reorder 8 p=0.01 seed=5"}, []string{"write-bw", "-s", "64k", "--profile", "irn"}, ""},
@@ -22,7 +28,7 @@ var hardships = []hardship{
 	{"64 KiB WRITE by irn", nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}, ""},
 	{"64 KiB WRITE by mrc with NSCC", nil, []string{"write-bw", "-s", "64k", "--profile", "mrc"}, nscc},
 	{"64 KiB WRITE by irn over 64 source ports", nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}, oneByOne},
-	{"64 KiB WRITE by irn over 64 source ports, 16 packets in a row on each", nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}, inBatches},
+	{hardBatches, nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}, inBatches},
 }
 
 // Settings of daemons with sprayed packets, and with NSCC. Its round trip and its target suit processes that wait for
@@ -40,7 +46,7 @@ var hardPorts = []kind{
 	{name: "UDP sockets", shared: "udp"},
 }
 
-func hardName(port string, h *hardship) string { return h.name + ", over " + port }
+func hardName(port, hardship string) string { return hardship + ", over " + port }
 
 // hard measures ports under adverse conditions.
 func (b *bench) hard() error {
@@ -62,19 +68,17 @@ func (b *bench) suffer(h *hardship, k *kind) error {
 		if err := l.SetFaults(b.ctx, 0, h.rules...); err != nil {
 			return err
 		}
-		return b.median(hardName(k.name, h), "Gb/s", func() (float64, error) { return gbps(measure.Perf(l, float64(b.Seconds), h.args...)) })
+		return b.median(hardName(k.name, h.name), "Gb/s", func() (float64, error) { return gbps(measure.Perf(l, float64(b.Seconds), h.args...)) })
 	})
 }
 
 // hardRatios compare UDP sockets with a TAP, and irn sprayed in batches with rc.
 func hardRatios() (out []ratio) {
-	for i := range hardships {
-		h := &hardships[i]
-		out = append(out, ratio{"UDP sockets against TAP: " + h.name, hardName("UDP sockets", h), hardName("TAP", h), 1, false})
+	for _, h := range hardships {
+		out = append(out, ratio{"UDP sockets against TAP: " + h.name, hardName("UDP sockets", h.name), hardName("TAP", h.name), 1, false})
 	}
-	plain, sprayed := &hardships[0], &hardships[len(hardships)-1]
 	for _, p := range hardPorts {
-		out = append(out, ratio{p.name + ": " + sprayed.name + ", against rc", hardName(p.name, sprayed), hardName(p.name, plain), 0.8, false})
+		out = append(out, ratio{p.name + ": " + hardBatches + ", against rc", hardName(p.name, hardBatches), hardName(p.name, hardNone), 0.8, false})
 	}
 	return out
 }

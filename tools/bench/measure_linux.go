@@ -72,12 +72,11 @@ func partNames() string {
 }
 
 func (b *bench) links() error {
+	d := time.Duration(b.Seconds) * time.Second
 	return errors.Join(
-		b.median(rawTAP, "Gb/s", func() (float64, error) {
-			return raw(b.lab.Bed, time.Duration(b.Seconds)*time.Second, rawSegments)
-		}),
-		b.median(rawWrite, "Gb/s", func() (float64, error) { return raw(b.lab.Bed, time.Duration(b.Seconds)*time.Second, writeSegments...) }),
-		b.median(rawSockets, "Gb/s", func() (float64, error) { return rawUDP(time.Duration(b.Seconds) * time.Second) }),
+		b.median(rawTAP, "Gb/s", func() (float64, error) { return raw(b.lab.Bed, d, rawSegments) }),
+		b.median(rawWrite, "Gb/s", func() (float64, error) { return raw(b.lab.Bed, d, writeSegments...) }),
+		b.median(rawSockets, "Gb/s", func() (float64, error) { return rawUDP(d) }),
 		b.median(iperfTCP, "Gb/s", func() (float64, error) { return iperf3(b.ctx, b.lab, b.Seconds) }),
 	)
 }

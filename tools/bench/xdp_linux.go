@@ -45,16 +45,15 @@ func (b *bench) echoes() error {
 	}
 	defer bed.Close()
 	for _, payload := range echoSizes {
-		bare := func(p *pair, i int) (bouncer, error) {
-			return openBare(bed.NS[i], p.frame(i, payload, 1), rawAddr(i), false)
-		}
-		copies := func(p *pair, i int) (bouncer, error) {
-			return openBare(bed.NS[i], p.frame(i, payload, 1), rawAddr(i), true)
+		bare := func(copies bool) func(p *pair, i int) (bouncer, error) {
+			return func(p *pair, i int) (bouncer, error) {
+				return openBare(bed.NS[i], p.frame(i, payload, 1), rawAddr(i), copies)
+			}
 		}
 		port := func(p *pair, i int) (bouncer, error) {
 			return openBouncer(bed.NS[i], p.frame(i, payload, 1), rawAddr(i))
 		}
-		opens := []func(p *pair, i int) (bouncer, error){bare, copies, port}
+		opens := []func(p *pair, i int) (bouncer, error){bare(false), bare(true), port}
 		rates, err := measure.Alternate(b.Rounds, len(opens), func(i int) (float64, error) { return echo(bed, opens[i], b.duration()) })
 		if err != nil {
 			return err
@@ -259,9 +258,9 @@ func (e *bare) inject() error {
 	return nil
 }
 
-// reply returns the descriptor to transmit for a received one with content b.
+// reply returns the descriptor to transmit for a received one with content b. Frames in flight never use all spare chunks.
 func (e *bare) reply(d xsk.Desc, b []byte) xsk.Desc {
-	if len(e.spare) == 0 {
+	if !e.copies {
 		return d
 	}
 	last := len(e.spare) - 1

@@ -42,11 +42,14 @@ var kinds = []kind{
 
 var profiles = []string{"rc", "irn", "melo", "mp-rdma", "eunomia", "mrc"}
 
-// losses are the sender's fault rules. Latency is measured without rules.
-var losses = []struct {
+// loss is the sender's fault rules.
+type loss struct {
 	name  string
 	rules []string
-}{{"0 %", nil}, {"1 %", []string{"tx drop p=0.01 seed=7"}}}
+}
+
+// losses are the losses of a comparison. Latency is measured without.
+var losses = []loss{{"0 %", nil}, {"1 %", []string{"tx drop p=0.01 seed=7"}}}
 
 func main() {
 	before := flag.String("before", "", "folder of the programs of the earlier build (required)")
@@ -91,16 +94,16 @@ func (c *comparison) run() error {
 
 // line is a line of the report.
 type line struct {
-	name  string // its first columns
-	kind  *kind
-	rules []string
+	name string // its first columns
+	kind *kind
+	loss loss
 }
 
 // lines returns the lines of a profile that Only permits.
 func (c *comparison) lines(profile string) (out []line) {
 	for i := range kinds {
 		for _, loss := range losses {
-			l := line{fmt.Sprintf("| %s | %s | %s |", profile, kinds[i].name, loss.name), &kinds[i], loss.rules}
+			l := line{fmt.Sprintf("| %s | %s | %s |", profile, kinds[i].name, loss.name), &kinds[i], loss}
 			if (loss.rules == nil || !kinds[i].worse) && strings.Contains(l.name, c.Only) {
 				out = append(out, l)
 			}
@@ -125,9 +128,9 @@ func (c *comparison) profile(name string) error {
 // builds compares the builds in two labs.
 func (c *comparison) builds(lines []line, labs [2]*netlab.Lab) error {
 	for _, l := range lines {
-		text, err := c.ratio(labs, l.kind, l.rules)
+		text, err := c.ratio(labs, l.kind, l.loss.rules)
 		if err != nil {
-			return fmt.Errorf("%s %w", l.name, err)
+			return fmt.Errorf("%s, loss %s: %w", l.kind.name, l.loss.name, err)
 		}
 		fmt.Println(l.name, text)
 	}

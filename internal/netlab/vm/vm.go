@@ -228,14 +228,17 @@ func (v *VM) Console() string {
 
 // lastLines returns the end of the console's output and how QEMU ended, for an error.
 func (v *VM) lastLines() string {
-	const most = 20
+	const (
+		most  = 20
+		ended = 100 * time.Millisecond // for QEMU to end after it closed its ports
+	)
 	lines := strings.Split(strings.TrimSpace(v.Console()), "\n")
 	text := "\nconsole: " + strings.Join(lines[max(0, len(lines)-most):], "\n")
 	select {
 	case err := <-v.ended:
 		v.ended <- err // for Close
 		return fmt.Sprintf("%s\nQEMU has ended: %v", text, err)
-	case <-time.After(time.Second):
+	case <-time.After(ended):
 		return text
 	}
 }
