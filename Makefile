@@ -6,7 +6,7 @@ TOOLS := roced rocectl roceperf rocesim rocedrill
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./port/... | grep -vE '/(base/(bitpool|ring|sched)|cm|sim|sim/(engine|fabric|flor|inside|nic|papers|parquet|prefetch|result|scenario|workload)|e2e|examples|install|programs|preload|containers|interop|siege|page|test/papers|test/drill|test/commands|test/metrics|test/ci|test/contact|test/kubernetes)$$')
+RACE = $(shell $(GO) list ./internal/... ./drill/... ./tools/... ./verbs/... ./flor ./tap/... ./port/... | grep -vE '/(base/(bitpool|ring|sched)|cm|sim|sim/(cli|engine|fabric|flor|inside|nic|papers|parquet|prefetch|result|scenario|workload)|e2e|examples|install|programs|containers|interop|siege|page|metrics|drill/test|test/papers|test/commands|test/ci|test/contact|test/kubernetes)$$')
 
 .PHONY: all help build install package image setup lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim profiles papers demo curves clean
 
@@ -115,15 +115,15 @@ mutants: ## remove each mechanism of docs/results/mechanisms-*.md: the test that
 
 nightly: setup build ## what takes too long for make test
 	$(MAKE) mutants
-	$(GO) test ./internal/test/containers -count=1 -timeout 30m -args -all
+	$(GO) test ./internal/lab/containers -count=1 -timeout 30m -args -all
 	$(GO) test ./internal/test/install -count=1 -timeout 30m -args -all
 	$(GO) test ./qp -run TestEdges -count=1 -timeout 60m -args -qp.long
 	$(MAKE) soak
 	$(MAKE) siege
 	$(MAKE) endure
 	$(MAKE) fuzz
-	$(GO) run ./tools/interop -bin $(BIN)
-	$(GO) run ./tools/drill -bin $(BIN)
+	$(GO) run ./internal/lab/interop -bin $(BIN)
+	$(GO) run ./drill/rxe -bin $(BIN)
 	tools/scripts/pristine 12 $(GO) test ./internal/test/ci -run 'Workflow|Failure|GitLab' -count=1 -timeout 30m -v -args -pristine
 	$(MAKE) flakes N=3
 	$(MAKE) cross
@@ -164,18 +164,18 @@ pristine: ## demo and tests of HEAD on Debian 12 and 13 as they are when freshly
 
 releases: ## stock programs and the preload library on Debian 11 and sid, freshly installed (as root, on Debian)
 	for r in 11 sid; do \
-	tools/scripts/pristine $$r sh -ec 'make programs; $(GO) test ./internal/test/preload -count=1 -timeout 20m' || exit; done
+	tools/scripts/pristine $$r sh -ec 'make programs; $(GO) test ./preload/test -count=1 -timeout 20m' || exit; done
 
 verbs-test: setup build ## run stock RDMA programs between two namespaces
-	$(GO) test ./internal/test/programs ./internal/test/preload -count=1 -timeout 20m
+	$(GO) test ./internal/lab/programs ./preload/test -count=1 -timeout 20m
 
 programs: setup build ## the same with many more programs, as far as they can be installed
 	@tools/scripts/setup-programs.sh
-	$(GO) test ./internal/test/programs -count=1 -timeout 30m -args -all
+	$(GO) test ./internal/lab/programs -count=1 -timeout 30m -args -all
 
 programs-table: setup build ## the same, and write this release's column of docs/results/verbs-programs.md
 	@tools/scripts/setup-programs.sh
-	$(GO) test ./internal/test/programs -count=1 -timeout 30m -args -all -update
+	$(GO) test ./internal/lab/programs -count=1 -timeout 30m -args -all -update
 
 programs-tables: ## the same on Debian 11, 12, 13 and sid, freshly installed (as root, on Debian)
 	for r in 11 12 13 sid; do \
@@ -195,45 +195,45 @@ soak: ## deterministic fault simulation over SEEDS seeds, from FIRST on
 
 DURATION ?= 10m
 siege: build ## hostile programs against a daemon for DURATION, as root; docs/design/siege.md
-	$(GO) test ./internal/test/siege -run TestSiege -count=1 -timeout 0 -v -args -siege=$(DURATION)
+	$(GO) test ./internal/lab/siege -run TestSiege -count=1 -timeout 0 -v -args -siege=$(DURATION)
 
 endure: setup build ## reliable connections on all ports beside a heavy load for DURATION (30m), as root also as an ordinary user
-	$(GO) test ./internal/test/programs -run TestEndure -parallel 4 -count=1 -timeout 0 -v -args -endure=$(DURATION)
+	$(GO) test ./internal/lab/programs -run TestEndure -parallel 4 -count=1 -timeout 0 -v -args -endure=$(DURATION)
 endure: DURATION = 30m
 
 bench: setup build ## measure against other software, write docs/results/benchmarks.md
-	$(GO) run ./tools/bench -bin $(BIN) -out docs/results/benchmarks.md
+	$(GO) run ./internal/lab/bench/nic -bin $(BIN) -out docs/results/benchmarks.md
 
 BEFORE ?=
 compare: build ## measure this build beside another one, whose programs are in BEFORE
-	$(GO) run ./tools/compare -before "$(BEFORE)" -bin $(BIN)
+	$(GO) run ./internal/lab/bench/compare -before "$(BEFORE)" -bin $(BIN)
 
 bench-page: build ## what it costs when somebody looks at the live page
-	$(GO) run ./tools/compare -watched -bin $(BIN) -rounds 10
+	$(GO) run ./internal/lab/bench/compare -watched -bin $(BIN) -rounds 10
 
 interop: setup build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/results/interop*.md, drill.md
-	$(GO) run ./tools/interop -bin $(BIN) -out docs/results/interop.md
-	$(GO) run ./tools/interop -bin $(BIN) -release trixie -out docs/results/interop-trixie.md
-	$(GO) run ./tools/drill -bin $(BIN) -out docs/results/drill.md
+	$(GO) run ./internal/lab/interop -bin $(BIN) -out docs/results/interop.md
+	$(GO) run ./internal/lab/interop -bin $(BIN) -release trixie -out docs/results/interop-trixie.md
+	$(GO) run ./drill/rxe -bin $(BIN) -out docs/results/drill.md
 
 interop-short: setup build ## a sample of the same
-	$(GO) run ./tools/interop -bin $(BIN) -short
-	$(GO) run ./tools/drill -bin $(BIN) -short
+	$(GO) run ./internal/lab/interop -bin $(BIN) -short
+	$(GO) run ./drill/rxe -bin $(BIN) -short
 
 generate: ## compile the BPF programs (needs clang and libbpf-dev); the result is committed
 	$(GO) generate ./bpf/...
 
 web: ## put the live page together of web/ (docs/guides/page.md); the result is committed
-	$(GO) run ./tools/webbundle
+	$(GO) run ./internal/daemon/web/webbundle
 
 bench-loss: build ## goodput of every transport under loss and disorder, write docs/results/bench-loss.md
-	$(GO) run ./tools/lossbench -bin $(BIN) -out docs/results/bench-loss.md
+	$(GO) run ./internal/lab/bench/loss -bin $(BIN) -out docs/results/bench-loss.md
 
 bench-flor: build ## calls by Flor beside WRITEs and plain RC, with losses, write docs/results/bench-flor.md
-	$(GO) run ./tools/florbench -bin $(BIN) -out docs/results/bench-flor.md
+	$(GO) run ./internal/lab/bench/flor -bin $(BIN) -out docs/results/bench-flor.md
 
 bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder of its run.sh; write docs/results/bench-sim.md
-	$(GO) run ./tools/simbench -bin $(BIN) -out docs/results/bench-sim.md
+	$(GO) run ./internal/sim/bench -bin $(BIN) -out docs/results/bench-sim.md
 
 papers: build ## the papers' results, a night; goes on after an interrupt; write docs/results/papers.md
 	$(BIN)/rocesim papers --precise --docs docs/results
@@ -241,7 +241,7 @@ papers: build ## the papers' results, a night; goes on after an interrupt; write
 # The compiler inlines by them where programs spend their time. They need not be of the latest source.
 profiles: ## measure anew what roced and rocesim are optimized by, cmd/*/default.pgo; on a quiet machine
 	@mkdir -p out
-	$(GO) test ./internal/cli/perf -run xxx -bench Daemon -benchtime 1x -cpuprofile out/daemon.prof -o out/perf.test
+	$(GO) test ./internal/lab/perf -run xxx -bench Daemon -benchtime 1x -cpuprofile out/daemon.prof -o out/perf.test
 	$(GO) tool pprof -proto -output cmd/roced/default.pgo out/daemon.prof
 	$(GO) test ./internal/sim -run xxx -bench ConWeave -benchtime 5x -cpuprofile out/conweave.prof -o out/sim.test
 	$(GO) test ./internal/sim/nic -run xxx -bench Permutation -benchtime 5x -cpuprofile out/permutation.prof -o out/nic.test
@@ -249,10 +249,10 @@ profiles: ## measure anew what roced and rocesim are optimized by, cmd/*/default
 
 LINK ?= auto
 demo: build ## two NICs in two namespaces move and verify memory; LINK=udp: on UDP sockets of this one, as any user
-	$(GO) run ./tools/demo -bin $(BIN) -out out/demo -link $(LINK)
+	$(GO) run ./internal/lab/demo -bin $(BIN) -out out/demo -link $(LINK)
 
 curves: ## draw the reactions of congestion control, and a trace, into docs/curves
-	$(GO) run ./tools/curves
+	$(GO) run ./internal/sim/curves
 	$(GO) run ./cmd/rocectl trace draw internal/observe/trace/testdata/mp-rdma.jsonl --svg out/trace
 	cp out/trace/trace-sequence.svg docs/curves/
 	$(GO) run ./cmd/rocesim run configs/sim/websearch.yaml -q --svg out/sim

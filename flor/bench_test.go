@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 // BenchmarkCalls runs eight calls at a time.

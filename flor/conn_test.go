@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"roced.io/roced/flor/engine"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 // message returns a message of n bytes.

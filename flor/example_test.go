@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"roced.io/roced/flor"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 // TestMain runs a daemon with two connected NICs, rxe_a and rxe_b, for the example.

@@ -14,7 +14,7 @@ import (
 
 	"roced.io/roced/flor/engine"
 	"roced.io/roced/internal/daemon/api"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 	"roced.io/roced/verbs"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 func timeout(t testing.TB) context.Context {

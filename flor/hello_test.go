@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 	"roced.io/roced/verbs"
 )
 

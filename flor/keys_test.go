@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"roced.io/roced/flor/engine"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 	"roced.io/roced/verbs"
 )
 

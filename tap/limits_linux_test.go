@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/test/porttest"
+	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/port/vnet"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/netlab"
-	"roced.io/roced/internal/test/porttest"
+	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
 	"roced.io/roced/rocev2"

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/plugin/mono"
 )
 

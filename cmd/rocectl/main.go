@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"roced.io/roced/internal/cli/ctl"
+	"roced.io/roced/internal/ctl"
 )
 
 func main() { os.Exit(ctl.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"roced.io/roced/internal/cli/roced"
+	"roced.io/roced/internal/daemon/cli"
 )
 
-func main() { os.Exit(roced.Main(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"roced.io/roced/internal/cli/drill"
+	"roced.io/roced/drill/cli"
 )
 
-func main() { os.Exit(drill.Main(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"roced.io/roced/internal/cli/perf"
+	"roced.io/roced/internal/lab/perf"
 )
 
 func main() { os.Exit(perf.Main(os.Args[1:])) }

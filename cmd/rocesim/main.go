@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"roced.io/roced/internal/cli/sim"
+	"roced.io/roced/internal/sim/cli"
 )
 
-func main() { os.Exit(sim.Main(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr)) }

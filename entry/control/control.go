@@ -6,7 +6,7 @@ package control
 import (
 	"os"
 
-	"roced.io/roced/internal/cli/ctl"
+	"roced.io/roced/internal/ctl"
 )
 
 // Main runs the program rocectl with a command line, without the name of the program

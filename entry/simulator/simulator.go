@@ -6,7 +6,7 @@ package simulator
 import (
 	"os"
 
-	"roced.io/roced/internal/cli/sim"
+	"roced.io/roced/internal/sim/cli"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/plugin/balance"
 	"roced.io/roced/plugin/param"
@@ -25,4 +25,4 @@ func RegisterBalancer(name string, make func(r *param.Reader) balance.Balancer) 
 // Main runs the program rocesim with a command line, without the name of the program
 // ("run", "scenario.yaml"). It returns the exit code: 0 for success, 1 for a failed
 // simulation, 2 for a wrong command line or scenario, 130 after an interrupt.
-func Main(args []string) int { return sim.Main(args, os.Stdout, os.Stderr) }
+func Main(args []string) int { return cli.Main(args, os.Stdout, os.Stderr) }

@@ -18,7 +18,7 @@ import (
 
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
-	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/lab/netlab"
 )
 
 // followed is a daemon in this process with a NIC on an interface of a namespace.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"roced.io/roced/internal/netlab"
-	"roced.io/roced/internal/test/porttest"
+	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/rocev2"
 )
 

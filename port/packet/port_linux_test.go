@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/ethtool"
-	"roced.io/roced/internal/netlab"
-	"roced.io/roced/internal/test/porttest"
+	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/port"
 	"roced.io/roced/port/vnet"
 	"roced.io/roced/rocev2"

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
 )

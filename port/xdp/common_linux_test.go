@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/ethtool"
-	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
 	"roced.io/roced/rocev2"

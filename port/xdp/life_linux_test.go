@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/port"
 )
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/xsk"
-	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
 )

@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"roced.io/roced/tools/internal/bundle"
+	"roced.io/roced/internal/daemon/web/bundle"
 )
 
 func main() {

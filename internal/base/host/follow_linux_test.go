@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/lab/netlab"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,7 +12,7 @@ import (
 func home(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() == 0 {
-		t.Skip("the default of root is fixed; TestOtherUser of internal/test/siege tries other users")
+		t.Skip("the default of root is fixed; TestOtherUser of internal/lab/siege tries other users")
 	}
 	t.Setenv(Variable, "")
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())

@@ -9,7 +9,7 @@ import (
 
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
-	"roced.io/roced/internal/test/withheld"
+	"roced.io/roced/internal/lab/withheld"
 )
 
 // hoard sends the descriptors on n connections of a raw client, which does not read the answers.

@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/shard"
-	"roced.io/roced/internal/test/withheld"
+	"roced.io/roced/internal/lab/withheld"
 	"roced.io/roced/plugin/mono"
 	unixport "roced.io/roced/port/unix"
 	"roced.io/roced/rocev2"

@@ -8,7 +8,7 @@ import (
 
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
-	"roced.io/roced/internal/test/withheld"
+	"roced.io/roced/internal/lab/withheld"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"

@@ -10,7 +10,7 @@ import (
 
 	"roced.io/roced/internal/base/abi/rdmacm"
 	"roced.io/roced/internal/base/abi/uverbs"
-	"roced.io/roced/internal/cm"
+	"roced.io/roced/internal/daemon/cm"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/rocev2"

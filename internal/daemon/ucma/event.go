@@ -7,7 +7,7 @@ import (
 
 	"roced.io/roced/internal/base/abi/rdmacm"
 	"roced.io/roced/internal/base/abi/uverbs"
-	"roced.io/roced/internal/cm"
+	"roced.io/roced/internal/daemon/cm"
 )
 
 // event is an event that waits for GET_EVENT.

@@ -8,7 +8,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/abi/rdmacm"
-	"roced.io/roced/internal/cm"
+	"roced.io/roced/internal/daemon/cm"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"

@@ -7,7 +7,7 @@ import (
 
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/base/abi/rdmacm"
-	"roced.io/roced/internal/cm"
+	"roced.io/roced/internal/daemon/cm"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )

@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/rdmacm"
-	"roced.io/roced/internal/cm"
+	"roced.io/roced/internal/daemon/cm"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )

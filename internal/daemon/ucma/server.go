@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/rdmacm"
-	"roced.io/roced/internal/cm"
+	"roced.io/roced/internal/daemon/cm"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/internal/daemon/shard"

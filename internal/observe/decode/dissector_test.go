@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/observe/pcapng"
 )

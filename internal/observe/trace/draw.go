@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/internal/chart"
+	"roced.io/roced/internal/base/chart"
 )
 
 // sample is a value at an instant.

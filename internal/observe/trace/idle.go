@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"roced.io/roced/internal/chart"
+	"roced.io/roced/internal/base/chart"
 )
 
 const maxPauses = 40

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced.io/roced/internal/chart"
+	"roced.io/roced/internal/base/chart"
 )
 
 // TestPauses checks that a pause is long compared with the time left without longer pauses and with the median.

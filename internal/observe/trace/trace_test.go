@@ -15,7 +15,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/flor/engine"
-	"roced.io/roced/internal/chart"
+	"roced.io/roced/internal/base/chart"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/reorder"

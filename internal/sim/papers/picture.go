@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"roced.io/roced/internal/chart"
+	"roced.io/roced/internal/base/chart"
 	"roced.io/roced/internal/sim/scenario"
 )
 

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"roced.io/roced/internal/cpushare"
+	"roced.io/roced/internal/base/cpushare"
 	"roced.io/roced/internal/sim/engine"
 )
 

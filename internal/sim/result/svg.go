@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"roced.io/roced/internal/chart"
+	"roced.io/roced/internal/base/chart"
 	"roced.io/roced/internal/sim/engine"
 )
 

@@ -21,18 +21,16 @@ const module = "roced.io/roced/"
 // folder and of folders below it. So a reader can learn the packages from the bottom to the top, and
 // imports cannot form a circle.
 var layers = []string{
-	"cmd", "entry", "tools", "internal/test",
-	"internal/cli",
+	"cmd", "entry", "tools", "internal/test", "preload/test", "internal/lab/interop", "internal/sim/bench",
+	"internal/ctl",
+	"drill",
+	"internal/lab",
 	"internal/daemon",
 	"internal/sim",
-	"internal/drill",
 	"internal/observe",
-	"internal/chart", "internal/cpushare",
-	"internal/cm",
 	"flor",
 	"verbs",
 	"tap", "port",
-	"internal/netlab",
 	"bpf",
 	"rocev2",
 	"qp",
@@ -57,9 +55,9 @@ func layer(pkg string) int {
 // same code on different clocks.
 var core = []string{
 	"plugin/balance", "plugin/mono", "plugin/param", "bth", "bth/mad", "internal/base/registry", "internal/base/ring", "internal/base/list", "internal/base/psnring", "internal/base/bitpool", "internal/base/sched",
-	"internal/base/fault", "internal/base/mapped", "reorder", "retrans", "ccalgo", "path", "qp", "qp/profile", "rocev2", "rocev2/stack", "rocev2/memory", "rocev2/object", "internal/cm", "internal/sim/engine",
+	"internal/base/fault", "internal/base/mapped", "reorder", "retrans", "ccalgo", "path", "qp", "qp/profile", "rocev2", "rocev2/stack", "rocev2/memory", "rocev2/object", "internal/daemon/cm", "internal/sim/engine",
 	"internal/sim/prefetch", "internal/sim/fabric", "internal/sim/nic", "internal/sim/workload", "internal/sim/flor", "flor/engine",
-	"internal/observe/flow", "internal/drill", "internal/drill/frame", "internal/drill/script",
+	"internal/observe/flow", "drill/engine", "drill/frame", "drill/script",
 }
 
 // corePermitted are the standard packages that the core may import: pure
@@ -79,8 +77,8 @@ var coreForbidden = []string{
 
 // onlyFor maps packages to the only ones that may import them.
 var onlyFor = map[string][]string{
-	"internal/daemon":        {"internal/cli/roced", "internal/daemon", "internal/test/lab"},
-	"internal/cli/roced":     {"cmd/roced", "entry/daemon"},
+	"internal/daemon":        {"internal/daemon/cli", "internal/daemon", "internal/lab"},
+	"internal/daemon/cli":    {"cmd/roced", "entry/daemon"},
 	"internal/daemon/server": {"internal/daemon", "internal/daemon/server", "internal/daemon/ucma"},
 }
 

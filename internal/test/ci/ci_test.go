@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"roced.io/roced/internal/netlab"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/netlab"
 )
 
 // With pristine, the machine exists only for this test, as tools/scripts/pristine makes one. Steps then run as on a

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 const writeBW = "ib_write_bw -d rxe_a -n 100 & until ss -Hltn | grep -q ':18515 '; do sleep 0.1; done; ib_write_bw -d rxe_b -n 100 127.0.0.1"

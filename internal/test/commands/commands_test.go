@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 const root = "../../.."

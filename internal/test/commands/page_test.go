@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 // command is a command of a page and its output there; without lines, any output is accepted.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced.io/roced/internal/cli/doctor"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/daemon/doctor"
+	"roced.io/roced/internal/lab"
 )
 
 // in runs a command in a mount namespace after a script has changed it.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }

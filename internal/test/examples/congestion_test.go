@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"roced.io/roced/internal/cli/perf"
-	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/perf"
 	"roced.io/roced/internal/observe/trace"
-	"roced.io/roced/internal/test/lab"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }

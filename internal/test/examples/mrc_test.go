@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/daemon/api"
-	"roced.io/roced/internal/netlab"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/netlab"
 )
 
 // compiled compiles a C program with the library of MRC, under each of its names.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/base/version"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 // when is the time of the commits of checkouts.

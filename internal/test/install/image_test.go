@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/base/version"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 // image builds the container image of two checkouts, checks that both are equal, and runs it from its archive without

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/base/version"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }

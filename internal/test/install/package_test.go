@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/base/version"
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 var all = flag.Bool("all", false, "make packages for all processors, which takes a cross compiler")

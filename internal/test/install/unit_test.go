@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 // unit installs and returns the path of the unit and its keys. The last value of a repeated key counts.

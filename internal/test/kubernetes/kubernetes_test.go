@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/internal/lab"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }

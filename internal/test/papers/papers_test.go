@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"testing"
 
-	"roced.io/roced/internal/cli/sim"
+	"roced.io/roced/internal/sim/cli"
 )
 
 // TestFast: the fast form of each row meets at least the expectations in its file; the command fails otherwise.
@@ -14,7 +14,7 @@ func TestFast(t *testing.T) {
 		t.Skip("it takes minutes")
 	}
 	var out, diag bytes.Buffer
-	code := sim.Main([]string{"papers", "--fast", "--quiet", "--rows", "../../../configs/sim/papers", "--out", t.TempDir(), "--json"}, &out, &diag)
+	code := cli.Main([]string{"papers", "--fast", "--quiet", "--rows", "../../../configs/sim/papers", "--out", t.TempDir(), "--json"}, &out, &diag)
 	t.Logf("\n%s", out.String())
 	if code != 0 {
 		t.Errorf("code %d: %s", code, diag.String())

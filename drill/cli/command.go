@@ -1,0 +1,94 @@
+// Package cli implements the program rocedrill, which runs the scripts of package drill/engine against a device.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"roced.io/roced/drill/dut"
+	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/about"
+)
+
+// Exit codes besides 0.
+const (
+	exitFailed      = 1 // a script failed
+	exitUsage       = 2 // the command line or a script is wrong
+	exitLost        = 3 // the device or the agent cannot be reached, or does not answer
+	exitInterrupted = 130
+)
+
+// usageError is an error in the user's command line or files.
+type usageError struct{ error }
+
+// errFailed says that scripts failed. The report has told why.
+var errFailed = errors.New("the device fails")
+
+// app is the state that all commands share.
+type app struct {
+	out, diag io.Writer
+	json      bool
+}
+
+// Main runs rocedrill and returns its exit code.
+func Main(args []string, out, diag io.Writer) int {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	c := newCommand(out, diag)
+	c.SetArgs(args)
+	err := c.ExecuteContext(ctx)
+	var usage usageError
+	var bad *script.Error
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errFailed):
+		return exitFailed
+	}
+	fmt.Fprintln(diag, "rocedrill:", err)
+	switch {
+	case errors.As(err, &usage), errors.As(err, &bad):
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.Is(err, dut.ErrLost):
+		return exitLost
+	}
+	return exitFailed
+}
+
+func newCommand(out, diag io.Writer) *cobra.Command {
+	a := &app{out: out, diag: diag}
+	root := &cobra.Command{
+		Use:   "rocedrill",
+		Short: "Test a RoCEv2 device packet by packet",
+		Long: `rocedrill plays the peer of a RoCEv2 device on the wire, packet by packet, and drives
+verbs on the device at the same time. Scripts say what the tester sends and what the
+device has to answer. docs/reference/drill.md describes them.`,
+		Example: `  rocedrill run drill/suite --dut virtual
+  rocedrill run drill/suite/requester/nak_seq.drill --dut roced --log`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q; see rocedrill --help", args[0])}
+			}
+			return nil
+		},
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetOut(out)
+	root.SetErr(diag)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
+	root.AddCommand(a.run(), a.list(), a.record(), a.analyze())
+	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
+	return root
+}

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"roced.io/roced/drill/record"
+)
+
+func (a *app) record() *cobra.Command {
+	var qp, address, out string
+	c := &cobra.Command{
+		Use: "record CAPTURE --qp N", Short: "Turn a capture into a script to edit",
+		Long: `Turns the packets between a queue pair and its peer into a script. The queue pair is the
+device's; the tester plays its peer. PSNs are relative to P and Q, addresses to the
+device's region. The script says what happened, not what has to: state the rule, remove
+what it does not need, and permit what the specification permits. CAPTURE is pcap or
+pcapng; RC and UC can be recorded.`,
+		Example: `  rocedrill record roce.pcapng --qp 0x11 -o nak.drill
+  rocedrill run nak.drill --dut virtual --log`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || qp == "" {
+				return usageError{errors.New("usage: rocedrill record CAPTURE --qp N")}
+			}
+			d := record.Device{}
+			var err error
+			if d.QPN, err = strconv.ParseUint(qp, 0, 24); err != nil {
+				return usageError{fmt.Errorf("--qp %s: a number of up to 24 bits, such as 0x11", qp)}
+			}
+			if address != "" {
+				if d.Addr, err = netip.ParseAddr(address); err != nil {
+					return usageError{fmt.Errorf("--address: %w", err)}
+				}
+			}
+			b, err := os.ReadFile(args[0])
+			if err != nil {
+				return usageError{err}
+			}
+			text, err := record.Script(bytes.NewReader(b), filepath.Base(args[0]), d)
+			if err != nil {
+				return usageError{fmt.Errorf("%s: %w", args[0], err)}
+			}
+			if out == "" {
+				_, err = fmt.Fprint(a.out, text)
+				return err
+			}
+			if err := os.WriteFile(out, []byte(text), 0o644); err != nil {
+				return usageError{err}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&qp, "qp", "", "number of the device's queue pair, decimal or 0x")
+	c.Flags().StringVar(&address, "address", "", "IP address of the device, if both hosts have a queue pair of this number")
+	c.Flags().StringVarP(&out, "output", "o", "", "write `FILE` instead of standard output")
+	return c
+}

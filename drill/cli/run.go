@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"roced.io/roced/drill/dut"
+	"roced.io/roced/drill/engine"
+	"roced.io/roced/drill/script"
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	deviceFlags
+	seed   uint64
+	repeat uint64
+	log    bool
+	junit  string
+	html   string
+}
+
+func (a *app) run() *cobra.Command {
+	f := runFlags{}
+	c := &cobra.Command{
+		Use: "run SCRIPT|FOLDER...", Short: "Run scripts against a device",
+		Long: `Runs scripts against a device under test (--dut):
+  virtual   a NIC of ours on a virtual clock, in this process: exact times, no privilege
+  roced     a daemon of ours on AF_UNIX datagrams, which this command starts
+  rxe-6.1   Linux 6.1's rdma_rxe in a virtual machine (QEMU; no KVM, no privilege)
+  rxe-6.12  Linux 6.12's
+  agent:COMMAND  any device with libibverbs. The command starts rocedrill-agent on its host,
+            such as 'agent:ssh host rocedrill-agent'; agent:tcp:HOST:PORT reaches
+            rocedrill-agent --listen PORT by the token in $ROCEDRILL_TOKEN. rocedrill-agent-cm
+            also drives rdma_cm. --link leads to the device: an interface of this host, which
+            needs CAP_NET_RAW; tap:NAME; or unix:PATH, a socket of AF_UNIX datagrams.
+
+Exit codes: 0 all scripts passed or are not applicable, 1 a script failed, 2 a script or
+the command line is wrong, 3 the device or its agent does not answer.`,
+		Example: `  rocedrill run drill/suite --dut virtual
+  rocedrill run drill/suite/responder --dut roced --repeat 2 --json
+  rocedrill run drill/suite --dut 'agent:ssh host rocedrill-agent' --link eth1 --slack 5ms
+  rocedrill run drill/suite/requester/nak_seq.drill --dut virtual --seed 7 --log`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("usage: rocedrill run SCRIPT|FOLDER... --dut DUT")}
+			}
+			scripts, err := load(args)
+			if err != nil {
+				return err
+			}
+			return a.runAll(c.Context(), scripts, f)
+		},
+	}
+	f.add(c.Flags())
+	c.Flags().Uint64Var(&f.seed, "seed", 0, "first seed: of PSNs and random payload; with odd ones the PSNs wrap")
+	c.Flags().Uint64Var(&f.repeat, "repeat", 2, "run each script with this many seeds")
+	c.Flags().StringVar(&f.junit, "junit", "", "write `FILE`: the outcomes as JUnit XML")
+	c.Flags().StringVar(&f.html, "html", "", "write `FILE`: a page with a ladder diagram of each failed script, and its capture beside")
+	c.Flags().BoolVar(&f.log, "log", false, "print all packets and commands of failed scripts")
+	return c
+}
+
+// load parses the scripts of files and folders, in the order of their paths.
+func load(args []string) (scripts []*script.Script, err error) {
+	for _, arg := range args {
+		err := filepath.WalkDir(arg, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".drill" && path != arg {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			s, err := script.Parse(path, string(text))
+			scripts = append(scripts, s)
+			return err
+		})
+		var bad *script.Error
+		if err != nil && !errors.As(err, &bad) {
+			err = usageError{err}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(scripts) == 0 {
+		return nil, usageError{fmt.Errorf("no scripts (*.drill) in %v", args)}
+	}
+	return scripts, nil
+}
+
+// runAll runs the scripts and prints the reports. It reports the scripts that have run even if the device is lost.
+func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) error {
+	device, end, err := f.open(ctx, a)
+	if err != nil {
+		return err
+	}
+	sum := summary{DUT: f.dut}
+	for _, s := range scripts {
+		var r report
+		r, err = a.runScript(ctx, device, s, f)
+		sum.add(r)
+		if !a.json && r.Outcome != "" {
+			a.line(r)
+		}
+		if err != nil {
+			sum.Lost = err.Error()
+			break
+		}
+	}
+	err = cmp.Or(err, end(), sum.write(f.junit, (*summary).junit), sum.writePage(f.html), a.print(&sum))
+	if err == nil && sum.Failed > 0 {
+		return errFailed
+	}
+	return err
+}
+
+// runScript runs a script with all seeds, up to the first that fails.
+func (a *app) runScript(ctx context.Context, device runner, s *script.Script, f runFlags) (report, error) {
+	began := time.Now()
+	r := report{Script: s.Path, About: s.About, Spec: s.Spec, Must: s.Must, script: s}
+	for i := range max(f.repeat, 1) {
+		result, err := device.Run(ctx, s, f.seed+i)
+		if result != nil {
+			r.set(result, f.seed+i)
+		}
+		r.Seconds = time.Since(began).Seconds()
+		if f.log && result != nil && result.Outcome != engine.Passed {
+			a.printLog(result)
+		}
+		if err == nil && result.Outcome == engine.BadScript {
+			err = &script.Error{Path: s.Path, Pos: result.Pos, Text: result.Text}
+		}
+		if err == nil && result.Outcome == engine.Broken {
+			err = fmt.Errorf("%w: %s:%d:%d: %s", dut.ErrLost, s.Path, result.Pos.Line, result.Pos.Col, result.Text)
+		}
+		if err != nil || result.Outcome != engine.Passed {
+			return r, err
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"roced.io/roced/internal/observe/pcapng"
+)
+
+// passing and failing are scripts for our NIC.
+const (
+	passing = `about "A queue pair is created."
+spec "IBTA 10.3.1" must
+need rc
+qp = dut.qp rc
+`
+	failing = `about "The second packet is another one."
+spec "IBTA 9.7" must
+need rc
+mr = dut.mr size=4096 fill=count
+qp = dut.qp rc mtu=1024 psn=P
+dut.send qp wr=1 mr[0:1500]
+> SEND_FIRST psn=P
+> SEND_LAST psn=P+7
+`
+	silent = `spec "IBTA 9.7" policy
+qp = dut.qp rc
+> SEND_ONLY psn=P within 5ms
+`
+	inapplicable = `spec "IBTA 9.7" must
+need teleport
+wait 1ms
+`
+)
+
+// folder writes scripts and returns their folder.
+func folder(t *testing.T, scripts map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range scripts {
+		if err := os.WriteFile(filepath.Join(dir, name+".drill"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// call runs the program and returns its exit code and its output.
+func call(args ...string) (code int, out, diag string) {
+	var o, d bytes.Buffer
+	code = Main(args, &o, &d)
+	return code, o.String(), d.String()
+}
+
+var all = map[string]string{"pass": passing, "fail": failing, "silent": silent, "none": inapplicable}
+
+// TestTable: the terminal's table names file, line, column and the expected packet in the script's notation.
+func TestTable(t *testing.T) {
+	dir := folder(t, all)
+	code, out, diag := call("run", dir, "--seed", "2")
+	want := []string{
+		"failed         DIR/fail.drill",
+		"               DIR/fail.drill:8:1: (seed 2) expected SEND_LAST psn=*; the device sent SEND_LAST dst=0x11 psn=* payload=476 bytes 1415161718191a1b...: psn is *, expected *",
+		"not applicable DIR/none.drill", "               the device has no teleport",
+		"passed         DIR/pass.drill",
+		"failed         DIR/silent.drill",
+		"               DIR/silent.drill:3:1: (seed 2) expected SEND_ONLY psn=*; the device sent nothing within 5ms",
+		"1 passed, 2 failed, 1 not applicable", "",
+	}
+	lines := strings.Split(strings.ReplaceAll(out, dir, "DIR"), "\n")
+	if code != exitFailed || diag != "" || !slices.EqualFunc(lines, want, func(got, want string) bool {
+		ok, _ := filepath.Match(strings.NewReplacer("/", "|", "[", "(").Replace(want), strings.NewReplacer("/", "|", "[", "(").Replace(got))
+		return ok
+	}) {
+		t.Errorf("%d %s\n%s", code, diag, strings.Join(lines, "\n"))
+	}
+}
+
+// TestReports: JSON, JUnit XML, and the page with a ladder diagram and a capture of each failed script.
+func TestReports(t *testing.T) {
+	dir := folder(t, all)
+	junit, page := filepath.Join(dir, "junit.xml"), filepath.Join(dir, "page.html")
+	code, out, diag := call("run", dir, "--json", "--junit", junit, "--html", page)
+	if code != exitFailed || diag != "" {
+		t.Fatal(code, diag)
+	}
+	var s summary
+	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Passed != 1 || s.Failed != 2 || s.NotApplicable != 1 || s.DUT != "virtual" {
+		t.Fatal(err, out)
+	}
+	if r := s.Scripts[0]; r.Line != 8 || r.Column != 1 || !strings.HasPrefix(r.Wanted, "SEND_LAST psn=") || len(r.Log) != 8 ||
+		r.Log[7].From != "dut" || !strings.HasPrefix(r.Log[7].Packet, "SEND_LAST") || r.Log[4].Text == "" {
+		t.Errorf("%+v", r)
+	}
+
+	var x junitSuite
+	text := read(t, junit)
+	if err := xml.Unmarshal(text, &x); err != nil || x.Tests != 4 || x.Failures != 2 || x.Skipped != 1 || x.Cases[0].Failure == nil ||
+		!strings.Contains(x.Cases[0].Failure.Text, "dut -> tester SEND_FIRST") || x.Cases[1].Skipped == nil || x.Cases[2].Failure != nil {
+		t.Errorf("%v %s", err, text)
+	}
+
+	html := string(read(t, page))
+	for _, want := range []string{"expected: SEND_LAST psn=", `class="missing"`, `class="wrong"`, `href="page-1.pcapng"`, `href="page-4.pcapng"`,
+		"<b>  8  &gt; SEND_LAST psn=P&#43;7</b>", "1 passed, 2 failed, 1 not applicable"} {
+		if !strings.Contains(html, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if strings.Contains(html, "http") {
+		t.Error("the page refers to other hosts")
+	}
+	r, err := pcapng.NewReader(bytes.NewReader(read(t, filepath.Join(dir, "page-1.pcapng"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f pcapng.Frame
+	n := 0
+	for ; r.Next(&f) != io.EOF; n++ {
+		if f.Direction != pcapng.Inbound || f.Comment != "line 7" && f.Comment != "line 8" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d frames", n)
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestExitCodes: 0, 1 failed, 2 wrong script or usage, 3 the device is lost; each with a clear message.
+func TestExitCodes(t *testing.T) {
+	dir := folder(t, all)
+	wrong := folder(t, map[string]string{"x": passing + "> SEND_ONLI\n"})
+	late := folder(t, map[string]string{"x": passing + "x = 1 / 0\n"})
+	for _, c := range []struct {
+		code int
+		diag string
+		args []string
+	}{
+		{0, "", []string{"run", dir + "/pass.drill", dir + "/none.drill"}},
+		{1, "", []string{"run", dir + "/fail.drill"}},
+		{2, "x.drill:5:3: there is no packet SEND_ONLI", []string{"run", wrong}},
+		{2, "x.drill:5:7: division by zero", []string{"run", late}},
+		{2, "usage: rocedrill run SCRIPT|FOLDER...", []string{"run"}},
+		{2, "nowhere: no such file", []string{"run", "nowhere"}},
+		{2, "no scripts (*.drill)", []string{"run", t.TempDir()}},
+		{2, "--dut x: virtual, roced, rxe-6.1, rxe-6.12 or agent:COMMAND", []string{"run", dir, "--dut", "x"}},
+		{2, "needs a command and --link", []string{"run", dir, "--dut", "agent:rocedrill-agent"}},
+		{2, "--link is for --dut agent:COMMAND", []string{"run", dir, "--link", "eth0"}},
+		{2, "--dut-address: ParseAddr", []string{"run", dir, "--dut", "agent:x", "--link", "eth0", "--dut-address", "host"}},
+		{2, "unknown flag: --slak", []string{"run", dir, "--slak", "1ms"}},
+		{2, "unknown command", []string{"walk"}},
+		{2, "/nowhere/x.xml: no such file", []string{"run", dir + "/pass.drill", "--junit", "/nowhere/x.xml"}},
+		{3, "link nowhere0: route ip+net: no such network interface", []string{"run", dir, "--dut", "agent:x", "--link", "nowhere0"}},
+		{3, "agent: fork/exec /nowhere/x: no such file", []string{"run", dir, "--dut", "agent:/nowhere/x", "--link", "unix:" + dir + "/s"}},
+		{3, "needs the token in $ROCEDRILL_TOKEN", []string{"run", dir, "--dut", "agent:tcp:[::1]:1", "--link", "unix:" + dir + "/s"}},
+	} {
+		code, _, diag := call(c.args...)
+		if code != c.code || !strings.Contains(diag, c.diag) || strings.Count(diag, "\n") > 1 {
+			t.Errorf("%v: %d %s, want %d %s", c.args, code, diag, c.code, c.diag)
+		}
+	}
+}
+
+// TestList: scripts, and coverage by section in the order of section numbers.
+func TestList(t *testing.T) {
+	dir := folder(t, all)
+	_, out, _ := call("list", dir)
+	if lines := strings.Split(out, "\n"); len(lines) != 5 || !strings.Contains(lines[2], "pass.drill    IBTA 10.3.1  must    A queue pair is created.") {
+		t.Error(out)
+	}
+	_, out, _ = call("list", "--spec", dir)
+	if want := "section      must  policy\nIBTA 9.7     2     1\nIBTA 10.3.1  1     0\n2 sections   3     1\n"; out != want {
+		t.Errorf("%s, want %s", out, want)
+	}
+	var list []section
+	if _, out, _ = call("list", "--spec", "--json", dir); json.Unmarshal([]byte(out), &list) != nil || len(list) != 2 || len(list[0].Scripts) != 3 {
+		t.Error(out)
+	}
+}
+
+// TestRecord: a recorded script runs.
+func TestRecord(t *testing.T) {
+	const capture = "../../bth/testdata/rc_send.pcap"
+	out := filepath.Join(t.TempDir(), "x.drill")
+	if code, _, diag := call("record", capture, "--qp", "0x11", "--address", "198.18.0.1", "-o", out); code != 0 {
+		t.Fatal(code, diag)
+	}
+	if code, said, diag := call("run", out); code != 0 {
+		t.Fatal(code, said, diag)
+	}
+	for _, c := range []struct {
+		diag string
+		args []string
+	}{
+		{"usage: rocedrill record CAPTURE --qp N", []string{"record", capture}},
+		{"--qp 0x1000000: a number of up to 24 bits", []string{"record", capture, "--qp", "0x1000000"}},
+		{"rc_send.pcap: no packet goes to queue pair 0x5; the capture has 0x", []string{"record", capture, "--qp", "5"}},
+		{"no such file", []string{"record", "nowhere", "--qp", "5"}},
+	} {
+		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {
+			t.Errorf("%v: %d %s", c.args, code, diag)
+		}
+	}
+}
+
+// TestAnalyze: the checks of a capture, with the exit code 1 if one is violated.
+func TestAnalyze(t *testing.T) {
+	const capture = "../../bth/testdata/loss2_write.pcap"
+	code, out, diag := call("analyze", capture)
+	for _, want := range []string{"440 frames\n", "198.18.0.1/0x12 -> 198.18.0.2/0x12\n", "  ok           resumes at the NAK           10 retransmissions after a NAK\n",
+		"               frames 126 127: the slowest: 27µs\n", "  no case      CNPs for marks, pacing of CNPs\n"} {
+		if code != 0 || diag != "" || !strings.Contains(out, want) {
+			t.Errorf("%d %s lacks %q:\n%s", code, diag, want, out)
+		}
+	}
+	counters := filepath.Join(t.TempDir(), "counters")
+	if err := os.WriteFile(counters, []byte("rcvd_seq_err 11\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, _ = call("analyze", capture, "--counters", "198.18.0.1="+counters, "--json")
+	if code != exitFailed || !strings.Contains(out, "rcvd_seq_err is 11, the capture has 10") {
+		t.Error(code, out)
+	}
+	for _, c := range []struct {
+		diag string
+		args []string
+	}{
+		{"usage: rocedrill analyze CAPTURE", []string{"analyze"}},
+		{"no such file", []string{"analyze", "nowhere"}},
+		{"run_test.go: ", []string{"analyze", "run_test.go"}},
+		{"--counters x: ADDRESS=FILE is expected", []string{"analyze", capture, "--counters", "x"}},
+		{"run_test.go: line 1: \"package cli\": a name and a number are expected", []string{"analyze", capture, "--counters", "198.18.0.1=run_test.go"}},
+	} {
+		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {
+			t.Errorf("%v: %d %s", c.args, code, diag)
+		}
+	}
+}

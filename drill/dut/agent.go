@@ -1,0 +1,98 @@
+package dut
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"roced.io/roced/drill/engine"
+)
+
+// Agent describes a device that an agent drives. Zero values mean the defaults of DefaultAgent.
+type Agent struct {
+	// Command starts the agent: program and arguments with blanks between them. "tcp:HOST:PORT" reaches an agent that
+	// listens; it needs the token in $ROCEDRILL_TOKEN.
+	Command string
+	// Link leads to the device: an interface, tap:NAME, or unix:PATH.
+	Link string
+	// Device is the name of the RDMA device, empty for the first.
+	Device string
+	// Tester and DUT are the addresses of both sides: IPv4 and IPv6.
+	Tester, DUT [2]netip.Addr
+	// Caps are capabilities beside those that the agent reports.
+	Caps []string
+	// Slack is the time that tester, agent and device need beside the bounds of a script.
+	Slack time.Duration
+}
+
+// DefaultAgent returns an agent with the addresses of the tester's own links.
+func DefaultAgent() Agent {
+	return Agent{Tester: [2]netip.Addr{testerIP, testerIP6}, DUT: [2]netip.Addr{dutIP, dutIP6}, Slack: 20 * time.Millisecond}
+}
+
+// TokenVariable is the environment variable with the token of an agent that listens on TCP.
+const TokenVariable = "ROCEDRILL_TOKEN"
+
+// StartAgent starts or reaches the agent, and opens the link.
+func StartAgent(ctx context.Context, a Agent) (*Session, error) {
+	l, err := openLink(a.Link)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	agent, err := a.reach(ctx)
+	if err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	s := newSession(a.options(), l, agent, func() error { return nil })
+	if err := s.open(ctx, a.Device); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (a *Agent) options() engine.Options {
+	o := options(0)
+	o.Tester, o.Tester6, o.DUT, o.DUT6, o.Caps, o.Slack = a.Tester[0], a.Tester[1], a.DUT[0], a.DUT[1], a.Caps, a.Slack
+	return o
+}
+
+// reach starts the agent or connects to it. The agent beside this program comes before that in $PATH.
+func (a *Agent) reach(ctx context.Context) (io.ReadWriteCloser, error) {
+	if address, ok := strings.CutPrefix(a.Command, "tcp:"); ok {
+		return dial(ctx, address)
+	}
+	words := strings.Fields(a.Command)
+	if len(words) == 0 {
+		return nil, fmt.Errorf("%w: the agent's command is empty", ErrLost)
+	}
+	if words[0] == agentProgram || words[0] == managerAgent {
+		if bin, err := programs(words[0]); err == nil {
+			words[0] = filepath.Join(bin, words[0])
+		}
+	}
+	return startProcess(words[0], words[1:]...)
+}
+
+// dial connects to an agent that listens on TCP, and authenticates by the token.
+func dial(ctx context.Context, address string) (io.ReadWriteCloser, error) {
+	token := os.Getenv(TokenVariable)
+	if token == "" {
+		return nil, fmt.Errorf("%w: an agent on TCP needs the token in $%s", ErrLost, TokenVariable)
+	}
+	d := net.Dialer{Timeout: 10 * time.Second}
+	c, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: agent: %w", ErrLost, err)
+	}
+	if _, err := fmt.Fprintln(c, token); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: agent: %w", ErrLost, err), c.Close())
+	}
+	return c, nil
+}

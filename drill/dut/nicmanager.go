@@ -1,0 +1,105 @@
+package dut
+
+import (
+	"fmt"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/daemon/cm"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+)
+
+// manager is the connection manager of nicAgent, as rdma_cm has it.
+type manager struct {
+	*cm.Agent
+	conns map[string]*cm.Conn // by the name of their listener, or by their own
+}
+
+func (m *manager) start(a *nicAgent, seed [32]byte) {
+	m.conns = map[string]*cm.Conn{}
+	m.Agent = cm.New(cm.Config{Port: a.nic, GUID: 1, Seed: seed})
+	a.nic.SetGSI(m.Agent)
+}
+
+// owner reports the events of a listener or connection under its name.
+type owner struct {
+	a    *nicAgent
+	name string
+}
+
+// managerEvents are the events of rdma_cm without RDMA_CM_EVENT_.
+var managerEvents = map[cm.EventKind]string{cm.ConnectRequest: "CONNECT_REQUEST", cm.ConnectReply: "CONNECT_RESPONSE",
+	cm.Established: "ESTABLISHED", cm.Rejected: "REJECTED", cm.Unreachable: "UNREACHABLE", cm.Disconnected: "DISCONNECTED",
+	cm.DisconnectReplied: "DISCONNECTED", cm.TimewaitExit: "TIMEWAIT_EXIT"}
+
+// CMEvent implements cm.Handler.
+func (o owner) CMEvent(_ mono.Time, c *cm.Conn, _ *cm.SIDR, e *cm.Event) {
+	if e.Kind == cm.ConnectRequest {
+		o.a.cm.conns[o.name] = c
+	}
+	if name := managerEvents[e.Kind]; name != "" {
+		o.a.events = append(o.a.events, fmt.Sprintf("event on=%s type=%s", o.name, name))
+	}
+}
+
+// service returns the service ID of an argument, a TCP port.
+func (r *request) service() uint64 {
+	const portsTCP = 0x0106
+	return mad.IPServiceID(portsTCP, uint16(r.number("port", 7471)))
+}
+
+func (a *nicAgent) listen(r *request) (string, error) {
+	_, err := a.cm.Listen(cm.ListenParam{ServiceID: r.service(), Backlog: int(r.number("backlog", 16))}, owner{a, r.args["name"]})
+	return "", err
+}
+
+func (a *nicAgent) connect(r *request) (string, error) {
+	const ackTimeout, retry, mtu1024 = 14, 7, 3
+	c, err := a.cm.Connect(a.now, &cm.ConnectParam{Route: rocev2.MADRoute{SGID: rocev2.GIDOf(dutIP), DGID: rocev2.GIDOf(testerIP)},
+		ServiceID: r.service(), QPN: bth.QPN(r.number("qpn", 2)), StartingPSN: r.psn(), ResponderResources: uint8(r.number("resources", 1)),
+		InitiatorDepth: uint8(r.number("depth", 1)), RetryCount: retry, RNRRetry: retry, PathMTU: mtu1024, LocalAckTimeout: ackTimeout,
+		LocalCMTimeout: uint8(r.number("cm_timeout", 20)), RemoteCMTimeout: uint8(r.number("cm_timeout", 20)),
+		MaxCMRetries: uint8(r.number("cm_retries", 15))}, owner{a, r.args["name"]})
+	a.cm.conns[r.args["name"]] = c
+	return "", err
+}
+
+// psn returns the first PSN of the peer's requests.
+func (r *request) psn() bth.PSN { return bth.MakePSN(uint32(r.number("psn", 0)) & 0xffffff) }
+
+func (a *nicAgent) accept(r *request) (string, error) {
+	c, err := find(a.cm.conns, r.args["on"])
+	if err != nil {
+		return "", err
+	}
+	return "", c.Accept(a.now, &cm.AcceptParam{QPN: bth.QPN(r.number("qpn", 2)), StartingPSN: r.psn(),
+		ResponderResources: uint8(r.number("resources", 1)), InitiatorDepth: uint8(r.number("depth", 1))})
+}
+
+func (a *nicAgent) reject(r *request) (string, error) {
+	c, err := find(a.cm.conns, r.args["on"])
+	if err != nil {
+		return "", err
+	}
+	return "", c.Reject(a.now, mad.Reason(r.number("reason", uint64(mad.ReasonConsumerDefined))), nil, nil)
+}
+
+func (a *nicAgent) establish(r *request) (string, error) {
+	c, err := find(a.cm.conns, r.args["on"])
+	if err != nil {
+		return "", err
+	}
+	return "", c.Establish(a.now, nil)
+}
+
+func (a *nicAgent) leave(r *request) (string, error) {
+	c, err := find(a.cm.conns, r.args["on"])
+	if err != nil {
+		return "", err
+	}
+	if c.State() == cm.StateDREQReceived {
+		return "", c.DisconnectReply(a.now, nil)
+	}
+	return "", c.Disconnect(a.now, nil)
+}

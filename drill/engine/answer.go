@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+
+	"roced.io/roced/drill/script"
+	"roced.io/roced/plugin/mono"
+)
+
+// completion is a completion of the device, as the agent reports it.
+type completion map[string]string
+
+// String returns the completion in the notation of dut.cqe.
+func (c completion) String() string {
+	text := fmt.Sprintf("wr=%s %s", c["wr"], c["status"])
+	for _, k := range []string{"op", "len", "imm", "inv", "peer"} {
+		if c[k] != "" {
+			text += fmt.Sprintf(" %s=%s", k, c[k])
+		}
+	}
+	return text
+}
+
+// has reports whether the completion has this status. ERROR stands for every status but SUCCESS.
+func (c completion) has(status string) bool {
+	return c["status"] == status || status == "ERROR" && c["status"] != "SUCCESS"
+}
+
+// event is an asynchronous event.
+type event struct{ on, kind string }
+
+// completed takes the report of a completion.
+func (e *Engine) completed(now mono.Time, c completion) {
+	e.record(now, FromDUT, nil, "cqe "+c.String())
+	queues := e.completions[c["on"]]
+	i := 0
+	if c["queue"] == "recv" {
+		i = 1
+	}
+	queues[i] = append(queues[i], c)
+	e.completions[c["on"]] = queues
+}
+
+// answered takes the answer to the command.
+func (e *Engine) answered(now mono.Time, a map[string]string) {
+	k := e.command
+	e.command = nil
+	if k.verb.creates {
+		e.create(k, a)
+	}
+	if why := e.compare(k, a); why != "" && now < e.current.retry {
+		e.current.pending, e.current.until = k, now.Add(retryPause)
+		return
+	} else if why != "" {
+		e.finish(Failed, k.call.Pos, why)
+	}
+	if k.call.Verb == "destroy" {
+		delete(e.objects, k.object)
+		delete(e.completions, k.object)
+	}
+	if k.call.Verb == "modify" && k.keys["state"].text == "RESET" {
+		delete(e.completions, k.object)
+	}
+	e.record(now, FromDUT, nil, "ok")
+}
+
+// create makes the attributes of a new object known: numbers under "name.key".
+func (e *Engine) create(k *command, a map[string]string) {
+	name := k.call.Name
+	e.objects[name] = true
+	for key, text := range a {
+		v, err := strconv.ParseUint(text, 0, 64)
+		if err != nil {
+			e.fail(k.call.Pos, "the agent answers %s=%s, which is not a number", key, text)
+		}
+		e.env[name+"."+key] = numberOf(v)
+	}
+	if k.call.Verb == "mr" {
+		b := make([]byte, min(k.keys["size"].num, maxBytes))
+		if k.keys["fill"].text == "count" {
+			count(b)
+		}
+		e.regions[name] = b
+	}
+}
+
+// retryPause is the time between two queries of a device that is still busy.
+const retryPause = time.Millisecond
+
+// compare checks the answer of query, check and counter. It returns how the answer differs.
+func (e *Engine) compare(k *command, a map[string]string) string {
+	switch {
+	case k.call.Verb == "counter":
+		return counterDiffers(k, a)
+	case k.call.Verb == "check":
+		got, err := hex.DecodeString(a["data"])
+		want := k.keys["data"].bytes
+		if err != nil || !bytes.Equal(got, want) {
+			return fmt.Sprintf("%s holds %x, expected %x%s", memoryName(k), clip(got), clip(want), firstDifference(got, want))
+		}
+		return ""
+	case !k.verb.compare:
+		return ""
+	}
+	for _, name := range sortedKeys(k.keys) {
+		want := k.keys[name]
+		if got := a[name]; got != want.encode() {
+			return fmt.Sprintf("%s of %s is %s, expected %s", name, k.object, got, want.encode())
+		}
+	}
+	return ""
+}
+
+func memoryName(k *command) string {
+	if len(k.parts) == 0 {
+		return "memory"
+	}
+	p := k.parts[0]
+	return fmt.Sprintf("%s[%d:%d]", p.region, p.from, p.to)
+}
+
+// clip shortens bytes for messages.
+func clip(b []byte) []byte { return b[:min(len(b), 16)] }
+
+// firstDifference says where two byte strings differ.
+func firstDifference(a, b []byte) string {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("; the first difference is at byte %d", i)
+		}
+	}
+	return fmt.Sprintf("; they have %d and %d bytes", len(a), len(b))
+}
+
+// counterDiffers compares how much a counter has grown.
+func counterDiffers(k *command, a map[string]string) string {
+	n, err := strconv.ParseUint(a["value"], 0, 64)
+	low, atLeast := k.keys["min"]
+	high, atMost := k.keys["max"]
+	if err != nil || atLeast && n < low.num || atMost && n > high.num {
+		return fmt.Sprintf("counter %s has grown by %s", k.word, a["value"])
+	}
+	return ""
+}
+
+// refused takes the agent's error. A device that refuses a verb fails the test.
+func (e *Engine) refused(now mono.Time, text string) {
+	e.record(now, FromDUT, nil, "error "+text)
+	e.finish(Failed, e.command.call.Pos, fmt.Sprintf("dut.%s: the device answers: %s", e.command.call.Verb, text))
+	e.command = nil
+}
+
+// progressLocal waits for a completion or an event.
+func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
+	k := e.prepare(c)
+	if c.Verb == "event" {
+		for i, v := range e.events {
+			if v == (event{k.object, k.word}) {
+				e.events = append(e.events[:i:i], e.events[i+1:]...)
+				e.setLabel(c.Label, now, nil)
+				return true
+			}
+		}
+	} else if e.completes(now, k) {
+		return true
+	}
+	if e.result == nil && now >= e.current.until {
+		e.finish(Failed, c.Pos, fmt.Sprintf("expected dut.%s within %v; the device reports %s", k.line, e.waited(c.Time), e.reported(k.object)))
+	}
+	return false
+}
+
+// completes takes the oldest completion of the queue whose work request the command names.
+func (e *Engine) completes(now mono.Time, k *command) bool {
+	queues := e.completions[k.object]
+	for i, queue := range queues {
+		wr, named := k.keys["wr"]
+		if len(queue) == 0 || named && queue[0]["wr"] != wr.encode() {
+			continue
+		}
+		c := queue[0]
+		if !c.has(k.word) {
+			e.finish(Failed, k.call.Pos, fmt.Sprintf("the completion is %v, expected %s", c, k.word))
+			return false
+		}
+		for _, name := range sortedKeys(k.keys) {
+			if got, want := c[name], k.keys[name].encode(); got != want {
+				e.finish(Failed, k.call.Pos, fmt.Sprintf("the completion is %v, expected %s=%s", c, name, want))
+				return false
+			}
+		}
+		queues[i] = queue[1:]
+		e.completions[k.object] = queues
+		e.setLabel(k.call.Label, now, nil)
+		return true
+	}
+	return false
+}
+
+// reported lists the completions of a queue pair that no statement has taken.
+func (e *Engine) reported(qp string) string {
+	text := ""
+	for _, queue := range e.completions[qp] {
+		for _, c := range queue {
+			text += fmt.Sprintf(" [%v]", c)
+		}
+	}
+	if text == "" {
+		return "nothing"
+	}
+	return text[1:]
+}

@@ -1,0 +1,344 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"roced.io/roced/drill/script"
+	"roced.io/roced/plugin/mono"
+)
+
+// options are those of the tester; a device of the tests has both ends exchanged.
+func options() Options {
+	return Options{Seed: 2, Caps: []string{"rc", "ipv6"}, Limit: 100 * time.Millisecond,
+		Tester: netip.MustParseAddr("198.18.0.1"), DUT: netip.MustParseAddr("198.18.0.2"),
+		Tester6: netip.MustParseAddr("fd00::1"), DUT6: netip.MustParseAddr("fd00::2"),
+		TesterMAC: [6]byte{2, 0, 0, 0, 0, 1}, DUTMAC: [6]byte{2, 0, 0, 0, 0, 2}}
+}
+
+// input is a packet or a line of the agent that the device of a test sends at a time.
+type input struct {
+	at   mono.Time
+	line string
+}
+
+// device answers all commands and sends its inputs at their times. It returns the result.
+func device(t *testing.T, text string, inputs ...input) *Result {
+	t.Helper()
+	s, err := script.Parse("x.drill", "spec \"x\" must\n"+text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(s, options())
+	if err != nil {
+		return &Result{Outcome: BadScript, Text: err.Error()}
+	}
+	builder := opposite(t, e)
+	now := mono.Time(0)
+	for {
+		for o, ok := e.Poll(now); ok; o, ok = e.Poll(now) {
+			if o.Command != "" {
+				e.Reply(now, answer(o.Command))
+			}
+		}
+		if e.Done() {
+			return e.Result()
+		}
+		next := e.NextTimeout()
+		if len(inputs) > 0 && inputs[0].at <= next {
+			i := inputs[0]
+			inputs, now = inputs[1:], i.at
+			if strings.HasPrefix(i.line, "cqe") || strings.HasPrefix(i.line, "event") || strings.HasPrefix(i.line, "ok") {
+				e.Reply(now, i.line)
+			} else {
+				e.Frame(now, builder(i.line))
+			}
+			continue
+		}
+		if next == mono.Never {
+			t.Fatal("the engine waits for ever")
+		}
+		now = next
+		e.Advance(now)
+	}
+}
+
+// opposite returns a function that builds the frames of the device.
+func opposite(t *testing.T, e *Engine) func(line string) []byte {
+	o := e.o
+	o.Tester, o.DUT, o.Tester6, o.DUT6, o.TesterMAC, o.DUTMAC = o.DUT, o.Tester, o.DUT6, o.Tester6, o.DUTMAC, o.TesterMAC
+	return func(line string) []byte {
+		s, err := script.Parse("device", "spec \"x\" must\n< "+line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := New(s, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.env["dut.num"], d.objects["dut"] = numberOf(testerQPN), true
+		return d.build(&s.Body[0].(*script.Send).Packet).Bytes
+	}
+}
+
+// answer is the answer of an agent to a command.
+func answer(command string) string {
+	switch verb, _, _ := strings.Cut(command, " "); verb {
+	case "qp":
+		return "ok num=5"
+	case "mr":
+		return "ok va=4096 lkey=1 rkey=2"
+	case "check":
+		return "ok data=000102"
+	case "query":
+		return "ok state=RTS retry=7"
+	case "counter":
+		return "ok value=3"
+	case "destroy":
+		return "error busy"
+	}
+	return "ok"
+}
+
+const ms = mono.Time(time.Millisecond)
+
+// TestOutcomes runs scripts against devices that behave and misbehave.
+func TestOutcomes(t *testing.T) {
+	const qp = "qp = dut.qp rc\n"
+	for name, c := range map[string]struct {
+		script string
+		inputs []input
+		want   string // outcome and the beginning of the reason
+	}{
+		"match":                 {"> SEND_ONLY psn=P+1 msn!=1", []input{{1, "SEND_ONLY psn=P"}}, "failed: expected SEND_ONLY psn="},
+		"passes":                {"> SEND_ONLY psn=P", []input{{1, "SEND_ONLY psn=P"}}, "passed: "},
+		"silent device":         {"> SEND_ONLY psn=P", nil, "failed: expected SEND_ONLY psn="},
+		"another opcode":        {"> SEND_ONLY", []input{{1, "SEND_FIRST"}}, "failed: expected SEND_ONLY; the device sent SEND_FIRST"},
+		"any opcode":            {"> ANY", []input{{1, "SEND_FIRST"}}, "passed: "},
+		"another destination":   {"> SEND_ONLY", []input{{1, "SEND_ONLY dst=0x12"}}, "failed: expected SEND_ONLY; the device sent SEND_ONLY dst=0x12"},
+		"named destination":     {"> SEND_ONLY dst=0x12", []input{{1, "SEND_ONLY dst=0x12"}}, "passed: "},
+		"range":                 {"> SEND_ONLY psn=P..P+2", []input{{1, "SEND_ONLY psn=P+2"}}, "passed: "},
+		"beyond the range":      {"> SEND_ONLY psn=P..P+2", []input{{1, "SEND_ONLY psn=P+3"}}, "failed: expected"},
+		"before the range":      {"> SEND_ONLY psn=P..P+2", []input{{1, "SEND_ONLY psn=P-1"}}, "failed: expected"},
+		"not":                   {"> SEND_ONLY psn!=P", []input{{1, "SEND_ONLY psn=P"}}, "failed: expected SEND_ONLY psn!="},
+		"any value":             {"> SEND_ONLY psn=* ackreq=1", []input{{1, "SEND_ONLY psn=9 ackreq=1"}}, "passed: "},
+		"field differs":         {"> SEND_ONLY ackreq=1", []input{{1, "SEND_ONLY"}}, "failed: expected SEND_ONLY ackreq=1; the device sent SEND_ONLY"},
+		"second field differs":  {"> SEND_ONLY psn=P ackreq=1", []input{{1, "SEND_ONLY psn=P"}}, "failed: expected SEND_ONLY psn="},
+		"beyond a plain range":  {"> SEND_ONLY pkey=1..2", []input{{1, "SEND_ONLY pkey=3"}}, "failed: expected"},
+		"payload":               {"> SEND_ONLY payload=count(3)", []input{{1, "SEND_ONLY payload=count(3)"}}, "passed: "},
+		"payload differs":       {"> SEND_ONLY payload=fill(3, 1)", []input{{1, "SEND_ONLY payload=count(3)"}}, "failed: expected"},
+		"payload length":        {"> SEND_ONLY payload=3", []input{{1, "SEND_ONLY payload=count(4)"}}, "failed: expected"},
+		"any credits":           {"> ACKNOWLEDGE syndrome=ACK", []input{{1, "ACKNOWLEDGE syndrome=7"}}, "passed: "},
+		"NAK for ACK":           {"> ACKNOWLEDGE syndrome=ACK", []input{{1, "ACKNOWLEDGE syndrome=NAK_SEQ"}}, "failed: expected"},
+		"exact NAK":             {"> ACKNOWLEDGE syndrome=NAK_SEQ", []input{{1, "ACKNOWLEDGE syndrome=NAK_INV"}}, "failed: expected"},
+		"in order":              {"> { SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}, {2, "SEND_FIRST"}}, "failed: expected SEND_FIRST"},
+		"any order":             {"> any { SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}, {2, "SEND_FIRST"}}, "passed: "},
+		"any order, once each":  {"> any { SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}, {2, "SEND_LAST"}}, "failed: expected SEND_FIRST"},
+		"any order, a copy":     {"> any { SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}, {2, "SEND_LAST"}, {3, "SEND_FIRST"}}, "failed: expected SEND_FIRST"},
+		"in a group may lack":   {"> { ? SEND_FIRST ; SEND_LAST }", []input{{1, "SEND_LAST"}}, "passed: "},
+		"many":                  {"> + ACKNOWLEDGE psn=P..P+2 until psn=P+2", []input{{1, "ACKNOWLEDGE psn=P"}, {2, "ACKNOWLEDGE psn=P+2"}}, "passed: "},
+		"many without the end":  {"> + ACKNOWLEDGE psn=P..P+2 until psn=P+2", []input{{1, "ACKNOWLEDGE psn=P"}}, "failed: expected + ACKNOWLEDGE"},
+		"many, coalesced":       {"> + ACKNOWLEDGE psn=P..P+2 until psn=P+2", []input{{1, "ACKNOWLEDGE psn=P+2"}}, "passed: "},
+		"optional comes":        {"> ? CNP\n> SEND_ONLY", []input{{1, "CNP"}, {2, "SEND_ONLY"}}, "passed: "},
+		"optional comes twice":  {"> ? CNP\n> SEND_ONLY", []input{{1, "CNP"}, {2, "CNP"}, {3, "SEND_ONLY"}}, "failed: expected SEND_ONLY"},
+		"optional is missing":   {"> ? CNP\n> SEND_ONLY", []input{{2, "SEND_ONLY"}}, "passed: "},
+		"ignored":               {"ignore CNP\n> SEND_ONLY", []input{{1, "CNP"}, {2, "CNP"}, {3, "SEND_ONLY"}}, "passed: "},
+		"ignored, came before":  {"< SEND_ONLY dst=5\nwait 5ms\nignore CNP\n> SEND_ONLY", []input{{1, "CNP"}, {3 * ms, "CNP"}, {6 * ms, "SEND_ONLY"}}, "passed: "},
+		"too late":              {"< SEND_ONLY dst=5\n> SEND_ONLY within 2ms", []input{{3 * ms, "SEND_ONLY"}}, "failed: expected SEND_ONLY; the device sent nothing within 2ms"},
+		"just in time":          {"< SEND_ONLY dst=5\n> SEND_ONLY within 2ms", []input{{2 * ms, "SEND_ONLY"}}, "passed: "},
+		"too early":             {"a: < SEND_ONLY dst=5\n> SEND_ONLY after 2ms of a", []input{{ms, "SEND_ONLY"}}, "failed: SEND_ONLY dst=0x11 psn=0 came after 1ms, too early"},
+		"late enough":           {"a: < SEND_ONLY dst=5\n> SEND_ONLY after 2ms of a", []input{{2 * ms, "SEND_ONLY"}}, "passed: "},
+		"from a label":          {"a: < SEND_ONLY dst=5\nwait 5ms\n> SEND_ONLY within 6ms of a", []input{{6 * ms, "SEND_ONLY"}}, "passed: "},
+		"after a pause":         {"wait 5ms\n> SEND_ONLY within 2ms", []input{{8 * ms, "SEND_ONLY"}}, "failed: expected SEND_ONLY; the device sent nothing"},
+		"quiet":                 {"quiet 5ms", []input{{3 * ms, "SEND_ONLY"}}, "failed: the device is not quiet"},
+		"quiet until the end":   {"quiet 5ms\nwait 5ms\n> SEND_ONLY", []input{{6 * ms, "SEND_ONLY"}}, "passed: "},
+		"a packet too much":     {"wait 5ms", []input{{3 * ms, "SEND_ONLY"}}, "failed: the device sent a packet that the script does not expect"},
+		"loop":                  {"for i in 0..2 { > SEND_ONLY psn=P+i }", []input{{1, "SEND_ONLY psn=P"}, {2, "SEND_ONLY psn=P+1"}, {3, "SEND_ONLY psn=P+2"}}, "passed: "},
+		"loop, too few":         {"for i in 0..2 { > SEND_ONLY psn=P+i }", []input{{1, "SEND_ONLY psn=P"}, {2, "SEND_ONLY psn=P+1"}}, "failed: expected"},
+		"empty loop":            {"for i in 3..2 { > SEND_ONLY psn=P+i }", nil, "passed: "},
+		"field of a packet":     {"r: > READ_REQUEST\n< READ_RESP_ONLY dst=5 psn=r.psn\n> SEND_ONLY psn=r.psn+1", []input{{1, "READ_REQUEST psn=7"}, {2, "SEND_ONLY psn=8"}}, "passed: "},
+		"broken frame":          {"> SEND_ONLY", []input{{1, "SEND_ONLY icrc=bad"}}, "failed: the device sent a broken frame: bth: invariant CRC"},
+		"completion":            {qp + "dut.cqe qp SUCCESS wr=1 op=SEND", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS op=SEND"}}, "passed: "},
+		"completion, status":    {qp + "dut.cqe qp SUCCESS wr=1", []input{{1, "cqe on=qp queue=send wr=1 status=RETRY_EXC_ERR"}}, "failed: the completion is wr=1 RETRY_EXC_ERR, expected SUCCESS"},
+		"completion, key":       {qp + "dut.cqe qp SUCCESS wr=1 len=5", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS len=6"}}, "failed: the completion is wr=1 SUCCESS len=6, expected len=5"},
+		"completion, order":     {qp + "dut.cqe qp SUCCESS wr=1", []input{{1, "cqe on=qp queue=send wr=2 status=SUCCESS"}, {2, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "failed: expected dut.cqe"},
+		"completion, any error": {qp + "dut.cqe qp ERROR wr=1", []input{{1, "cqe on=qp queue=send wr=1 status=WR_FLUSH_ERR"}}, "passed: "},
+		"completion, no error":  {qp + "dut.cqe qp ERROR wr=1", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "failed: the completion is wr=1 SUCCESS, expected ERROR"},
+		"two queues":            {qp + "dut.cqe qp SUCCESS wr=1\ndut.cqe qp SUCCESS wr=2", []input{{1, "cqe on=qp queue=recv wr=2 status=SUCCESS"}, {2, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "passed: "},
+		"no completion":         {qp + "dut.cqe qp SUCCESS wr=1", nil, "failed: expected dut.cqe on=qp status=SUCCESS wr=1 within 100ms; the device reports nothing"},
+		"a completion too much": {qp + "wait 1ms", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "failed: qp has a completion that the script does not expect: wr=1 SUCCESS"},
+		"event":                 {qp + "dut.event qp QP_FATAL", []input{{1, "event on=qp type=QP_FATAL"}}, "passed: "},
+		"another event":         {qp + "dut.event qp QP_FATAL", []input{{1, "event on=qp type=COMM_EST"}}, "failed: expected dut.event"},
+		"memory":                {"mr = dut.mr size=8\ndut.check mr[0:3] data=count(3)", nil, "passed: "},
+		"memory differs":        {"mr = dut.mr size=8\ndut.check mr[0:3] data=fill(3, 1)", nil, "failed: mr[0:3] holds 000102, expected 010101; the first difference is at byte 0"},
+		"query":                 {qp + "dut.query qp state=RTS retry=7", nil, "passed: "},
+		"query differs":         {qp + "dut.query qp state=ERR", nil, "failed: state of qp is RTS, expected ERR"},
+		"counter":               {"dut.counter x min=3 max=3", nil, "passed: "},
+		"counter, too few":      {"dut.counter x min=4", nil, "failed: counter x has grown by 3"},
+		"counter, too many":     {"dut.counter x max=2", nil, "failed: counter x has grown by 3"},
+		"refused":               {qp + "dut.destroy qp", nil, "failed: dut.destroy: the device answers: busy"},
+		"not applicable":        {"> SEND_ONLY", nil, "failed"},
+		"no answer expected":    {"wait 1ms", []input{{1, "ok"}}, "broken: the agent answers without a command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := device(t, c.script, c.inputs...)
+			if got := fmt.Sprintf("%v: %s", r.Outcome, r.Text); !strings.HasPrefix(got, c.want) {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestWrongScripts: names are checked before the run, values when a statement needs them. Errors say where.
+func TestWrongScripts(t *testing.T) {
+	for text, want := range map[string]string{
+		"> SEND_ONLI":                       "x.drill:2:3: there is no packet SEND_ONLI",
+		"> SEND_ONLY psm=1":                 "x.drill:2:13: there is no field psm",
+		"dut.sent qp":                       "x.drill:2:1: there is no verb dut.sent",
+		"for i in 0..1 { dut.sent qp }":     "x.drill:2:17: there is no verb dut.sent",
+		"> ? CNP within 1ms":                "x.drill:2:9: an optional packet has no time: it may come at any time from here on",
+		"< SEND_ONLY psn=x":                 "x is not defined here",
+		"< SEND_ONLY msn=1":                 "SEND_ONLY has no field msn",
+		"< SEND_ONLY psn=1..2":              "a packet to send has one value for psn",
+		"< SEND_ONLY dst=1 payload=7":       "payload: 0x7 are not bytes",
+		"dut.send qp wr=1":                  "this is no object of the device",
+		"qp = dut.qp rc mtuu=1":             "dut.qp has no key mtuu; it has access,",
+		"dut.qp rc":                         "dut.qp creates an object: write NAME = dut.qp",
+		"x = dut.query qp":                  "dut.query creates no object",
+		"x = 7[1:2]":                        "0x7 is neither a memory region nor bytes",
+		"x = 1 / 0":                         "division by zero",
+		"x = rand(1, 2)":                    "rand has 1 arguments, not 2",
+		"x = rant(1)":                       "there is no function rant",
+		"x = count(3)\ny = x[2:9]":          "[2:9] is no part of 3 bytes",
+		"> SEND_ONLY within 1ms of nothing": "there is no label nothing before this line",
+	} {
+		if r := device(t, text); r.Outcome != BadScript || !strings.HasPrefix(r.Text, want) {
+			t.Errorf("%q: %v: %s, want %s", text, r.Outcome, r.Text, want)
+		}
+	}
+}
+
+// TestRetry: a device with slack may need time until a query has the expected answer, but no more than the slack. A device
+// without slack has none.
+func TestRetry(t *testing.T) {
+	for _, c := range []struct {
+		slack   time.Duration
+		ready   mono.Time // when the device answers as expected
+		outcome Outcome
+	}{{10 * time.Millisecond, 8 * ms, Passed}, {10 * time.Millisecond, 15 * ms, Failed}, {0, ms, Failed}} {
+		s, err := script.Parse("x", "spec \"x\" must\nqp = dut.qp rc\ndut.query qp state=ERR")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := options()
+		o.Slack = c.slack
+		e, err := New(s, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := mono.Time(0)
+		for !e.Done() {
+			for out, ok := e.Poll(now); ok; out, ok = e.Poll(now) {
+				switch {
+				case strings.HasPrefix(out.Command, "qp"):
+					e.Reply(now, "ok num=5")
+				case now < c.ready:
+					e.Reply(now, "ok state=RTS")
+				default:
+					e.Reply(now, "ok state=ERR")
+				}
+			}
+			if !e.Done() {
+				now = e.NextTimeout()
+				e.Advance(now)
+			}
+		}
+		if r := e.Result(); r.Outcome != c.outcome || len(r.Log) > 4 {
+			t.Errorf("%+v: %+v", c, r)
+		}
+	}
+}
+
+// TestHungAgent: an agent that does not answer ends the run.
+func TestHungAgent(t *testing.T) {
+	s, err := script.Parse("x", "spec \"x\" must\nqp = dut.qp rc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(s, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := e.Poll(0); !ok {
+		t.Fatal("no command")
+	}
+	e.Poll(e.NextTimeout())
+	if r := e.Result(); r == nil || r.Outcome != Broken || r.Text != `the agent does not answer "qp name=qp type=rc" within 20s` {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestNeed: a script whose capability the device lacks is not applicable and touches nothing.
+func TestNeed(t *testing.T) {
+	s, err := script.Parse("x", "spec \"x\" must\nneed ud\n< SEND_ONLY dst=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(s, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := e.Poll(0); ok || e.Result().Outcome != NotApplicable || e.Result().Text != "the device has no ud" {
+		t.Errorf("%+v", e.Result())
+	}
+}
+
+// TestWrap: odd seeds begin close to the wrap, even ones do not.
+func TestWrap(t *testing.T) {
+	for seed := range uint64(20) {
+		o := options()
+		o.Seed = seed
+		e, err := New(&script.Script{}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"P", "Q"} {
+			if psn := e.env[name].num; psn >= 1<<24 || seed%2 == 1 && psn < 1<<24-8 {
+				t.Errorf("seed %d: %s=%#x", seed, name, psn)
+			}
+		}
+	}
+}
+
+// TestShortFrames: a device may send frames that end anywhere. Each is a failure or no RoCEv2, never a crash.
+func TestShortFrames(t *testing.T) {
+	s, err := script.Parse("x", "spec \"x\" must\nquiet 1ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, packet := range []string{"WRITE_ONLY payload=count(9)", "EXT_SEND_ONLY payload=count(9)", "UD_SEND_ONLY", "ATOMIC_ACK", "READ_REQUEST vlan.id=3"} {
+		e, err := New(s, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := opposite(t, e)(packet)
+		for n := range len(whole) {
+			if e, err = New(s, options()); err != nil {
+				t.Fatal(err)
+			}
+			e.Poll(0)
+			e.Frame(1, whole[:n])
+			for _, x := range e.log {
+				if x.Frame != nil {
+					_ = x.Frame.String()
+				}
+			}
+			if e.Advance(2 * ms); e.Result() == nil {
+				t.Errorf("%s, %d bytes: no result", packet, n)
+			}
+		}
+	}
+}

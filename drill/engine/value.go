@@ -1,0 +1,276 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/drill/frame"
+	"roced.io/roced/drill/script"
+)
+
+// value is the value of an expression: a number, bytes, a text, or a part of a memory region.
+type value struct {
+	kind  valueKind
+	num   uint64
+	bytes []byte
+	text  string
+	ref   memoryPart
+}
+
+type valueKind uint8
+
+const (
+	isNumber valueKind = iota
+	isBytes
+	isText
+	isMemory
+)
+
+// memoryPart is a part of a memory region of the device.
+type memoryPart struct {
+	region   string
+	from, to uint64
+}
+
+func numberOf(v uint64) value { return value{kind: isNumber, num: v} }
+func bytesOf(b []byte) value  { return value{kind: isBytes, bytes: b} }
+
+// String returns the value as reports show it.
+func (v value) String() string {
+	switch v.kind {
+	case isBytes:
+		return fmt.Sprintf("%d bytes %x", len(v.bytes), v.bytes[:min(len(v.bytes), 8)])
+	case isText:
+		return v.text
+	case isMemory:
+		return fmt.Sprintf("%s[%d:%d]", v.ref.region, v.ref.from, v.ref.to)
+	}
+	return fmt.Sprintf("%#x", v.num)
+}
+
+// maxBytes bounds the values of a script.
+const maxBytes = 16 << 20
+
+// fail ends the evaluation with an error at a place of the script. The engine recovers it.
+func (e *Engine) fail(at script.Pos, format string, args ...any) {
+	panic(&script.Error{Path: e.script.Path, Pos: at, Text: fmt.Sprintf(format, args...)})
+}
+
+// eval evaluates an expression.
+func (e *Engine) eval(x script.Expr) value {
+	switch x := x.(type) {
+	case *script.Number:
+		return numberOf(x.Value)
+	case *script.Text:
+		return value{kind: isText, text: x.Value}
+	case *script.Name:
+		return e.lookup(x)
+	case *script.Binary:
+		return e.binary(x)
+	case *script.Slice:
+		return e.slice(x)
+	case *script.Function:
+		f := functions[x.Name]
+		if f.call == nil {
+			e.fail(x.Pos, "there is no function %s", x.Name)
+		}
+		if len(x.Args) != f.args {
+			e.fail(x.Pos, "%s has %d arguments, not %d", x.Name, f.args, len(x.Args))
+		}
+		args := make([]value, len(x.Args))
+		for i, a := range x.Args {
+			args[i] = e.eval(a)
+		}
+		v, err := f.call(e, args)
+		if err != nil {
+			e.fail(x.Pos, "%s: %v", x.Name, err)
+		}
+		return v
+	}
+	panic(fmt.Sprintf("unknown expression %T", x))
+}
+
+// lookup returns the value of a name: a variable, an attribute of an object or of a labelled packet, or the name of a syndrome.
+func (e *Engine) lookup(x *script.Name) value {
+	if v, ok := e.env[x.Name]; ok {
+		return v
+	}
+	if label, field, ok := strings.Cut(x.Name, "."); ok {
+		if f := e.labels[label].frame; f != nil {
+			if field == "payload" {
+				return bytesOf(f.Payload)
+			}
+			if v, ok := f.Get(field); ok {
+				return numberOf(v)
+			}
+		}
+	}
+	if s, ok := frame.Syndromes[x.Name]; ok {
+		return numberOf(uint64(s))
+	}
+	if m, ok := frame.Messages[x.Name]; ok {
+		return numberOf(uint64(m))
+	}
+	e.fail(x.Pos, "%s is not defined here", x.Name)
+	return value{}
+}
+
+// number evaluates an expression that has to be a number.
+func (e *Engine) number(x script.Expr) uint64 {
+	v := e.eval(x)
+	if v.kind != isNumber {
+		e.fail(x.At(), "%v is not a number", v)
+	}
+	return v.num
+}
+
+func (e *Engine) binary(x *script.Binary) value {
+	a, b := e.eval(x.X), e.eval(x.Y)
+	if a.kind != isNumber || b.kind != isNumber {
+		if ab, bb, ok := e.content(a), e.content(b), x.Op == "+"; ok && ab != nil && bb != nil {
+			return bytesOf(append(bytes.Clone(ab), bb...)) // concatenation
+		}
+		e.fail(x.Pos, "%v %s %v: not numbers", a, x.Op, b)
+	}
+	n := a.num
+	switch x.Op {
+	case "+":
+		n += b.num
+	case "-":
+		n -= b.num
+	case "*":
+		n *= b.num
+	case "<<":
+		n <<= b.num
+	case ">>":
+		n >>= b.num
+	case "&":
+		n &= b.num
+	case "|":
+		n |= b.num
+	default: // / and %
+		if b.num == 0 {
+			e.fail(x.Pos, "division by zero")
+		}
+		if n = a.num / b.num; x.Op == "%" {
+			n = a.num % b.num
+		}
+	}
+	return numberOf(n)
+}
+
+// slice evaluates "x[from:to]": a part of a region, or of bytes.
+func (e *Engine) slice(x *script.Slice) value {
+	var b []byte
+	n, named := x.Of.(*script.Name)
+	if named && e.regions[n.Name] != nil {
+		b = e.regions[n.Name]
+	} else if v := e.eval(x.Of); v.kind == isBytes {
+		named, b = false, v.bytes
+	} else {
+		e.fail(x.Pos, "%v is neither a memory region nor bytes", v)
+	}
+	from, to := uint64(0), uint64(len(b))
+	if x.From != nil {
+		from = e.number(x.From)
+	}
+	if x.To != nil {
+		to = e.number(x.To)
+	}
+	if from > to || to-from > maxBytes || !named && to > uint64(len(b)) {
+		e.fail(x.Pos, "[%d:%d] is no part of %d bytes", from, to, len(b))
+	}
+	if named { // a part beyond the end of a region is a valid test
+		return value{kind: isMemory, ref: memoryPart{n.Name, from, to}}
+	}
+	return bytesOf(b[from:to])
+}
+
+// content returns bytes, or the initial content of a part of a memory region. It returns nil for other values.
+func (e *Engine) content(v value) []byte {
+	switch v.kind {
+	case isBytes:
+		return v.bytes
+	case isMemory:
+		r := e.regions[v.ref.region]
+		if v.ref.to <= uint64(len(r)) {
+			return r[v.ref.from:v.ref.to]
+		}
+	}
+	return nil
+}
+
+// function is a function of the language.
+type function struct {
+	args int
+	call func(e *Engine, args []value) (value, error)
+	doc  string
+}
+
+// functions of the language. Byte functions return the same bytes for the same arguments and seed.
+var functions = map[string]function{
+	"rand": {1, func(e *Engine, a []value) (value, error) {
+		return filled(a[0], func(b []byte) {
+			for i := range b {
+				b[i] = byte(e.rng.Uint32())
+			}
+		})
+	}, "rand(n): n random bytes, which depend on the seed"},
+	"count": {1, func(_ *Engine, a []value) (value, error) {
+		return filled(a[0], count)
+	}, "count(n): the bytes 0, 1, 2, ... as of fill=count"},
+	"fill": {2, func(_ *Engine, a []value) (value, error) {
+		return filled(a[0], func(b []byte) {
+			for i := range b {
+				b[i] = byte(a[1].num)
+			}
+		})
+	}, "fill(n, v): n bytes of the value v"},
+	"hex": {1, func(_ *Engine, a []value) (value, error) {
+		b, err := hex.DecodeString(strings.ReplaceAll(a[0].text, " ", ""))
+		return bytesOf(b), err
+	}, `hex("00 ff"): these bytes`},
+	"cm": {1, func(e *Engine, a []value) (value, error) {
+		from, to := e.addresses()
+		return bytesOf(frame.Message(mad.Attr(a[0].num), from, to, e.o.ID)), nil
+	}, "cm(REQ): a message of the connection manager as payload of a datagram. A REQ has the addresses of both ends and a GUID; other fields are zero"},
+	"be32": {1, func(_ *Engine, a []value) (value, error) {
+		return bytesOf(binary.BigEndian.AppendUint32(nil, uint32(a[0].num))), nil
+	}, "be32(v): four bytes, most significant first"},
+	"be64": {1, func(_ *Engine, a []value) (value, error) {
+		return bytesOf(binary.BigEndian.AppendUint64(nil, a[0].num)), nil
+	}, "be64(v): eight bytes, most significant first"},
+	"host64": {1, func(_ *Engine, a []value) (value, error) {
+		return bytesOf(binary.NativeEndian.AppendUint64(nil, a[0].num)), nil
+	}, "host64(v): eight bytes as a program of this machine stores a number"},
+	"addr": {1, func(_ *Engine, a []value) (value, error) {
+		ip, err := netip.ParseAddr(a[0].text)
+		return bytesOf(ip.AsSlice()), err
+	}, `addr("198.18.0.9"): the bytes of an IP address`},
+}
+
+// filled returns as many bytes as n says, with the content of f.
+func filled(n value, f func([]byte)) (value, error) {
+	if n.kind != isNumber || n.num > maxBytes {
+		return value{}, fmt.Errorf("%v is not a number of bytes up to %d", n, maxBytes)
+	}
+	b := make([]byte, n.num)
+	f(b)
+	return bytesOf(b), nil
+}
+
+// count fills b with 0, 1, 2 and so on. The period of 251 bytes makes every packet of a message differ.
+func count(b []byte) {
+	for i := range b {
+		b[i] = byte(i % 251)
+	}
+}
+
+// newRNG returns the random numbers of a seed.
+func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x726f6365)) }

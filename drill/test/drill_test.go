@@ -1,0 +1,108 @@
+package test
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/netlab"
+)
+
+// suite is the folder of the scripts.
+const suite = "../suite"
+
+// needAgent skips a test if make build could not build the agent.
+func needAgent(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(lab.Program("rocedrill-agent")); err != nil {
+		t.Skip("needs libibverbs-dev, without which there is no agent")
+	}
+}
+
+// outcomes runs scripts and returns how many had each outcome.
+func outcomes(t *testing.T, p *lab.Proc) map[string]int {
+	t.Helper()
+	if code := p.Exit(lab.Limit); code > 1 {
+		t.Fatalf("exit code %d: %s", code, p.Diag.String())
+	}
+	var r struct {
+		Scripts []struct{ Outcome, Script, Reason string }
+	}
+	if err := json.Unmarshal([]byte(p.Out.String()), &r); err != nil {
+		t.Fatalf("%v in %s", err, p.Out.String())
+	}
+	count := map[string]int{}
+	for _, s := range r.Scripts {
+		if s.Outcome == "failed" {
+			t.Errorf("%s: %s", s.Script, s.Reason)
+		}
+		count[s.Outcome]++
+	}
+	return count
+}
+
+// drills are the arguments for a sample of the suite against the NIC of host 1, from host 0.
+func drills(l *lab.Lab, agent, link string) []string {
+	return []string{lab.Program("rocedrill"), "run", filepath.Join(suite, "requester"), filepath.Join(suite, "responder/psn"), "--repeat", "1", "--json",
+		"--dut", "agent:" + agent, "--link", link, "--tester-address", "198.18.0.9,fd00::9", "--slack", "3s"}
+}
+
+// agentOf returns the command of an agent for the NIC of host 1. The agent runs on host 0 and uses the daemon of host 1.
+func agentOf(l *lab.Lab) string {
+	return strings.Join([]string{lab.Program("rocectl"), "--run-dir", l.Host[1].RunDir, "exec", "--", lab.Program("rocedrill-agent")}, " ")
+}
+
+// TestLinks runs a sample of the suite on real links: a packet socket on the veth between two namespaces, and a TAP device.
+func TestLinks(t *testing.T) {
+	needAgent(t)
+	l := lab.New(t, netlab.LabOptions{})
+	check := func(t *testing.T, link string) {
+		n := outcomes(t, l.At(t).Start(0, drills(l, agentOf(l), link)...))
+		if n["passed"] == 0 {
+			t.Error(n)
+		}
+	}
+	t.Run("interface", func(t *testing.T) { check(t, netlab.Veth) })
+	t.Run("TAP", func(t *testing.T) {
+		const name = "drill0"
+		lab.Must(t, l.NS(0).Do(func() error {
+			tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: netlab.MTU}, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_DEFAULTS}
+			if err := netlink.LinkAdd(tap); err != nil {
+				return err
+			}
+			return netlab.Enslave(name, netlab.Bridge)
+		}))
+		check(t, "tap:"+name)
+	})
+}
+
+// TestTCP reaches an agent over TCP, which needs the token.
+func TestTCP(t *testing.T) {
+	needAgent(t)
+	l := lab.New(t, netlab.LabOptions{})
+	const port = 7999
+	start := func(token string) *lab.Proc {
+		c := exec.Command("/bin/sh", "-c", "exec "+agentOf(l)+" --listen "+strconv.Itoa(port))
+		c.Env = append(os.Environ(), "ROCEDRILL_TOKEN=secret")
+		agent := lab.LaunchCmd(t, l.NS(0).Start, c)
+		lab.Must(t, agent.Listens(port))
+		d := exec.Command(drills(l, "", "")[0], drills(l, "tcp:"+net.JoinHostPort("::1", strconv.Itoa(port)), netlab.Veth)[1:]...)
+		d.Env = append(os.Environ(), "ROCEDRILL_TOKEN="+token)
+		return lab.LaunchCmd(t, l.NS(0).Start, d)
+	}
+	if n := outcomes(t, start("secret")); n["passed"] == 0 {
+		t.Error(n)
+	}
+	wrong := start("guess")
+	if code := wrong.Exit(lab.Limit); code != 3 || !strings.Contains(wrong.Diag.String(), "the agent has ended") {
+		t.Errorf("exit code %d: %s", code, wrong.Said())
+	}
+}

@@ -1,0 +1,155 @@
+// Package ctl implements rocectl. It shows and controls a running daemon in the style of rdma(8) and ethtool(8), and
+// reads captures.
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/background"
+	lab "roced.io/roced/internal/lab/cli"
+	"roced.io/roced/verbs"
+)
+
+// usageError is an error in the command line.
+type usageError struct{ error }
+
+// app is the state that all commands share.
+type app struct {
+	runDir, socket string
+	json           bool
+	out, diag      io.Writer
+}
+
+// Main runs rocectl and returns its exit code: 0 on success, 1 on failure, 2 for a usage error. If exec finds no
+// program, Main returns the codes of env(1).
+func Main(args []string, out, diag io.Writer) int {
+	ctx, cancel := signal.NotifyContext(context.Background(), endings()...)
+	defer cancel()
+	c := newCommand(out, diag)
+	c.SetArgs(args)
+	err := c.ExecuteContext(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage):
+		fmt.Fprintf(diag, "rocectl: %v\nSee rocectl --help.\n", err)
+		return 2
+	}
+	if !errors.Is(err, errSilent) {
+		fmt.Fprintln(diag, "rocectl:", err)
+	}
+	var exit exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
+	return 1
+}
+
+// endings returns the signals after which a command cleans up and ends. SIGHUP is included, because a command may
+// have to remove filters, unless nohup(1) ignores it.
+func endings() []os.Signal {
+	s := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		s = append(s, syscall.SIGHUP)
+	}
+	return s
+}
+
+func newCommand(out, diag io.Writer) *cobra.Command {
+	a := &app{out: out, diag: diag}
+	root := &cobra.Command{
+		Use:   "rocectl",
+		Short: "Show and control roced, a software RoCEv2 NIC",
+		Example: `  rocectl doctor                                 what will work on this machine
+  rocectl up                                     start a daemon with a NIC, without any privilege
+  rocectl exec -- ibv_devinfo                    run a verbs program on the NICs
+  rocectl link                                   NICs and their state
+  rocectl res show qp                            queue pairs
+  rocectl stat rxe_a --watch 1s                  counters
+  rocectl capture rxe_a -w out.pcapng            capture until Ctrl-C
+  rocectl trace rxe_a --next --svg pictures      how a connection behaves, drawn
+  rocectl decode out.pcapng                      one line a frame
+  rocectl watch eth0                             who asks whom for what, also of other NICs
+  rocectl fault add rxe_a 'tx drop psn=+3 n=1'   drop a packet's first transmission`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args:              noCommand,
+		RunE:              help,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetOut(out)
+	root.SetErr(diag)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	f := root.PersistentFlags()
+	f.StringVar(&a.runDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
+	about.Varies(f.Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon")
+	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
+	f.BoolVar(&a.json, "json", false, "print JSON")
+	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(), a.page(), a.view(),
+		a.exec(), a.env(), a.doctor())
+	usage := func(err error) error { return usageError{err} }
+	root.AddCommand(background.Program{Name: root.Name(), RunDir: &a.runDir, JSON: &a.json, Usage: usage}.Commands()...)
+	root.AddCommand(lab.Program{JSON: &a.json, Usage: usage}.Command())
+	about.Program{Section: 1, Usage: usage, Pages: []about.Page{faultManual()}}.Add(root)
+	return root
+}
+
+func help(c *cobra.Command, _ []string) error { return c.Help() }
+
+// noCommand rejects unknown commands.
+func noCommand(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s has no command %q", c.CommandPath(), args[0])}
+	}
+	return nil
+}
+
+// between accepts low to high arguments.
+func between(low, high int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < low || len(args) > high {
+			return usageError{fmt.Errorf("usage: %s", c.UseLine())}
+		}
+		return nil
+	}
+}
+
+func (a *app) client() *api.Client {
+	if a.socket != "" {
+		return api.NewClient(a.socket)
+	}
+	return api.NewClient(filepath.Join(a.runDir, api.Socket))
+}
+
+// show prints v as JSON, or calls f to print text.
+func (a *app) show(v any, f func(w io.Writer)) error {
+	if a.json {
+		e := json.NewEncoder(a.out)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+	f(w)
+	return w.Flush()
+}
+
+// input opens a file for reading; "-" means standard input.
+func input(c *cobra.Command, file string) (io.ReadCloser, error) {
+	if file == "-" {
+		return io.NopCloser(c.InOrStdin()), nil
+	}
+	return os.Open(file)
+}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/daemon/config"
+)
+
+// introduction is the text before the keys.
+const introduction = `The daemon reads its configuration from a YAML file, /etc/roced.yaml or that of --config. Unknown keys are
+errors; "roced check" reports all faults with line and column. "[]" means each element of a list, PROFILE the name of a transport.
+
+A duration has a unit, such as 50us or 2s. A size is in bytes, or has a suffix K, M, G or T (powers of 1024). An octal mode is like that of
+chmod(1).`
+
+// example is a whole configuration.
+const example = `  run_dir: /run/roced
+  nics:
+    - name: rxe_a
+      port: {type: udp, interface: eth0}
+      profile: irn
+      link: {rate: 25e9, rtt: 20us, mtu: 4096}
+      congestion: {algorithm: dcqcn, line_rate_bps: 25e9}`
+
+// manual returns the manual page of the configuration.
+func manual() about.Page {
+	var keys [][2]string
+	for _, k := range config.Keys() {
+		text := fmt.Sprintf("%s.\n%s; default: %s. Example: %s", sentence(k.Meaning), kind(k), orNone(k.Default), k.Example)
+		keys = append(keys, [2]string{k.Name, strings.ReplaceAll(text, "`", "")})
+	}
+	return about.Page{Name: "roced.yaml", Section: 5, Short: "configuration of roced", Parts: []about.Part{
+		{Title: "DESCRIPTION", Text: introduction},
+		{Title: "KEYS", Items: keys},
+		{Title: "EXAMPLES", Text: example},
+		{Title: "SEE ALSO", Text: "roced(8), roced-fault(7)"},
+	}}
+}
+
+// Reference returns docs/reference/configuration.md.
+func Reference() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Configuration
+
+For users and administrators of a daemon: all keys of its configuration. Written from the code by
+%s; also the manual page roced.yaml(5).
+
+%s
+
+%s
+
+Parameters beside %s and %s: [congestion control](congestion.md), [transports](../design/transports.md).
+`, "`go test ./internal/daemon/cli -args -rewrite`", quoted(introduction), "  "+strings.ReplaceAll(example, "\n", "\n  "), "`algorithm`", "`name`")
+	group := "-"
+	for _, k := range config.Keys() {
+		in := ""
+		if i := strings.LastIndex(k.Name, "."); i >= 0 {
+			in = k.Name[:i]
+		}
+		if in != group {
+			group = in
+			fmt.Fprintf(&b, "\n## %s\n\n| key | type | default | example | meaning |\n|---|---|---|---|---|\n", title(in))
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s` | %s |\n", strings.TrimPrefix(k.Name, in+"."), kind(k), code(k.Default), k.Example, k.Meaning)
+	}
+	return b.String()
+}
+
+// kind returns a key's type and unit.
+func kind(k config.Key) string {
+	if k.Unit == "" {
+		return k.Type
+	}
+	return k.Type + ", " + k.Unit
+}
+
+func title(group string) string {
+	if group == "" {
+		return "The daemon"
+	}
+	return "`" + group + "`"
+}
+
+// code quotes a default that is a value, in contrast to words.
+func code(def string) string {
+	if def == "" || strings.ContainsAny(def, " `") {
+		return def
+	}
+	return "`" + def + "`"
+}
+
+func orNone(def string) string {
+	if def == "" {
+		return "none"
+	}
+	return def
+}
+
+// sentence begins with an upper-case letter unless the text begins with a value.
+func sentence(s string) string {
+	if word, _, _ := strings.Cut(s, " "); strings.ContainsAny(word, "`:") {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// quoted quotes the words of commands and files.
+func quoted(s string) string {
+	return strings.NewReplacer(`"roced check"`, "`roced check`", `"[]"`, "`[]`", "--config", "`--config`", "/etc/roced.yaml", "`/etc/roced.yaml`").Replace(s)
+}

@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"roced.io/roced/bpf/attach"
+	"roced.io/roced/bpf/fault"
+	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/netlab"
+)
+
+// vethName is the interface between the namespaces.
+const vethName = "v0"
+
+// ifaceReport is the output of `rocectl fault run --json`.
+type ifaceReport struct {
+	Attached attach.Mode
+	Rx, Tx   fault.Counters
+	Rules    []struct {
+		Rule         string
+		Matched, Hit uint64
+	}
+}
+
+// faultRun puts rules on the veth of host 0. stop removes them.
+func (l *rig) faultRun(args ...string) (stop func() ifaceReport) {
+	l.T.Helper()
+	p := l.Ctl(0, append([]string{"fault", "run", vethName, "--json"}, args...)...)
+	for deadline := time.Now().Add(lab.Limit); !strings.Contains(p.Diag.String(), "in force"); {
+		if !p.Running() || time.Now().After(deadline) {
+			l.T.Fatalf("rocectl fault run: %s", &p.Diag)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return func() (r ifaceReport) {
+		l.T.Helper()
+		p.Signal(os.Interrupt)
+		if code := p.Exit(lab.Limit); code != 0 {
+			l.T.Fatalf("rocectl fault run: exit code %d\n%s", code, &p.Diag)
+		}
+		if err := json.Unmarshal([]byte(p.Out.String()), &r); err != nil {
+			l.T.Fatalf("%v in\n%s", err, &p.Out)
+		}
+		return r
+	}
+}
+
+var ifaceCases = []faultCase{
+	{rule: "tx drop psn=+3 n=1", hit: 1,
+		mine: counts{"retransmitted_packets": 1, "packet_seq_err": 1}, peer: counts{"out_of_sequence": 1}},
+	{rule: "tx drop psn=+3 n=1,2", hit: 2,
+		mine: counts{"retransmitted_packets": 2, "packet_seq_err": 1, "local_ack_timeout_err": 1}},
+	{rule: "tx corrupt 20 psn=+3 n=1", hit: 1,
+		mine: counts{"retransmitted_packets": 1}, peer: counts{"rx_icrc_encapsulated": 1, "out_of_sequence": 1}},
+	{rule: "tx ecn psn=+0..10 n=1", hit: 11, peer: counts{"np_ecn_marked_roce_packets": 11}},
+	{rule: "tx duplicate 2 psn=+3 n=1", hit: 1, peer: counts{"duplicate_request": 2}},
+	{rule: "rx drop psn=+3 op=readresp n=1", args: "read-bw -s 64k -n 4", hit: 1,
+		mine: counts{"implied_nak_seq_err": 1}, peer: counts{"duplicate_request": 1}},
+	{rule: "rx drop op=ack count=1", args: "write-bw -s 1k -n 64 -Q 1", hit: 1},
+	{rule: "rx duplicate psn=+2 op=readresp n=1", args: "read-bw -s 64k -n 4", hit: 1},
+}
+
+// TestFaultsOnInterface puts rules on the veth between two bridges, with and without super-frames. It attaches programs
+// in each way. The rules act on exactly the named packets, every transfer survives, and the interface is clean
+// afterwards.
+func TestFaultsOnInterface(t *testing.T) {
+	for _, kind := range []struct {
+		name string
+		lab  netlab.LabOptions
+		mode attach.Mode
+	}{
+		{"offload", onTAP, attach.Auto}, {"frames", onFrames, attach.Auto}, {"offload, clsact", onTAP, attach.Clsact},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			l := newLab(t, kind.lab)
+			l.verify("write-bw -n 1") // address resolution completes before the test
+			for _, c := range ifaceCases {
+				if c.args == "" {
+					c.args = "write-bw -s 64k -n 4"
+				}
+				t.Run(c.rule, func(t *testing.T) { l.at(t).ifaceFault(c, !kind.lab.NoOffload, kind.mode) })
+			}
+			l.nothingLeft()
+		})
+	}
+}
+
+// nothingLeft looks for devices, qdiscs and filters of fault rules and bottlenecks.
+func (l *rig) nothingLeft() {
+	l.T.Helper()
+	text := l.Output(0, "ip", "-o", "link") + l.Output(0, "tc", "qdisc", "show", "dev", vethName)
+	for _, bad := range []string{" rf", "clsact", "tbf"} {
+		if strings.Contains(text, bad) {
+			l.T.Errorf("%q is left over:\n%s", bad, text)
+		}
+	}
+}
+
+func (l *rig) ifaceFault(c faultCase, offload bool, mode attach.Mode) {
+	stop := l.faultRun(c.rule, "--attach", string(mode))
+	mine, peer := l.counters(0), l.counters(1)
+	l.verify(c.args)
+	l.atLeast(0, mine, c.mine)
+	l.atLeast(1, peer, c.peer)
+	r := stop()
+	if len(r.Rules) != 1 || r.Rules[0].Rule != c.rule || r.Rules[0].Hit != c.hit {
+		l.T.Errorf("rules are %+v, want %d hits", r.Rules, c.hit)
+	}
+	if r.Attached != mode && (mode != attach.Auto || r.Attached == "") {
+		l.T.Errorf("attached by %q", r.Attached)
+	}
+	if r.Rx.Frames+r.Tx.Frames == 0 || r.Rx.Unsplit+r.Tx.Unsplit != 0 {
+		l.T.Errorf("frames: %+v and %+v", r.Rx, r.Tx)
+	}
+	if supers := r.Rx.Supers + r.Tx.Supers; offload && !strings.HasPrefix(c.args, "write-bw -s 1k") && supers == 0 || !offload && supers != 0 {
+		l.T.Errorf("%d super-frames", supers)
+	}
+}
+
+// TestScenarioAfterCrash reads rules from a file, kills rocectl, and starts it again. The next run removes the
+// remaining programs. With clsact these are its rules.
+func TestScenarioAfterCrash(t *testing.T) {
+	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
+		t.Run(string(mode), func(t *testing.T) {
+			l := newLab(t, onFrames)
+			l.scenarioAfterCrash(mode)
+			l.nothingLeft()
+		})
+	}
+}
+
+func (l *rig) scenarioAfterCrash(mode attach.Mode) {
+	by := "--attach=" + string(mode)
+	file := filepath.Join(l.Dir, "scenario.yaml")
+	lab.Must(l.T, os.WriteFile(file, []byte("rules:\n  - tx drop op=send\n  - rx drop op=ack\n"), 0o600))
+	start := func() *lab.Proc {
+		l.T.Helper()
+		p := l.Ctl(0, "fault", "run", vethName, by, "-f", file)
+		lab.Eventually(l.T, soon, "rules are in force", func() bool {
+			return strings.Contains(p.Diag.String(), "2 rules in force") || !p.Running()
+		})
+		return p
+	}
+	p := start()
+	for _, args := range [][]string{{"run", vethName, by, "tx drop"}, {"clean", vethName}} {
+		l.Ctl(0, append([]string{"fault"}, args...)...).Fails(lab.Limit, "another process")
+	}
+	p.Kill()
+	if mode == attach.Clsact {
+		if text := l.Output(0, "tc", "filter", "show", "dev", vethName, "egress"); !strings.Contains(text, "fault_tx") {
+			l.T.Errorf("the rules of the killed are not in force:\n%s", text)
+		}
+		l.Output(0, lab.Program("rocectl"), "fault", "clean", vethName)
+		l.nothingLeft()
+		start().Kill()
+	}
+	if got := l.faultRun("tx drop qpn=0xfffffe", by)(); len(got.Rules) != 1 || got.Rules[0].Hit != 0 {
+		l.T.Errorf("after a crash: %+v", got)
+	}
+	l.verify("send-bw -s 64k -n 4")
+	hungUp := start()
+	hungUp.Signal(syscall.SIGHUP)
+	if code := hungUp.Exit(lab.Limit); code != 0 {
+		l.T.Errorf("exit code %d without its terminal: %s", code, &hungUp.Diag)
+	}
+	l.nothingLeft()
+	start().Kill()
+	if mode == attach.Clsact { // a bottleneck removes the rules, too
+		l.bottleneck("rate=1gbit", by)()
+		l.verify("send-bw -s 64k -n 4")
+	}
+	l.Output(0, lab.Program("rocectl"), "fault", "clean", vethName)
+	lab.Must(l.T, os.WriteFile(file, []byte("rule: tx drop\n"), 0o600))
+	l.Ctl(0, "fault", "run", vethName, "-f", file).Fails(lab.Limit, "rule")
+}

@@ -1,0 +1,165 @@
+// Package cli implements the program rocesim, which runs scenarios of package internal/sim/scenario.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/sim/scenario"
+)
+
+// Exit codes besides 0.
+const (
+	exitFailed      = 1 // the simulation could not run, or messages never ended
+	exitUsage       = 2 // the command line or the scenario is invalid
+	exitInterrupted = 130
+)
+
+// usageError is an error in the user's command line or files.
+type usageError struct{ error }
+
+// app is the state that all commands share.
+type app struct {
+	out, diag io.Writer
+	json      bool
+	set       []string
+}
+
+// encode prints JSON.
+func (a *app) encode(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// Main runs rocesim and returns its exit code.
+func Main(args []string, out, diag io.Writer) int {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	c := newCommand(out, diag)
+	c.SetArgs(args)
+	err := c.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(diag, "rocesim:", err)
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	}
+	return exitFailed
+}
+
+func newCommand(out, diag io.Writer) *cobra.Command {
+	a := &app{out: out, diag: diag}
+	root := &cobra.Command{
+		Use:   "rocesim",
+		Short: "Simulate RDMA over a fabric, with the transports of roced",
+		Long: `rocesim runs scenarios, which describe hosts, switches, links and traffic. The
+transports are the code that roced runs on real links, not models of it.
+docs/reference/simulator.md describes scenario files.`,
+		Example: `  rocesim run configs/sim/incast.yaml                      a table of completion times
+  rocesim run configs/sim/incast.yaml --svg out            pictures: slowdown, queues, pauses
+  rocesim run configs/sim/incast.yaml --set workload.0.senders=10 --set transport.profile=irn
+  rocesim run configs/sim/websearch.yaml --seeds 1..4 --json
+  rocesim run configs/sim/incast.yaml --trace h1-h0=qp.json   then: rocectl trace draw qp.json --svg out
+  rocesim run configs/sim/incast.yaml --pcapng leaf0-h0=port.pcapng
+  rocesim sweep configs/sim/incast.yaml --vary transport.profile=rc,irn --seeds 1..3 --out s
+  rocesim diff a b                                         what differs between two results
+  rocesim topology show configs/sim/incast.yaml            hosts, switches and links by name`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetOut(out)
+	root.SetErr(diag)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	f := root.PersistentFlags()
+	f.BoolVar(&a.json, "json", false, "print JSON")
+	root.AddCommand(a.run(), a.sweep(), a.workCommand(), a.collect(), a.diff(), a.topology(), a.papers())
+	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
+	return root
+}
+
+// changes adds --set to a command that reads a scenario.
+func (a *app) changes(c *cobra.Command) {
+	c.Flags().StringArrayVar(&a.set, "set", nil, "change a key of the scenario: a.b.c=value; elements of lists by number")
+}
+
+// noArgs rejects arguments, including misspelt commands.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("unknown command %q; see %s --help", args[0], c.CommandPath())}
+	}
+	return nil
+}
+
+// oneFile requires one argument.
+func oneFile(c *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError{fmt.Errorf("usage: %s", c.UseLine())}
+	}
+	return nil
+}
+
+// read reads a scenario and sets its seed unless seed is zero.
+func (a *app) read(name string, seed uint64) (*scenario.File, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	set := a.set
+	if seed != 0 {
+		set = append(append([]string{}, set...), "seed="+strconv.FormatUint(seed, 10))
+	}
+	f, err := scenario.Read(name, text, set)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return f, nil
+}
+
+// beside returns a function that reads files relative to the scenario's folder.
+func beside(name string) func(string) ([]byte, error) {
+	return func(file string) ([]byte, error) {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(filepath.Dir(name), file)
+		}
+		return os.ReadFile(file)
+	}
+}
+
+// parseSeeds parses "7" or "1..10".
+func parseSeeds(s string) (seeds []uint64, err error) {
+	from, to, isRange := strings.Cut(s, "..")
+	first, err1 := strconv.ParseUint(from, 10, 64)
+	last := first
+	var err2 error
+	if isRange {
+		last, err2 = strconv.ParseUint(to, 10, 64)
+	}
+	if err := errors.Join(err1, err2); err != nil || first == 0 || last < first || last-first > 1e6 {
+		return nil, usageError{fmt.Errorf("%q: expected seeds such as 7 or 1..10", s)}
+	}
+	for n := first; n <= last; n++ {
+		seeds = append(seeds, n)
+	}
+	return seeds, nil
+}

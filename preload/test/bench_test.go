@@ -1,0 +1,46 @@
+package test
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// BenchmarkRegister measures the registration and deregistration of 64 KiB in microseconds (median and mean), on an idle
+// machine and with one spinning process per processor.
+func BenchmarkRegister(b *testing.B) {
+	const turns = "2000"
+	for _, spinners := range []int{0, runtime.NumCPU()} {
+		for _, kind := range []string{"inside", "again", "new"} {
+			b.Run(fmt.Sprintf("%s/spinners=%d", kind, spinners), func(b *testing.B) {
+				out, err := verbs(b, newLab(b), "regcost", kind, "65536", strconv.Itoa(spinners), turns).CombinedOutput()
+				var median, mean float64
+				if _, serr := fmt.Sscan(string(out), &median, &mean); err != nil || serr != nil {
+					b.Fatalf("%v, %v\n%s", err, serr, out)
+				}
+				b.ReportMetric(median, "us/median")
+				b.ReportMetric(mean, "us/mean")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// BenchmarkSocketCalls measures the cost of the library in nanoseconds per call of each interposed function of sockets.
+func BenchmarkSocketCalls(b *testing.B) {
+	out, err := verbs(b, newLab(b), "socketcost").CombinedOutput()
+	if err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		var name string
+		var with, without float64
+		if _, err := fmt.Sscan(line, &name, &with, &without); err != nil {
+			b.Fatalf("%q: %v", line, err)
+		}
+		b.ReportMetric(with-without, "ns/"+name)
+	}
+	b.ReportMetric(0, "ns/op")
+}
