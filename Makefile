@@ -107,11 +107,6 @@ test: setup build lint ## all set-up, all tests
 
 mutants: ## remove each mechanism of docs/results/mechanisms-*.md: the test that it names must fail
 	$(GO) run ./tools/mutants
-	$(GO) run ./tools/mutants -list tools/mutants/ports.txt -doc docs/results/mechanisms-ports.md
-	$(GO) run ./tools/mutants -list tools/mutants/sim.txt -doc docs/results/mechanisms-simulator.md
-	$(GO) run ./tools/mutants -list tools/mutants/clients.txt -doc docs/results/mechanisms-clients.md
-	$(GO) run ./tools/mutants -list tools/mutants/flor.txt -doc docs/results/mechanisms-flor.md
-	$(GO) run ./tools/mutants -list tools/mutants/drill.txt -doc docs/results/mechanisms-drill.md
 
 nightly: setup build ## what takes too long for make test
 	$(MAKE) mutants

@@ -1,130 +1,137 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"regexp"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 )
 
+// listName is the name of a list, in the folder of the package that it mutates.
+const listName = "mutants.txt"
+
+// head begins each list.
+const head = "// Run by make mutants. CONTRIBUTING.md describes the form, and go run ./tools/mutants -rebase updates it after code has moved.\n"
+
 // mutation removes a mechanism.
 type mutation struct {
-	line                 int
-	transport, mechanism string
-	file, remove, insert string
-	pkg                  string
-	tests                []string
+	list           string
+	line           int
+	row            string // section and beginning of the mechanism, as in "MELO: swapping"
+	decl           string // as in "func sender.pto"
+	remove, insert []string
+	tests          []string
 }
 
-// row is a mechanism in a table of the document, and the tests that it names.
-type row struct {
-	transport, mechanism string
-	tests                []string
-}
+// dir is the folder of the mutated package.
+func (m *mutation) dir() string { return path.Dir(m.list) }
 
-// readMutations reads the list. Empty lines end an entry:
-//
-//	# transport: beginning of the mechanism as docs/results/mechanisms-transports.md has it
-//	file.go
-//	- lines to be replaced, which the file has exactly once
-//	+ lines instead
-//	./package Test1 Test2
-//
-// Lines that begin with // are remarks.
-func readMutations(name string) (list []mutation, err error) {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	var m mutation
-	end := func() {
-		if m.line > 0 {
-			list = append(list, m)
+func (m *mutation) String() string { return fmt.Sprintf("%s:%d: %s", m.list, m.line, m.row) }
+
+// readLists reads the lists among the files of a tree.
+func readLists(root string, files []string) (list []mutation, err error) {
+	for _, name := range files {
+		if path.Base(name) != listName {
+			continue
 		}
-		m = mutation{}
+		b, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return nil, err
+		}
+		part, err := parseList(name, string(b))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, part...)
 	}
-	for i, line := range strings.Split(string(b), "\n") {
+	return list, nil
+}
+
+// parseList parses a list. Mutations of one mechanism share its heading:
+//
+//	# section: beginning of the mechanism as a document has it
+//	func type.method: Test1 package.Test2/script
+//	- lines to be replaced, which the declaration has exactly once
+//	+ lines instead, if any
+//
+// The indentation of lines counts only from one to the next. Lines that begin with // are remarks.
+func parseList(name, text string) (list []mutation, err error) {
+	row := ""
+	for i, line := range strings.Split(text, "\n") {
 		kind, rest, _ := strings.Cut(line, " ")
-		switch {
-		case line == "":
-			end()
-		case strings.HasPrefix(line, "//"):
-		case kind == "#":
-			m.line = i + 1
-			m.transport, m.mechanism, _ = strings.Cut(rest, ": ")
-		case kind == "-":
-			m.remove += rest + "\n"
-		case kind == "+":
-			m.insert += rest + "\n"
-		case strings.HasPrefix(line, "./"):
-			m.pkg, m.tests = kind, strings.Fields(rest)
+		m := &mutation{}
+		if len(list) > 0 {
+			m = &list[len(list)-1]
+		}
+		switch kind {
+		case "", "//":
+		case "#":
+			row = rest
+		case "-":
+			m.remove = append(m.remove, rest)
+		case "+":
+			m.insert = append(m.insert, rest)
+		case "func", "var", "const", "type":
+			decl, tests, _ := strings.Cut(line, ": ")
+			list = append(list, mutation{list: name, line: i + 1, row: row, decl: decl, tests: strings.Fields(tests)})
 		default:
-			m.file = line
+			return nil, fmt.Errorf("%s:%d: %q begins neither a mechanism (#), a declaration, a replaced line (-), nor its replacement (+)", name, i+1, kind)
 		}
 	}
-	end()
 	for _, m := range list {
-		if m.mechanism == "" || m.file == "" || m.remove == "" || m.pkg == "" || len(m.tests) == 0 {
-			return nil, fmt.Errorf("%s:%d: an entry without mechanism, file, lines to replace, package or tests", name, m.line)
+		if m.row == "" || len(m.remove) == 0 || len(m.tests) == 0 {
+			return nil, fmt.Errorf("%s:%d: a mutation without mechanism, tests or lines to replace", name, m.line)
 		}
 	}
 	return list, nil
 }
 
-var testName = regexp.MustCompile("Test[A-Za-z0-9_/,.-]+")
-
-// readRows reads the tables of mechanisms. Their last column names tests.
-func readRows(name string) (rows []row, err error) {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	transport, table := "", false
-	for _, line := range strings.Split(string(b), "\n") {
-		cells := strings.Split(strings.Trim(line, "| "), " | ")
-		switch {
-		case strings.HasPrefix(line, "## "):
-			transport = strings.TrimPrefix(line, "## ")
-		case strings.HasPrefix(line, "| mechanism |"):
-			table = true
-		case !strings.HasPrefix(line, "|"):
-			table = false
-		case table && len(cells) >= 2 && !strings.HasPrefix(line, "|--"):
-			rows = append(rows, row{transport, cells[0], testName.FindAllString(cells[len(cells)-1], -1)})
+// formatList is the inverse of parseList.
+func formatList(list []mutation) string {
+	var b strings.Builder
+	b.WriteString(head)
+	row := ""
+	for _, m := range list {
+		if m.row != row {
+			fmt.Fprintf(&b, "\n# %s\n", m.row)
+			row = m.row
+		}
+		fmt.Fprintf(&b, "%s: %s\n", m.decl, strings.Join(m.tests, " "))
+		for _, line := range m.remove {
+			b.WriteString(strings.TrimRight("- "+line, " ") + "\n")
+		}
+		for _, line := range m.insert {
+			b.WriteString(strings.TrimRight("+ "+line, " ") + "\n")
 		}
 	}
-	if len(rows) == 0 {
-		return nil, fmt.Errorf("%s has no table of mechanisms", name)
-	}
-	return rows, nil
+	return b.String()
 }
 
-// match checks that each mutation belongs to a row and uses only tests of that row, and that each row has a mutation.
-func match(list []mutation, rows []row) error {
-	var faults []error
-	has := make([]bool, len(rows))
-	for i := range list {
-		m := &list[i]
-		at := slices.IndexFunc(rows, func(r row) bool {
-			return r.transport == m.transport && strings.HasPrefix(r.mechanism, m.mechanism)
-		})
-		if at < 0 {
-			faults = append(faults, fmt.Errorf("line %d: the document has no mechanism %q of %s", m.line, m.mechanism, m.transport))
+// writeLists writes the lists of all mutations in the order of rows, and removes the lists among files that are empty now.
+func writeLists(root string, files []string, list []mutation, rows []row) error {
+	lists := map[string][]mutation{}
+	for _, name := range files {
+		if path.Base(name) == listName {
+			lists[name] = nil
+		}
+	}
+	for _, m := range list {
+		lists[m.list] = append(lists[m.list], m)
+	}
+	for name, list := range lists {
+		file := filepath.Join(root, name)
+		if len(list) == 0 {
+			if err := os.Remove(file); err != nil {
+				return err
+			}
 			continue
 		}
-		has[at] = true
-		for _, name := range m.tests {
-			if !slices.Contains(rows[at].tests, name) {
-				faults = append(faults, fmt.Errorf("line %d: the document does not name %s for %q", m.line, name, m.mechanism))
-			}
+		slices.SortStableFunc(list, func(a, b mutation) int { return rowOf(rows, &a) - rowOf(rows, &b) })
+		if err := os.WriteFile(file, []byte(formatList(list)), 0o644); err != nil {
+			return err
 		}
 	}
-	for i, r := range rows {
-		if !has[i] {
-			faults = append(faults, fmt.Errorf("no mutation of %s: %s", r.transport, r.mechanism))
-		}
-	}
-	return errors.Join(faults...)
+	return nil
 }

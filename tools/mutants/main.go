@@ -1,10 +1,8 @@
-// Command mutants removes the mechanisms of docs/results/mechanisms-transports.md, or of another document, one after
-// the other. For each it runs the tests that the document names: at least one must fail. It works on a copy of the
-// tree, never in place.
+// Command mutants removes the mechanisms of docs/results/mechanisms-*.md, one after the other. For each it runs the
+// tests that the document names: at least one must fail. It works on a copy of the tree, never in place.
 //
-// The list is mutants.txt. Other documents have their own lists: docs/results/mechanisms-ports.md has ports.txt,
-// docs/results/mechanisms-simulator.md has sim.txt, docs/results/mechanisms-flor.md has flor.txt, and
-// docs/results/mechanisms-drill.md has drill.txt. A list is also wrong if a mutation no longer applies, or if a row of the document has no mutation.
+// Each package has its mutations in its file mutants.txt. A list is also wrong if a mutation no longer applies, or if a
+// row of a document has no mutation.
 package main
 
 import (
@@ -13,18 +11,24 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 )
 
+// selection chooses mutations. Empty fields select all.
+type selection struct{ doc, only, dir string }
+
 func main() {
-	list := flag.String("list", "tools/mutants/mutants.txt", "the mutations")
-	doc := flag.String("doc", "docs/results/mechanisms-transports.md", "the document with the mechanisms and their tests")
-	only := flag.String("only", "", "run only mutations whose transport and mechanism, as in \"MELO: swapping\", contain this")
+	var s selection
+	flag.StringVar(&s.doc, "doc", "", "run only mutations of docs/results/mechanisms-`NAME`.md")
+	flag.StringVar(&s.only, "only", "", "run only mutations whose section and mechanism, as in \"MELO: swapping\", contain `TEXT`")
+	flag.StringVar(&s.dir, "package", "", "run only mutations of the package in `DIR`")
+	rebase := flag.Bool("rebase", false, "run nothing; rewrite the lists after code has moved, and report mutations that need an edit")
 	flag.Usage = func() {
-		fmt.Fprintf(flag.CommandLine.Output(), "usage: go run ./tools/mutants [flags]\n\nChecks that a test fails without each mechanism of %s.\nExit status: 0 if so, 1 if a mutation survives or does not apply, 2 upon wrong usage.\n\n", *doc)
+		fmt.Fprint(flag.CommandLine.Output(), "usage: go run ./tools/mutants [flags]\n\nChecks that a test fails without each mechanism of docs/results/mechanisms-*.md.\nExit status: 0 if so, 1 if a mutation survives or does not apply, 2 upon wrong usage.\n\n")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -32,55 +36,109 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := run(*list, *doc, *only); err != nil {
+	files, err := listFiles()
+	switch {
+	case err != nil:
+	case *rebase:
+		err = rebaseTree(".", files)
+	default:
+		err = run(s, files)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-// run checks the list against the document and then tries each mutation.
-func run(list, doc, only string) error {
-	mutations, err := readMutations(list)
-	if err != nil {
-		return err
+// project is a tree with its lists and documents.
+type project struct {
+	*tree
+	files []string
+	list  []mutation
+	rows  []row
+}
+
+func readProject(root string, files []string) (p *project, err error) {
+	p = &project{files: files}
+	if p.tree, err = readTree(root, files); err != nil {
+		return nil, err
 	}
-	rows, err := readRows(doc)
-	if err != nil {
-		return err
+	if p.list, err = readLists(root, files); err != nil {
+		return nil, err
 	}
-	if err := match(mutations, rows); err != nil {
-		return err
-	}
-	mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !strings.Contains(m.transport+": "+m.mechanism, only) })
-	dir, err := copyTree()
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	var faults []error
-	for i, m := range mutations {
-		begun := time.Now()
-		err := m.try(dir)
-		verdict := "killed"
-		if err != nil {
-			verdict = err.Error()
-			faults = append(faults, fmt.Errorf("%s: %s: %w", m.transport, m.mechanism, err))
-		}
-		fmt.Printf("%3d/%d %5.1fs %s: %s: %s\n", i+1, len(mutations), time.Since(begun).Seconds(), m.transport, m.mechanism, verdict)
+	p.rows, err = readDocuments(root)
+	return p, err
+}
+
+// check checks the lists against the documents and the code.
+func (p *project) check() error {
+	faults := []error{matchRows(p.list, p.rows)}
+	for i := range p.list {
+		faults = append(faults, p.tree.check(&p.list[i]))
 	}
 	return errors.Join(faults...)
 }
 
-// copyTree copies the files that git tracks, in their current state.
-func copyTree() (dir string, err error) {
-	out, err := exec.Command("git", "ls-files", "-z").Output()
+// selected returns the mutations that s selects.
+func (p *project) selected(s selection) []mutation {
+	return slices.DeleteFunc(slices.Clone(p.list), func(m mutation) bool {
+		return s.doc != "" && p.rows[rowOf(p.rows, &m)].doc != s.doc || !strings.Contains(m.row, s.only) || s.dir != "" && m.dir() != path.Clean(s.dir)
+	})
+}
+
+// run checks the lists and then tries each selected mutation.
+func run(s selection, files []string) error {
+	p, err := readProject(".", files)
 	if err != nil {
-		return "", fmt.Errorf("git ls-files: %w", err)
+		return err
 	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	list := p.selected(s)
+	if len(list) == 0 {
+		return errors.New("no mutation is selected")
+	}
+	dir, err := copyTree(files)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	p.root = dir
+	var faults []error
+	for i := range list {
+		m := &list[i]
+		begun := time.Now()
+		verdict := "killed"
+		if err := p.try(m); err != nil {
+			verdict = err.Error()
+			faults = append(faults, fmt.Errorf("%v: %w", m, err))
+		}
+		fmt.Printf("%3d/%d %5.1fs %v: %s\n", i+1, len(list), time.Since(begun).Seconds(), m, verdict)
+	}
+	return errors.Join(faults...)
+}
+
+// listFiles returns the regular files of the tree that git does not ignore.
+func listFiles() (files []string, err error) {
+	out, err := exec.Command("git", "ls-files", "-co", "--exclude-standard", "-z").Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files: %w", err)
+	}
+	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
+		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() { // neither deleted nor a link
+			files = append(files, name)
+		}
+	}
+	return files, nil
+}
+
+// copyTree copies files to a new folder.
+func copyTree(files []string) (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "mutants"); err != nil {
 		return "", err
 	}
-	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
+	for _, name := range files {
 		if err := copyFile(name, filepath.Join(dir, name)); err != nil {
 			return "", errors.Join(err, os.RemoveAll(dir))
 		}
@@ -89,10 +147,7 @@ func copyTree() (dir string, err error) {
 }
 
 func copyFile(from, to string) error {
-	info, err := os.Lstat(from)
-	if errors.Is(err, os.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-		return nil // deleted, or a link
-	}
+	info, err := os.Stat(from)
 	if err != nil {
 		return err
 	}
@@ -106,23 +161,28 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, b, info.Mode().Perm())
 }
 
-// try applies m to the copy in dir, runs the tests of its mechanism, and undoes m. It returns nil if the tests fail.
-func (m *mutation) try(dir string) error {
-	name := filepath.Join(dir, m.file)
+// try applies m to the files below t.root, runs the tests of its mechanism, and undoes m. It returns nil if a test fails.
+func (t *tree) try(m *mutation) error {
+	p, err := t.place(m)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(t.root, p.file)
 	before, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	if n := strings.Count(string(before), m.remove); n != 1 {
-		return fmt.Errorf("%s has what is to be replaced %d times, want once", m.file, n)
-	}
-	after := strings.Replace(string(before), m.remove, m.insert, 1)
-	if err := os.WriteFile(name, []byte(after), 0o644); err != nil {
+	if err := os.WriteFile(name, []byte(p.mutate(string(before), m)), 0o644); err != nil {
 		return err
 	}
 	defer os.WriteFile(name, before, 0o644)
 	for _, name := range m.tests {
-		out, err := test(dir, m.pkg, "^"+strings.ReplaceAll(name, "/", "$/^")+"$")
+		dir, err := t.testDir(m, name)
+		if err != nil {
+			return err
+		}
+		_, test := splitTest(name)
+		out, err := runTest(t.root, "./"+dir, "^"+strings.ReplaceAll(test, "/", "$/^")+"$")
 		if strings.Contains(string(out), "[build failed]") {
 			return fmt.Errorf("does not compile:\n%s", out)
 		}
@@ -130,15 +190,15 @@ func (m *mutation) try(dir string) error {
 			return nil
 		}
 		if strings.Contains(string(out), "no tests to run") {
-			return fmt.Errorf("%s has no %s", m.pkg, name)
+			return fmt.Errorf("%s has no %s", dir, test)
 		}
 	}
 	return fmt.Errorf("survives %s", strings.Join(m.tests, ", "))
 }
 
-// test runs the tests of a package whose names match.
-func test(dir, pkg, match string) (out []byte, err error) {
+// runTest runs the tests of a package whose names match.
+func runTest(root, pkg, match string) (out []byte, err error) {
 	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=3m", "-run", match, pkg)
-	cmd.Dir = dir
+	cmd.Dir = root
 	return cmd.CombinedOutput()
 }
