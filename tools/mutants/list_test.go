@@ -22,9 +22,17 @@ func TestLists(t *testing.T) {
 	if err := p.check(); err != nil {
 		t.Error(err)
 	}
-	for _, s := range []selection{{doc: "flor"}, {only: "MELO: swapping"}, {dir: "./qp"}} {
-		if n := len(p.selected(s)); n == 0 || n > len(p.list)/2 {
-			t.Errorf("%+v selects %d of %d mutations", s, n, len(p.list))
+}
+
+// TestSelection: flags select by document, mechanism and package.
+func TestSelection(t *testing.T) {
+	p := &project{rows: []row{{doc: "d", mechanism: "X: rule"}, {doc: "e", mechanism: "Y: law"}}, list: parse(t, "# X: rule\nfunc f: TestA\n- a\n# Y: law\nfunc g: TestA\n- a\n")}
+	for _, c := range []struct {
+		selection
+		want int
+	}{{selection{}, 2}, {selection{doc: "d"}, 1}, {selection{only: "Y: l"}, 1}, {selection{dir: "./a"}, 2}, {selection{dir: "b"}, 0}} {
+		if n := len(p.selected(c.selection)); n != c.want {
+			t.Errorf("%+v selects %d mutations, want %d", c.selection, n, c.want)
 		}
 	}
 }
