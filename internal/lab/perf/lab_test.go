@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -55,9 +56,7 @@ func (l *nics) start(t testing.TB, test, line string) *sides {
 		t.Cleanup(cancel)
 		s.cancel[i], s.ended[i] = cancel, make(chan error, 1)
 		go func() { s.ended[i] <- run(ctx, o, &s.out[i], os.Stderr) }()
-		for deadline := time.Now().Add(10 * time.Second); !exists(path) && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
+		lab.Eventually(t, lab.Limit, "the server listens", func() bool { return exists(path) })
 	}
 	return s
 }
@@ -238,7 +237,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNothingIsAllocated checks that messages cause no heap allocations, on both sides and in the daemon.
+// TestNothingIsAllocated checks that messages cause no heap allocations, on both sides and in the daemon. Other goroutines
+// of the process allocate as well, so the fewest allocations of several rounds count.
 func TestNothingIsAllocated(t *testing.T) {
 	l := newNICs(t)
 	count := func(test string, iters int) uint64 {
@@ -252,8 +252,11 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 	for _, test := range []string{"write-bw", "send-bw"} {
 		const n = 20000
-		few := count(test, 100)
-		if many := count(test, n); many > few+n/20 {
+		few, many := uint64(math.MaxUint64), uint64(math.MaxUint64)
+		for range 5 {
+			few, many = min(few, count(test, 100)), min(many, count(test, n))
+		}
+		if many > few+n/20 {
 			t.Errorf("%s: %d allocations for %d messages, %d for 100", test, many, n, few)
 		}
 	}
