@@ -245,15 +245,20 @@ func TestQueuePairsFail(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			e := newEnds(t, cfg)
 			failed := e.storm(t, 400, 18, func() {
+				var failed [2]*pair
 				for i := range 12 {
-					time.Sleep(5 * time.Millisecond)
-					c := e.conn[i%2]
-					c.d.mu.Lock()
-					p := c.d.pairs[uint32(c.e.Primary())]
-					c.d.mu.Unlock()
-					if p != nil {
-						_ = p.q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) // the queue pair may be gone
-					}
+					c, last := e.conn[i%2], &failed[i%2]
+					lab.Eventually(t, 10*time.Second, "another queue pair works", func() bool {
+						c.d.mu.Lock()
+						defer c.d.mu.Unlock()
+						p := c.d.pairs[uint32(c.e.Primary())]
+						works := p != nil && p.state == pairUp && p != *last
+						if works {
+							*last = p
+						}
+						return works
+					})
+					_ = (*last).q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) // the queue pair may be gone
 				}
 			})
 			a, b := e.dev[0].Counters(), e.dev[1].Counters()

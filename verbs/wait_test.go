@@ -3,10 +3,13 @@ package verbs_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	testlab "roced.io/roced/internal/test/lab"
 	"roced.io/roced/verbs"
 )
 
@@ -125,6 +128,15 @@ func TestManyWaiters(t *testing.T) {
 	wg.Wait()
 }
 
+// inside waits until n goroutines are in a function of the package.
+func inside(t *testing.T, n int, function string) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	testlab.Eventually(t, testlab.Limit, function+" is called", func() bool {
+		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "/verbs."+function) == n
+	})
+}
+
 func TestDaemonDies(t *testing.T) {
 	hosts := lab(t)
 	n := hosts[0].open(t)
@@ -136,7 +148,8 @@ func TestDaemonDies(t *testing.T) {
 	go func() { _, err := n.cq.Wait(context.Background(), make([]verbs.WC, 1)); results <- err }()
 	go func() { _, err := second.Wait(context.Background(), make([]verbs.WC, 1)); results <- err }()
 	go func() { _, err := n.cq.PollWait(context.Background(), make([]verbs.WC, 1)); results <- err }()
-	time.Sleep(20 * time.Millisecond)
+	inside(t, 2, "(*CompChannel).await(")
+	inside(t, 1, "(*CQ).PollWait(")
 	hosts[0].stop()
 	for range 3 {
 		select {
@@ -170,7 +183,8 @@ func TestCloseWhileWaiting(t *testing.T) {
 	results := make(chan error, 2)
 	go func() { _, err := n.cq.Wait(context.Background(), make([]verbs.WC, 1)); results <- err }()
 	go func() { _, err := n.ctx.GetAsyncEvent(context.Background()); results <- err }()
-	time.Sleep(20 * time.Millisecond)
+	inside(t, 1, "(*CompChannel).await(")
+	inside(t, 1, "(*Context).GetAsyncEvent(")
 	must(t, n.ctx.Close())
 	for range 2 {
 		want(t, <-results, verbs.ErrClosed)

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -90,9 +89,10 @@ func TestInChild(t *testing.T) {
 	}
 	go func() { // a new thread
 		runtime.LockOSThread()
+		started <- struct{}{}
 		<-stop
 	}()
-	time.Sleep(10 * time.Millisecond)
+	<-started
 	checkThreads(t, CapNetRaw|CapBPF|CapSysAdmin)
 	out, err := exec.Command("cat", "/proc/self/status").Output()
 	if err != nil {

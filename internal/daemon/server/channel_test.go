@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,7 +46,6 @@ func TestFullChannels(t *testing.T) {
 			t.Fatalf("%d notices wait of %d kinds", len(ch.order), cqs)
 		}
 	}
-	time.Sleep(20 * time.Millisecond)
 	if g, n := runtime.NumGoroutine(), threads(t); g > goroutines || n > tasks+4 {
 		t.Errorf("%d goroutines and %d threads before, %d and %d with full channels", goroutines, tasks, g, n)
 	}

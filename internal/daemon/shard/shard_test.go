@@ -188,30 +188,27 @@ func TestCrowded(t *testing.T) {
 	}
 	defer s.ep.close()
 	s.poll, s.lastWork = time.Hour, Now()
-	s.stations[0].scanned = s.lastWork
-	turn := func(took time.Duration) {
-		s.giveUp = func() { time.Sleep(took) }
-		s.idle(Now())
-	}
+	s.stations[0].scanned = mono.Never // no work is due
+	s.giveUp = func() {}
+	const short = -time.Minute // also if the thread loses its core
+	turn := func(took time.Duration) { s.idle(Now().Add(-took)) }
 	turn(2 * longYield)
 	for range inARow {
-		turn(0)
+		turn(short)
 	}
 	turn(2 * longYield)
-	turn(0)
+	turn(short)
 	if s.sleeps != 0 || s.yields != inARow+3 {
 		t.Errorf("single long yields: %d yields, %d sleeps", s.yields, s.sleeps)
 	}
 	turn(2 * longYield)
 	before := s.yields
-	turn(0)
+	s.idle(s.crowded - 1)
 	if s.sleeps != 1 || s.yields != before {
 		t.Errorf("two long yields in a row: %d yields, %d sleeps", s.yields-before, s.sleeps)
 	}
-	for end := time.Now().Add(2 * maxCrowded); s.yields == before; turn(0) {
-		if time.Now().After(end) {
-			t.Fatal("the loop does not poll any more")
-		}
+	if s.idle(s.crowded); s.yields == before {
+		t.Error("the loop does not poll any more")
 	}
 }
 
@@ -240,12 +237,13 @@ func (nullPort) Close() error                                { return nil }
 // fullPort has no room until it is opened.
 type fullPort struct {
 	nullPort
-	open atomic.Bool
-	sent atomic.Int32
+	open          atomic.Bool
+	refused, sent atomic.Int32
 }
 
 func (p *fullPort) Send(_ mono.Time, f *rocev2.Frame) error {
 	if !p.open.Load() {
+		p.refused.Add(1)
 		return port.ErrAgain
 	}
 	if f.Len < 14 || len(f.Bufs) != 1 && p.sent.Load() == 0 {
@@ -272,17 +270,13 @@ func TestFrameIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(5 * time.Millisecond)
+	eventually(t, "the frame is not sent again", func() bool { return p.refused.Load() > 2 })
 	st, err := s.Stats(context.Background())
 	if err != nil || st.TxBlocked != 1 || st.PortErrs != 0 {
 		t.Errorf("%+v, %v", st, err)
 	}
 	p.open.Store(true)
-	for end := time.Now().Add(5 * time.Second); p.sent.Load() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the frame was not sent")
-		}
-	}
+	eventually(t, "the frame was not sent", func() bool { return p.sent.Load() > 0 })
 }
 
 func TestIdleTurnAllocatesNothing(t *testing.T) {
