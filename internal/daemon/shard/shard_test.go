@@ -204,7 +204,7 @@ func TestCrowded(t *testing.T) {
 	turn(2 * longYield)
 	before := s.yields
 	s.idle(s.crowded - 1)
-	if s.sleeps != 1 || s.yields != before {
+	if s.crowded == 0 || s.sleeps != 1 || s.yields != before {
 		t.Errorf("two long yields in a row: %d yields, %d sleeps", s.yields-before, s.sleeps)
 	}
 	if s.idle(s.crowded); s.yields == before {
