@@ -40,8 +40,6 @@ int uverbs_open(const char *name, int flags);
 
 /* uverbs_write executes a command that a program writes to a verbs device. */
 ssize_t uverbs_write(struct context *c, const void *buf, size_t n);
-/* command_core returns the command's own structure, behind the headers. */
-void *command_core(struct command *m);
 
 /* ---- uverbs_answer.c: the caller holds c->call ---- */
 
@@ -54,6 +52,8 @@ int answer_mapped(struct command *m);
 /* answer_destroyed answers a destroying command with success: the daemon is gone, and the
  * object with it. */
 void answer_destroyed(struct answer *a);
+/* command_core returns the command's own structure, behind the headers. */
+void *command_core(struct command *m);
 /* command_destroys returns true if a command destroys an object. */
 bool command_destroys(const struct command *m);
 

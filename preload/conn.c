@@ -1,4 +1,7 @@
-/* A command and its answer on a connection (docs/reference/control-protocol.md). */
+/*
+ * A command and its answer on a connection (docs/reference/control-protocol.md). System calls
+ * bypass the functions that this library interposes.
+ */
 #include "connection.h"
 
 #include <errno.h>
@@ -36,7 +39,7 @@ int conn_dial(const char *name)
 	}
 	if (!rundir_trusted())
 		return -1;
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int fd = syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
 	if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0 && rundir_peer_trusted(fd))
@@ -74,7 +77,7 @@ static int send_command(int fd, const void *cmd, size_t n, const int *fds, size_
 		memcpy(CMSG_DATA(h), fds, nfds * sizeof(int));
 	}
 	for (;;) {
-		if (sendmsg(fd, &m, MSG_NOSIGNAL) >= 0)
+		if (syscall(SYS_sendmsg, fd, &m, MSG_NOSIGNAL) >= 0)
 			return 0;
 		if (errno == EAGAIN)
 			wait_for(fd, POLLOUT);
@@ -107,7 +110,7 @@ static int receive_answer(int fd, struct answer *a)
 	struct msghdr m = { .msg_iov = io, .msg_iovlen = 2, .msg_control = &control,
 			    .msg_controllen = sizeof control.room };
 	ssize_t n;
-	while ((n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC)) < 0) {
+	while ((n = syscall(SYS_recvmsg, fd, &m, MSG_CMSG_CLOEXEC)) < 0) {
 		if (errno == EAGAIN)
 			wait_for(fd, POLLIN);
 		else if (errno != EINTR)

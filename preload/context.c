@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <rdma/ib_user_verbs.h>
+
 struct context *context_of(int fd)
 {
 	struct file *f = fd_file(fd);
@@ -53,3 +55,12 @@ int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void
 	return ret;
 }
 
+void context_start_doorbells(struct context *c)
+{
+	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_DOORBELL, .in_words = sizeof cmd / 4,
+					 .out_words = sizeof(struct doorbell) / 4 };
+	if (context_send(c, &cmd, sizeof cmd, NULL, 0) != 0)
+		return;
+	doorbell_map(c, &c->answer);
+	answer_close(&c->answer, 0);
+}

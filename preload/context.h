@@ -58,12 +58,20 @@ int context_call_locked(struct context *c, const void *cmd, size_t n, const int 
 			size_t resp_len);
 /* context_call takes c->call. It passes send_fd unless that is negative. */
 int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len);
+/* context_start_doorbells sets up the doorbells of a new context. Without them each POST_SEND is
+ * a command. The caller holds c->call. */
+void context_start_doorbells(struct context *c);
 
 /* ---- doorbell.c ---- */
 
-/* doorbell_start sets up the doorbells of a new context. Without them each POST_SEND is a
- * command. The caller holds c->call. */
-void doorbell_start(struct context *c);
+/* The daemon's answer to EXT_DOORBELL. */
+struct doorbell {
+	uint64_t offset; /* in the context's memfd */
+	uint32_t size, reserved;
+};
+
+/* doorbell_map maps the doorbells that an answer describes. */
+void doorbell_map(struct context *c, const struct answer *a);
 void doorbell_free(struct context *c);
 /* doorbell_wake wakes the daemon if it sleeps. */
 void doorbell_wake(struct context *c);

@@ -5,35 +5,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <rdma/ib_user_verbs.h>
-
 /* Doorbell memory (docs/reference/control-protocol.md). */
 enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 12288 };
 
-struct doorbell {
-	uint64_t offset; /* in the context's memfd */
-	uint32_t size, reserved;
-};
-
-void doorbell_start(struct context *c)
+void doorbell_map(struct context *c, const struct answer *a)
 {
-	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_DOORBELL, .in_words = sizeof cmd / 4,
-					 .out_words = sizeof(struct doorbell) / 4 };
-	if (context_send(c, &cmd, sizeof cmd, NULL, 0) != 0)
-		return;
-	struct answer *a = &c->answer;
 	struct doorbell d;
 	answer_copy(a, &d, sizeof d);
-	if (a->nfd != 1 || a->fd[0].kind != ANSWER_EVENTFD || d.size < BELL_SIZE) {
-		answer_close(a, 0);
+	if (a->nfd != 1 || a->fd[0].kind != ANSWER_EVENTFD || d.size < BELL_SIZE)
 		return;
-	}
 	struct ring r = ring_map(c->rings, d.offset, BELL_SIZE);
 	c->doorbell_fd = r.mem ? fd_private_dup(a->fd[0].fd) : -1;
 	if (c->doorbell_fd < 0)
 		ring_unmap(&r);
 	c->doorbell = r.mem;
-	answer_close(a, 0);
 }
 
 void doorbell_free(struct context *c)

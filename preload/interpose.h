@@ -68,8 +68,6 @@ void *next_symbol(const char *name);
 
 /* ---- paths.c ---- */
 
-/* path_below returns true if path is prefix or lies below it. */
-bool path_below(const char *path, const char *prefix);
 /* path_device returns the name of a device node ("uverbs0"), NULL for other paths. */
 const char *path_device(const char *path);
 /* device_rdev returns the device number of a device node, 0 if it does not exist. */

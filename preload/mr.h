@@ -9,20 +9,29 @@
  * ROCED_MR selects the way, for tests: auto; pass (replace nothing); ptrace (pass no
  * descriptor either: the daemon opens /proc/PID/mem like a debugger).
  *
- *   mr.c          regions, and the daemon's mappings
- *   mr_maps.c     the address space
- *   mr_replace.c  page replacement
- *   mr_guard.c    write protection during a replacement
- *   mr_spare.c    unused stretches of the memfd
- *   mr_pass.c     the descriptor for all other memory
- *   mr_fork.c     the copy that a child of fork() gets
+ *   mr.c        regions
+ *   replace.c   page replacement
+ *   mappings.c  the daemon's mappings, the lock
+ *   mr_pass.c   the descriptor for all other memory
+ *   mr_fork.c   the copy that a child of fork() gets
  */
 #ifndef ROCED_MR_H
 #define ROCED_MR_H
 
-#include "context.h"
+#include "backing.h"
 
-/* ---- mr.c ---- */
+/* ---- mappings.c ---- */
+
+/* A part of the memfd that the daemon has mapped for a connection. It stays mapped after its
+ * last region, for the next registration there. */
+struct mapping {
+	struct mapping *next;
+	struct context *context;
+	uint32_t handle;
+	uint64_t start, end, offset;
+	unsigned users; /* regions in it, and registrations in progress */
+	uint64_t left;  /* the value of departures when the last user left */
+};
 
 /* How the daemon reaches the memory of a registration. */
 struct mr_source {
@@ -36,6 +45,41 @@ struct mr_source {
 		uint32_t flags, memory;
 	} map;
 };
+
+/* mr_lock and mr_unlock block all changes, for fork(). */
+void mr_lock(void);
+void mr_unlock(void);
+
+/* mapping_use finds or makes the mapping of a range of the memfd and counts a use. A new one is
+ * stored in fresh. If together, the daemon makes it with the registering command. The result is
+ * MR_COPIED if the daemon refuses. The caller holds the lock. */
+struct mr_source mapping_use(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset,
+			     bool together);
+/* mapping_add adds a mapping to the list. The caller holds the lock. */
+void mapping_add(struct mapping *m);
+/* mapping_leave drops a use of a mapping, unless it is NULL. The caller holds the lock. */
+void mapping_leave(struct mapping *m);
+/* mapping_take removes a mapping of a context from the list, NULL if there is none. The caller
+ * holds the lock. */
+struct mapping *mapping_take(struct context *c);
+/* mappings_trim makes the daemon unmap the idle mappings beyond the limits, or all idle ones. */
+void mappings_trim(struct context *c, bool all);
+/* mappings_each calls f for the parts of the memfd that regions use. The caller holds the lock. */
+void mappings_each(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg);
+/* mappings_forget empties the list in a child of fork(). */
+void mappings_forget(void);
+
+/* ---- replace.c ---- */
+
+/* replace makes a page-aligned range memory of the memfd, consecutive from *offset on. It
+ * returns false if that is impossible, or if it would need a replacement and !may. The
+ * caller holds the lock. */
+bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may);
+/* replace_drop zeroes a part of the memfd. It frees the pages unless a region uses some: the
+ * daemon cannot access holes. The caller holds the lock. */
+void replace_drop(uint64_t offset, uint64_t length);
+
+/* ---- mr.c ---- */
 
 /* mr_prepare prepares a range for registration. If possible the range becomes memory of the
  * memfd that the daemon has mapped or, if together, maps with the registering command. The
@@ -51,92 +95,8 @@ void mr_released(struct context *c, uint32_t handle);
 /* mr_context_closed frees the regions and mappings of a context. */
 void mr_context_closed(struct context *c);
 
-/* mr_lock and mr_unlock block all changes, for fork(). mr_forget empties the lists in the
- * child: regions and mappings belong to the parent. */
-void mr_lock(void);
-void mr_unlock(void);
+/* mr_forget empties the lists in a child of fork(): regions and mappings belong to the parent. */
 void mr_forget(void);
-/* mr_each_mapped calls f for the parts of the memfd that regions use. The caller holds the
- * lock. */
-void mr_each_mapped(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg);
-
-/* ---- mr_maps.c ---- */
-
-#define MR_PAGE 4096ULL
-
-/* Kinds of memory. */
-enum vma_kind {
-	VMA_PLAIN, /* private, anonymous, readable and writable */
-	VMA_OURS,  /* of the memfd, readable and writable */
-	VMA_OTHER,
-};
-
-/* A part of the address space with one kind of memory. */
-struct vma {
-	uint64_t start, end;
-	uint64_t offset; /* VMA_OURS: of start in the memfd */
-	enum vma_kind kind;
-};
-
-/* maps_walk calls f for the parts that overlap [start, end), in order and cut to that range,
- * until f returns false. It uses neither locks nor the heap. It returns false if /proc is
- * not readable. */
-bool maps_walk(uint64_t start, uint64_t end, bool (*f)(const struct vma *v, void *arg), void *arg);
-/* maps_keep keeps a descriptor of /proc/self/maps for faster queries. It may use the heap. */
-void maps_keep(void);
-/* maps_locked returns true if mlock() covers a part of the range. */
-bool maps_locked(uint64_t start, uint64_t end);
-/* maps_threads returns the number of threads of the process, 0 if unknown. */
-int maps_threads(void);
-
-/* ---- mr_replace.c ---- */
-
-/* backing_fd returns the descriptor of the memfd, -1 if there is none or the program closed it. */
-int backing_fd(void);
-/* backing_ino returns its inode number. */
-uint64_t backing_ino(void);
-/* backing_is returns true if a file in /proc/self/maps is the memfd. */
-bool backing_is(unsigned major, unsigned minor, uint64_t ino);
-/* backing_abandon closes the memfd in a child that has copied its memory. */
-void backing_abandon(void);
-/* backing_zero punches a hole into the memfd: the part reads as zeros, its pages are free. */
-void backing_zero(uint64_t offset, uint64_t length);
-/* backing_zero_around does the same with a stretch except for this part. */
-void backing_zero_around(uint64_t offset, uint64_t length);
-/* backing_drop does the same with a part, but keeps its pages, as zeros, if a region uses some:
- * the daemon cannot access holes. The caller holds the lock. */
-void backing_drop(uint64_t offset, uint64_t length);
-/* backing_allocate allocates pages for holes. They count as memory of this process. */
-bool backing_allocate(uint64_t offset, uint64_t length);
-/* replace makes a page-aligned range memory of the memfd, consecutive from *offset on. It
- * returns false if that is impossible, or if it would need a replacement and !may. The
- * caller holds the lock. */
-bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may);
-
-/* ---- mr_guard.c ---- */
-
-/* guard_open returns a userfaultfd that can write-protect pages, or -1. */
-int guard_open(void);
-/* guard_close ends its use. */
-void guard_close(int guard, bool replaced);
-/* guard_raise write-protects a range. */
-bool guard_raise(int guard, uint64_t start, uint64_t end);
-/* guard_drop wakes blocked threads. If the range was not replaced, it removes the protection
- * first. */
-void guard_drop(int guard, uint64_t start, uint64_t end, bool replaced);
-
-/* ---- mr_spare.c ---- */
-
-/* spare_remember records the part of a stretch that is in use. */
-void spare_remember(uint64_t offset, uint64_t length);
-/* spare_take returns the offset of an unused part of that length; false if there is none. */
-bool spare_take(uint64_t length, uint64_t *offset);
-/* spares_look calls used for each part and counts the calls in a row that return false. */
-void spares_look(bool (*used)(uint64_t offset, void *arg), void *arg);
-/* spares_each calls f for all recorded parts. */
-void spares_each(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg);
-/* spares_forget empties the table for a new memfd. */
-void spares_forget(void);
 
 /* ---- mr_pass.c ---- */
 

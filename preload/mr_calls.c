@@ -21,7 +21,7 @@ static bool drop_pages(const struct vma *v, void *arg)
 {
 	(void)arg;
 	if (v->kind == VMA_OURS)
-		backing_drop(v->offset, v->end - v->start);
+		replace_drop(v->offset, v->end - v->start);
 	return true;
 }
 

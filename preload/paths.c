@@ -28,12 +28,6 @@
 #define PCI "/devices/pci0ced:00"
 #define BUS "/sys/bus/pci/devices/0ced:"
 
-bool path_below(const char *path, const char *prefix)
-{
-	size_t n = strlen(prefix);
-	return !strncmp(path, prefix, n) && (path[n] == 0 || path[n] == '/');
-}
-
 const char *path_device(const char *path)
 {
 	if (!path || !strstr(path, DEV "/") || !preload_active())

@@ -15,6 +15,8 @@
  *   connection.h  the daemon's directories; a command and its answer
  *   objects.h     objects of a context; rings in shared memory
  *   context.h     verbs contexts, doorbells, commands of the library itself
+ *   maps.h        the address space of the program
+ *   backing.h     the memfd of registered memory
  *   mr.h          memory regions: page replacement
  *   events.h      completion channels, asynchronous events, the daemon's death
  *   commands.h    commands of programs: uverbs and rdma_cm

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -14,6 +15,12 @@ const char *sysfs_dir(void) { return getenv("SYSFS_PATH"); }
 const char *run_dir(void) { return getenv("ROCED_RUN_DIR"); }
 
 bool preload_active(void) { return run_dir() && sysfs_dir(); }
+
+bool path_below(const char *path, const char *prefix)
+{
+	size_t n = strlen(prefix);
+	return !strncmp(path, prefix, n) && (path[n] == 0 || path[n] == '/');
+}
 
 bool read_file(const char *path, char *buf, size_t size)
 {

@@ -58,11 +58,6 @@ static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *
 /* ---- requests ---- */
 
 /* Structures of plain commands begin with the response pointer, if they have one. */
-void *command_core(struct command *m)
-{
-	return m->bytes + (m->extended ? EX_HDR : HDR);
-}
-
 static bool has(struct command *m, size_t size)
 {
 	return m->n >= (m->extended ? EX_HDR : HDR) + size;
@@ -293,7 +288,7 @@ static int execute(struct command *m)
 	if (m->response)
 		answer_copy(&c->answer, m->response, m->room);
 	if (m->number == IB_USER_VERBS_CMD_GET_CONTEXT) {
-		doorbell_start(c);
+		context_start_doorbells(c);
 		pass_memory(c); /* while /proc is visible: programs may confine themselves later */
 	}
 	return 0;

@@ -54,6 +54,11 @@ static bool created(struct command *m)
 	return objects_set_handle(&m->c->objects, o, handle[0]);
 }
 
+void *command_core(struct command *m)
+{
+	return m->bytes + (m->extended ? EX_HDR : HDR);
+}
+
 bool command_destroys(const struct command *m)
 {
 	static const uint64_t destroy = 1ull << IB_USER_VERBS_CMD_DEALLOC_PD | 1ull << IB_USER_VERBS_CMD_DESTROY_AH |

@@ -22,7 +22,9 @@ var cLayers = []cLayer{
 	{"connection.h", []string{"tree.c", "rundir.c", "conn.c", "call_lock.c"}},
 	{"objects.h", []string{"objects.c", "ring.c"}},
 	{"context.h", []string{"context.c", "doorbell.c", "direct.c", "report.c"}},
-	{"mr.h", []string{"mr.c", "mr_fork.c", "mr_guard.c", "mr_maps.c", "mr_pass.c", "mr_replace.c", "mr_spare.c"}},
+	{"maps.h", []string{"maps.c", "guard.c"}},
+	{"backing.h", []string{"backing.c", "spare.c"}},
+	{"mr.h", []string{"mappings.c", "replace.c", "mr.c", "mr_fork.c", "mr_pass.c"}},
 	{"events.h", []string{"events.c", "death.c"}},
 	{"commands.h", []string{"uverbs_open.c", "uverbs.c", "uverbs_answer.c", "rdmacm.c", "netlink.c"}},
 	{"layout.h", nil},
@@ -155,4 +157,59 @@ func TestPreloadFilesAreReadable(t *testing.T) {
 			t.Errorf("preload/%s has %d lines, more than %d: a reader must be able to keep a file in mind; split it by topic", f.name, f.lines, most)
 		}
 	}
+}
+
+// TestPreloadCircles checks that the files of the preload library do not call each other in circles. A file defines the
+// functions that a header declares below its mark `/* ---- file.c ---- */`.
+func TestPreloadCircles(t *testing.T) {
+	mark := regexp.MustCompile(`(?m)^/\* ---- (\w+\.c)\b`)
+	owner := map[string]string{} // file by function
+	for _, l := range cLayers {
+		raw, err := os.ReadFile(filepath.Join(root, "preload", l.header))
+		if err != nil {
+			t.Fatal(err)
+		}
+		marks := mark.FindAllStringSubmatchIndex(string(raw), -1)
+		for i, m := range marks {
+			end := len(raw)
+			if i+1 < len(marks) {
+				end = marks[i+1][0]
+			}
+			section := cNoise.ReplaceAllString(string(raw[m[1]:end]), " ")
+			for _, d := range cDeclared.FindAllStringSubmatch(section, -1) {
+				owner[d[1]] = string(raw[m[2]:m[3]])
+			}
+		}
+	}
+	calls := map[string][]string{}
+	for _, f := range cFiles(t) {
+		for _, word := range cWord.FindAllString(f.text, -1) {
+			if to := owner[word]; strings.HasSuffix(f.name, ".c") && to != "" && to != f.name && !slices.Contains(calls[f.name], to) {
+				calls[f.name] = append(calls[f.name], to)
+			}
+		}
+	}
+	done := map[string]bool{}
+	for name := range calls {
+		if circle := findCircle(calls, name, nil, done); circle != nil {
+			t.Errorf("files of preload/ call each other in a circle: %s; %s", strings.Join(circle, " -> "), cPurpose)
+		}
+	}
+}
+
+// findCircle follows the calls of a file, at the end of a path, and returns the first circle.
+func findCircle(calls map[string][]string, name string, path []string, done map[string]bool) []string {
+	if i := slices.Index(path, name); i >= 0 {
+		return append(slices.Clone(path[i:]), name)
+	}
+	if done[name] {
+		return nil
+	}
+	for _, to := range calls[name] {
+		if circle := findCircle(calls, to, append(path, name), done); circle != nil {
+			return circle
+		}
+	}
+	done[name] = true
+	return nil
 }

@@ -2,20 +2,13 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include "../../mr_maps.c"
+#include "../../maps.c"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 enum { MOST = 4096, PAGE = 4096 };
-
-static struct stat ours;
-
-bool backing_is(unsigned major_number, unsigned minor_number, uint64_t ino)
-{
-	return ino == ours.st_ino && major(ours.st_dev) == major_number && minor(ours.st_dev) == minor_number;
-}
 
 int fd_private(int fd) { return fd; }
 void fd_private_close(int fd) { close(fd); }
@@ -54,8 +47,10 @@ static void compare(uint64_t start, uint64_t end)
 
 int main(void)
 {
+	struct stat ours;
 	int fd = memfd_create("maps", 0);
 	CHECK(fd >= 0 && ftruncate(fd, 64 * PAGE) == 0 && fstat(fd, &ours) == 0);
+	maps_set_memfd(major(ours.st_dev), minor(ours.st_dev), ours.st_ino);
 	char *p = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(p != MAP_FAILED && mprotect(p, PAGE, PROT_READ) == 0 && munmap(p + 20 * PAGE, PAGE) == 0);
 	CHECK(mmap(p + 8 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 3 * PAGE) == p + 8 * PAGE);

@@ -2,8 +2,9 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include "../../mr_replace.c"
-#include "../../mr_spare.c"
+#include "../../backing.c"
+#include "../../replace.c"
+#include "../../spare.c"
 
 enum { MOST_PIECES = 8 };
 
@@ -12,22 +13,23 @@ static struct piece {
 	struct vma v;
 	unsigned missed; /* a bit for each walk */
 } pieces[MOST_PIECES];
-static unsigned count, walks;
+static unsigned filled, walks;
 
 bool maps_walk(uint64_t start, uint64_t end, bool (*f)(const struct vma *v, void *arg), void *arg)
 {
 	unsigned bit = 1U << walks++;
 	(void)start, (void)end;
-	for (unsigned i = 0; i < count; i++)
+	for (unsigned i = 0; i < filled; i++)
 		if (!(pieces[i].missed & bit) && !f(&pieces[i].v, arg))
 			break;
 	return true;
 }
 
+void maps_set_memfd(unsigned a, unsigned b, uint64_t ino) { (void)a, (void)b, (void)ino; }
 int fd_private(int fd) { return fd; }
 void fd_private_close(int fd) { close(fd); }
 bool maps_locked(uint64_t start, uint64_t end) { return start == end; }
-void mr_each_mapped(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg) { (void)f, (void)arg; }
+void mappings_each(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg) { (void)f, (void)arg; }
 int guard_open(void) { return -1; }
 void guard_close(int fd, bool replaced) { (void)fd, (void)replaced; }
 bool guard_raise(int fd, uint64_t start, uint64_t end) { return fd < 0 && start < end; }
@@ -36,11 +38,11 @@ void guard_drop(int fd, uint64_t start, uint64_t end, bool replaced) { (void)fd,
 /* used creates a page in its own stretch; the given walks miss it. */
 static uint64_t used(unsigned missed)
 {
-	uint64_t offset, start = (count + 1) * 0x10000;
-	enum place place;
-	CHECK(next_stretch(MR_PAGE, &offset, &place) && place == FRESH);
-	CHECK(count < MOST_PIECES && pwrite(file.fd, "x", 1, offset) == 1);
-	pieces[count++] = (struct piece){ { start, start + MR_PAGE, offset, VMA_OURS }, missed };
+	uint64_t offset, start = (filled + 1) * 0x10000;
+	enum history history;
+	CHECK(next_stretch(MR_PAGE, &offset, &history) && history == FRESH);
+	CHECK(filled < MOST_PIECES && pwrite(file.fd, "x", 1, offset) == 1);
+	pieces[filled++] = (struct piece){ { start, start + MR_PAGE, offset, VMA_OURS }, missed };
 	return offset;
 }
 
@@ -55,14 +57,14 @@ static bool there(uint64_t offset)
 static void again(void)
 {
 	spares_forget(); /* they are not freed */
-	count = walks = 0;
+	filled = walks = 0;
 }
 
 /* collection frees all unused parts. */
 static void collection(void)
 {
 	spares_forget();
-	file.replaced = IDLE + file.kept + 1;
+	count.replaced = IDLE + count.collected + 1;
 	walks = 0;
 	collect();
 }

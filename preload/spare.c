@@ -4,7 +4,7 @@
  * pages costs a fourth of freeing them and filling new ones, and the daemon may still have
  * them mapped. The callers hold the lock.
  */
-#include "mr.h"
+#include "backing.h"
 
 #include <string.h>
 

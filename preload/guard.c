@@ -2,7 +2,7 @@
  * Write protection with userfaultfd while pages are being replaced: a thread that writes to
  * them blocks until guard_drop. The callers hold the lock.
  */
-#include "mr.h"
+#include "maps.h"
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>

@@ -5,135 +5,37 @@
  * There is one memfd. Each replacement gets a stretch of it that is much larger than needed:
  * realloc() calls mremap() without the library, and the mapping then grows into the next part
  * of the file, which no other mapping may use. A stretch that is no longer in use serves the
- * next replacement of the same length (mr_spare.c).
+ * next replacement of the same length (spare.c).
  *
  * A write to a page that is being copied would be lost. So the pages are write-protected
- * (mr_guard.c): the writing thread blocks, and then writes to the new page. Meanwhile this
+ * (guard.c): the writing thread blocks, and then writes to the new page. Meanwhile this
  * thread must write to its stack only.
  */
 #include "mr.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/falloc.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 enum {
-	STRETCH_BITS = 36, /* 64 GiB for each replacement, which starts in the middle */
-	FILE_BITS = 61,
 	MOST = 16384,      /* mappings of the memfd; a process may have 65530 in all */
 	IDLE = 64 << 20,   /* bytes replaced between two collections */
 	LOOK = 16,         /* replacements between two searches for spare stretches */
 	WALKS = 4,         /* limit on walks over the address space in one collection */
 };
 
-#define STRETCH (1ULL << STRETCH_BITS)
-
+/* Counts of the memfd. */
 static struct {
-	_Atomic int fd;
-	_Atomic uint64_t ino;
-	_Atomic uint32_t major, minor;
 	uint64_t stretches; /* allocated */
 	uint64_t replaced;  /* bytes replaced since the last collection */
-	uint64_t kept;      /* bytes in use at the last collection */
+	uint64_t collected; /* bytes in use at the last collection */
 	unsigned mappings;  /* upper bound */
 	unsigned since;     /* replacements since the last walk over the address space */
 	unsigned parts;     /* parts of the address space at the last walk */
-} file = { .fd = -1 };
-
-/* ---- the memfd ---- */
-
-int backing_fd(void)
-{
-	struct stat st;
-	int fd = file.fd;
-	/* The program may have closed it with a bare system call and opened another file there. */
-	return fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == file.ino && major(st.st_dev) == file.major &&
-	       minor(st.st_dev) == file.minor ? fd : -1;
-}
-
-uint64_t backing_ino(void) { return file.ino; }
-
-bool backing_is(unsigned major, unsigned minor, uint64_t ino)
-{
-	return file.fd >= 0 && ino == file.ino && major == file.major && minor == file.minor;
-}
-
-#if UINTPTR_MAX < UINT64_MAX
-/* A 32-bit program can neither address such a large file nor spare the address space. */
-static int backing_open(void) { return -1; }
-#else
-/* backing_open creates the memfd unless it exists. */
-static int backing_open(void)
-{
-	struct rlimit limit;
-	struct stat st;
-	int fd = backing_fd();
-	if (fd >= 0)
-		return fd;
-	/* A write beyond the limit would raise SIGXFSZ. */
-	if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY)
-		return -1;
-	fd = fd_private(memfd_create("roced", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-	if (fd < 0)
-		return -1;
-	if (ftruncate(fd, 1LL << FILE_BITS) != 0 || fstat(fd, &st) != 0) {
-		fd_private_close(fd);
-		return -1;
-	}
-	file.ino = st.st_ino;
-	file.major = major(st.st_dev);
-	file.minor = minor(st.st_dev);
-	file.stretches = file.replaced = file.kept = file.mappings = file.since = file.parts = 0;
-	spares_forget();
-	file.fd = fd;
-	return fd;
-}
-#endif
-
-void backing_abandon(void)
-{
-	fd_private_close(file.fd);
-	file.fd = -1;
-}
-
-void backing_zero(uint64_t offset, uint64_t length)
-{
-	int fd = backing_fd();
-	if (fd >= 0 && length > 0)
-		fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length);
-}
-
-void backing_zero_around(uint64_t offset, uint64_t length)
-{
-	uint64_t start = offset & ~(STRETCH - 1), end = offset + length;
-	backing_zero(start, offset - start);
-	backing_zero(end, start + STRETCH - end);
-}
-
-bool backing_allocate(uint64_t offset, uint64_t length)
-{
-	const uint64_t step = 16 << 20; /* a signal undoes the work of a call */
-	int fd = backing_fd();
-	off_t hole = lseek(fd, offset, SEEK_HOLE);
-	uint64_t end = offset + length, n;
-	if (hole < 0)
-		return false;
-	for (offset = hole; offset < end; offset += n) {
-		n = end - offset < step ? end - offset : step;
-		while (fallocate(fd, 0, offset, n) != 0)
-			if (errno != EINTR)
-				return false;
-	}
-	return true;
-}
+} count;
 
 /* ---- copying ---- */
 
@@ -148,61 +50,49 @@ __attribute__((no_sanitize("address"))) static bool is_zero(const uint64_t *page
 	return !any;
 }
 
-static bool write_all(int fd, uint64_t start, uint64_t end, uint64_t offset)
-{
-	while (start < end) {
-		ssize_t n = syscall(SYS_pwrite64, fd, start, end - start, offset);
-		if (n <= 0)
-			return false;
-		start += n;
-		offset += n;
-	}
-	return true;
-}
-
 /* The earlier use of a part of the memfd. */
-enum place {
+enum history {
 	FRESH, /* never used */
 	USED,  /* no longer in use; must be emptied */
 	SPARE, /* a spare stretch, whose pages are overwritten */
 };
 
 /* copy writes a range into the memfd. In an empty part, pages of zeros stay holes. */
-static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset, enum place place)
+static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset, enum history history)
 {
 	uint64_t from = start; /* not written yet */
-	for (uint64_t p = start; p < end && place != SPARE; p += MR_PAGE) {
+	for (uint64_t p = start; p < end && history != SPARE; p += MR_PAGE) {
 		if (!is_zero((const uint64_t *)(uintptr_t)p))
 			continue;
-		if (!write_all(fd, from, p, offset + (from - start)))
+		if (!backing_write(fd, from, p, offset + (from - start)))
 			return false;
 		from = p + MR_PAGE;
 	}
-	return write_all(fd, from, end, offset + (from - start));
+	return backing_write(fd, from, end, offset + (from - start));
 }
 
 /* exchange replaces a range of plain memory with a part of the memfd. It blocks signals: a
  * handler that writes to a protected page would deadlock. */
-static bool exchange(uint64_t start, uint64_t end, uint64_t offset, enum place place)
+static bool exchange(uint64_t start, uint64_t end, uint64_t offset, enum history history)
 {
 	sigset_t all, old;
-	int fd = backing_open(), guards = guard_open();
+	int fd = backing_fd(), guards = guard_open();
 	if (guards < 0)
 		return false;
-	if (place == USED)
+	if (history == USED)
 		backing_zero(offset, end - start);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	bool done = guard_raise(guards, start, end) && copy(fd, start, end, offset, place) &&
+	bool done = guard_raise(guards, start, end) && copy(fd, start, end, offset, history) &&
 		    (uint64_t)syscall(SYS_mmap, start, end - start, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
 				      offset) == start;
 	guard_drop(guards, start, end, done);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	guard_close(guards, done);
 	if (done) {
-		file.replaced += place == SPARE ? 0 : end - start;
-		file.mappings++;
-		file.since++;
+		count.replaced += history == SPARE ? 0 : end - start;
+		count.mappings++;
+		count.since++;
 	}
 	return done;
 }
@@ -266,16 +156,16 @@ static bool find_clash(const struct vma *v, void *arg)
 	return true;
 }
 
-void backing_drop(uint64_t offset, uint64_t length)
+void replace_drop(uint64_t offset, uint64_t length)
 {
 	static const uint8_t zeros[1 << 16];
 	struct clash c = { offset, offset + length, false };
-	mr_each_mapped(check_clash, &c);
+	mappings_each(check_clash, &c);
 	if (!c.found)
 		backing_zero(offset, length);
 	for (uint64_t n; c.found && length > 0; offset += n, length -= n) {
 		n = length < sizeof zeros ? length : sizeof zeros;
-		if (!write_all(backing_fd(), (uintptr_t)zeros, (uintptr_t)zeros + n, offset))
+		if (!backing_write(backing_fd(), (uintptr_t)zeros, (uintptr_t)zeros + n, offset))
 			return;
 	}
 }
@@ -287,7 +177,7 @@ static bool unused(uint64_t offset, uint64_t length, uint64_t o)
 	struct clash c = { offset, offset + length, false };
 	if ((offset ^ o) >> STRETCH_BITS || ((offset + length) ^ o) >> STRETCH_BITS)
 		return false;
-	mr_each_mapped(check_clash, &c);
+	mappings_each(check_clash, &c);
 	return !c.found && maps_walk(0, UINT64_MAX, find_clash, &c) && !c.found &&
 	       maps_walk(0, UINT64_MAX, find_clash, &c) && !c.found;
 }
@@ -331,7 +221,7 @@ struct survey {
 static void mark(uint64_t offset, uint64_t end, void *arg)
 {
 	struct survey *s = arg;
-	for (uint64_t i = offset >> STRETCH_BITS; i <= (end - 1) >> STRETCH_BITS && i < file.stretches; i++) {
+	for (uint64_t i = offset >> STRETCH_BITS; i <= (end - 1) >> STRETCH_BITS && i < count.stretches; i++) {
 		uint64_t bit = 1ULL << i % 64;
 		s->news = s->news || !(s->bits[i / 64] & bit);
 		s->bits[i / 64] |= bit;
@@ -375,8 +265,8 @@ static bool settled(struct survey *s)
 static void sweep(const struct survey *s)
 {
 	uint64_t from = 0;
-	for (uint64_t i = 0; i <= file.stretches; i++) {
-		if (i < file.stretches && !(s->bits[i / 64] >> i % 64 & 1))
+	for (uint64_t i = 0; i <= count.stretches; i++) {
+		if (i < count.stretches && !(s->bits[i / 64] >> i % 64 & 1))
 			continue;
 		backing_zero(from * STRETCH, (i - from) * STRETCH);
 		from = i + 1;
@@ -398,49 +288,54 @@ static bool marked(uint64_t offset, void *arg)
  * - to find spare stretches, after one replacement per eight parts of the address space. */
 static void collect(void)
 {
-	bool all = file.mappings >= MOST || file.replaced > (file.kept > IDLE ? file.kept : IDLE);
-	if (!all && (file.since < LOOK || file.since < file.parts / 8))
+	bool all = count.mappings >= MOST || count.replaced > (count.collected > IDLE ? count.collected : IDLE);
+	if (!all && (count.since < LOOK || count.since < count.parts / 8))
 		return;
-	size_t size = (file.stretches / 64 + 1) * sizeof(uint64_t);
+	size_t size = (count.stretches / 64 + 1) * sizeof(uint64_t);
 	void *p = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct survey s = { .bits = p };
 	if (p == MAP_FAILED)
 		return;
-	mr_each_mapped(mark, &s);
+	mappings_each(mark, &s);
 	if (walk(&s)) {
 		bool sure = all && settled(&s);
 		spares_look(marked, &s);
-		file.mappings = s.mappings;
-		file.parts = s.parts;
-		file.since = 0;
+		count.mappings = s.mappings;
+		count.parts = s.parts;
+		count.since = 0;
 		if (sure) {
 			spares_each(mark, &s);
 			sweep(&s);
-			file.kept = s.bytes;
+			count.collected = s.bytes;
 		}
 		if (all) /* unless sure, a later collection frees the pages */
-			file.replaced = 0;
+			count.replaced = 0;
 	}
 	syscall(SYS_munmap, p, size);
 }
 
 /* next_stretch allocates a part of the memfd for memory of a length. */
-static bool next_stretch(uint64_t length, uint64_t *offset, enum place *place)
+static bool next_stretch(uint64_t length, uint64_t *offset, enum history *history)
 {
-	if (backing_open() < 0)
+	bool fresh = false;
+	if (backing_open(&fresh) < 0)
 		return false;
-	*place = SPARE;
-	if (file.mappings < MOST && spare_take(length, offset))
+	if (fresh) {
+		memset(&count, 0, sizeof count);
+		spares_forget();
+	}
+	*history = SPARE;
+	if (count.mappings < MOST && spare_take(length, offset))
 		return true;
 	collect();
-	if (file.mappings >= MOST)
+	if (count.mappings >= MOST)
 		return false;
 	if (spare_take(length, offset))
 		return true;
-	if (file.stretches >= 1ULL << (FILE_BITS - STRETCH_BITS))
+	if (count.stretches >= 1ULL << (FILE_BITS - STRETCH_BITS))
 		return false;
-	*place = FRESH;
-	*offset = file.stretches++ * STRETCH + STRETCH / 2;
+	*history = FRESH;
+	*offset = count.stretches++ * STRETCH + STRETCH / 2;
 	spare_remember(*offset, length);
 	return true;
 }
@@ -448,7 +343,7 @@ static bool next_stretch(uint64_t length, uint64_t *offset, enum place *place)
 bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may)
 {
 	int here;
-	enum place place;
+	enum history history;
 	struct plan p = { .at = start, .good = true, .avoid = { (uintptr_t)&here, (uintptr_t)&errno } };
 	if (!maps_walk(start, end, look, &p) || !p.good || p.at != end)
 		return false;
@@ -459,6 +354,6 @@ bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may)
 		return false;
 	if (p.shifted)
 		return backing_fd() >= 0 && fill(&p, start, end);
-	return !maps_locked(start, end) && next_stretch(end - start, offset, &place) &&
-	       exchange(start, end, *offset, place);
+	return !maps_locked(start, end) && next_stretch(end - start, offset, &history) &&
+	       exchange(start, end, *offset, history);
 }

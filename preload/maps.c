@@ -1,5 +1,5 @@
 /* The address space, as /proc/self shows it (proc(5)). */
-#include "mr.h"
+#include "maps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,12 +66,26 @@ static bool take_number(char **p, int base, char behind, uint64_t *v)
 	return true;
 }
 
+/* The memfd of VMA_OURS. */
+static struct {
+	_Atomic uint64_t ino;
+	_Atomic uint32_t major, minor;
+} memfd;
+
+void maps_set_memfd(unsigned major, unsigned minor, uint64_t ino)
+{
+	memfd.ino = 0;
+	memfd.major = major;
+	memfd.minor = minor;
+	memfd.ino = ino;
+}
+
 /* kind_of classifies memory. Anonymous memory may have a name: [heap], or one from
  * prctl(PR_SET_VMA_ANON_NAME). The main thread's stack grows, and replaced pages could not,
  * so it is VMA_OTHER. */
 static enum vma_kind kind_of(const char *rights, unsigned major, unsigned minor, uint64_t ino, const char *name)
 {
-	if (!strcmp(rights, "rw-s") && ino && backing_is(major, minor, ino))
+	if (!strcmp(rights, "rw-s") && ino && ino == memfd.ino && major == memfd.major && minor == memfd.minor)
 		return VMA_OURS;
 	if (strcmp(rights, "rw-p") || ino)
 		return VMA_OTHER;
@@ -196,27 +210,27 @@ static void walk_by_reading(struct lines *l, uint64_t start, uint64_t end, walk_
 static struct {
 	_Atomic int fd;
 	pid_t process;
-} kept_maps = { .fd = -1 };
+} query_file = { .fd = -1 };
 
 void maps_keep(void)
 {
 	pid_t self = syscall(SYS_getpid);
-	if (kept_maps.fd >= 0 && kept_maps.process == self)
+	if (query_file.fd >= 0 && query_file.process == self)
 		return;
 	int fd = fd_private(syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
-	if (kept_maps.fd >= 0)
-		fd_private_close(kept_maps.fd);
-	kept_maps.process = self;
-	kept_maps.fd = fd;
+	if (query_file.fd >= 0)
+		fd_private_close(query_file.fd);
+	query_file.process = self;
+	query_file.fd = fd;
 }
 
 bool maps_walk(uint64_t start, uint64_t end, walk_fn *f, void *arg)
 {
 	struct lines l;
-	int kept = kept_maps.fd;
+	int fd = query_file.fd;
 	/* Queries fail on older kernels, and if the program closed the descriptor with a bare
 	 * system call. */
-	if (kept >= 0 && kept_maps.process == syscall(SYS_getpid) && walk_by_query(kept, start, end, f, arg))
+	if (fd >= 0 && query_file.process == syscall(SYS_getpid) && walk_by_query(fd, start, end, f, arg))
 		return true;
 	if (!lines_open(&l, "/proc/self/maps"))
 		return false;
