@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/daemon/accept"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
-	"roced.io/roced/internal/daemon/server"
 )
 
 // credKey is the context key of the peer's credentials (*unix.Ucred).
@@ -36,7 +36,7 @@ const (
 
 // startAdmin serves the admin interface, and metrics on TCP if the configuration sets metrics.listen.
 func (d *Daemon) startAdmin() error {
-	ln, err := server.Listen("unix", filepath.Join(d.cfg.RunDir, api.Socket), fs.FileMode(d.cfg.Control.Mode))
+	ln, err := accept.Unix("unix", filepath.Join(d.cfg.RunDir, api.Socket), fs.FileMode(d.cfg.Control.Mode))
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func listen(key, address string) (net.Listener, error) {
 // serveTCP serves unauthenticated TCP clients until the daemon shuts down. trusted reports whether a request proves a
 // right, for example with a token.
 func (d *Daemon) serveTCP(h http.Handler, ln net.Listener, trusted func(*http.Request) bool, writeTimeout time.Duration) {
-	c := newCrowd(ln, trusted)
+	c := newLimiter(ln, trusted)
 	d.serveUntilEnd(&http.Server{Handler: c.handler(h), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, WriteTimeout: writeTimeout, ConnContext: c.connContext}, c)
 }
@@ -129,7 +129,7 @@ func (d *Daemon) permitted(h http.Handler) http.Handler {
 			w.Header().Set("Connection", "close")
 		}
 		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
-		if !ok || cred == nil || !server.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
+		if !ok || cred == nil || !accept.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
 			answer(w, http.StatusForbidden, api.Fault{Error: fmt.Sprintf("permission denied: the daemon is that of user %d; control.users and control.groups of its configuration let others in", os.Geteuid())})
 			return
 		}

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/daemon/accept"
 	"roced.io/roced/internal/daemon/quota"
-	"roced.io/roced/internal/daemon/server"
 )
 
 // admission is a listener on a Unix socket of the admin interface. It limits the connections of each user.
@@ -45,17 +45,16 @@ func (l *admission) admit(c net.Conn) *visitor {
 	if !ok {
 		return nil
 	}
-	cred, err := server.PeerCred(u)
+	cred, err := accept.PeerCred(u)
 	if err != nil {
 		return nil
 	}
-	v := &visitor{Conn: c, cred: cred, account: l.quota.Open(cred.Uid)}
-	if !v.account.Take(quota.AdminConnections, 1) || !v.account.Take(quota.Descriptors, 1) {
-		v.account.Close()
-		l.log.Warn("connection to the admin interface refused: the user has too many", "uid", cred.Uid)
+	account, err := accept.Charge(l.quota, cred, quota.AdminConnections, 1)
+	if err != nil {
+		l.log.Warn("connection to the admin interface refused", "err", err)
 		return nil
 	}
-	return v
+	return &visitor{Conn: c, cred: cred, account: account}
 }
 
 // Close implements net.Conn.

@@ -21,7 +21,6 @@ import (
 	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
-	"roced.io/roced/internal/daemon/nldev"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/sysfs"
 	"roced.io/roced/internal/daemon/ucma"
@@ -177,8 +176,7 @@ func (d *Daemon) Close() error {
 		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, api.Socket)))
 	}
 	if d.netlink != nil {
-		d.netlink.close()
-		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, nldev.Socket)))
+		errs = append(errs, d.netlink.Close())
 	}
 	d.served.Wait()
 	if d.ucma != nil {

@@ -3,19 +3,17 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io/fs"
 	"net"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/daemon/accept"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/nldev"
 	"roced.io/roced/internal/daemon/quota"
-	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
@@ -23,17 +21,14 @@ import (
 // netlinkServer serves RDMA netlink to the users of any NIC. The first message of a connection is the name of the only NIC
 // to show, with a final zero byte; an empty name stands for all NICs.
 type netlinkServer struct {
+	*accept.Listener
 	d       *Daemon
-	ln      *net.UnixListener
 	timeout time.Duration // of a client that does not read an answer; the rest of a list occupies memory meanwhile
 
 	// turn holds an element while a list of objects is made, because each one occupies the loop of a NIC. Its holder uses
 	// next, the earliest time of the next list.
 	turn chan struct{}
 	next time.Time
-
-	mu    sync.Mutex
-	conns map[*net.UnixConn]struct{} // nil: closed
 }
 
 func (d *Daemon) startNetlink() error {
@@ -42,69 +37,30 @@ func (d *Daemon) startNetlink() error {
 		mode |= fs.FileMode(n.cfg.Access.Mode)
 	}
 	const timeout = 10 * time.Second
-	ln, err := server.Listen("unixpacket", filepath.Join(d.cfg.RunDir, nldev.Socket), mode)
-	if err != nil {
+	s := &netlinkServer{d: d, timeout: timeout, turn: make(chan struct{}, 1)}
+	if err := s.start(filepath.Join(d.cfg.RunDir, nldev.Socket), mode); err != nil {
 		return err
 	}
-	d.netlink = &netlinkServer{d: d, ln: ln, timeout: timeout, turn: make(chan struct{}, 1), conns: map[*net.UnixConn]struct{}{}}
-	d.served.Go(d.netlink.accept)
+	d.netlink = s
 	return nil
 }
 
-// acceptPause is the delay after an accept error, such as too many open files.
-const acceptPause = 50 * time.Millisecond
-
-func (s *netlinkServer) accept() {
-	for {
-		conn, err := s.ln.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			s.d.log.Warn("accept", "socket", nldev.Socket, "err", err)
-			time.Sleep(acceptPause)
-			continue
-		}
-		s.admit(conn)
-	}
-}
-
-// admit starts serving a connection, or closes it.
-func (s *netlinkServer) admit(conn *net.UnixConn) {
-	cred, err := server.PeerCred(conn)
-	if err != nil {
-		conn.Close()
-		return
-	}
-	account := s.d.quota.Open(cred.Uid)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conns == nil || !account.Take(quota.NetlinkSockets, 1) || !account.Take(quota.Descriptors, 1) {
-		s.d.log.Warn("connection for netlink refused: the user has too many", "uid", cred.Uid)
-		account.Close()
-		conn.Close()
-		return
-	}
-	s.conns[conn] = struct{}{}
-	s.d.served.Go(func() {
-		s.serve(conn, cred)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.conns, conn)
-		conn.Close()
-		account.Close()
-	})
+// start opens the socket and serves it.
+func (s *netlinkServer) start(path string, mode fs.FileMode) (err error) {
+	s.Listener, err = accept.New(accept.Config{Path: path, Mode: mode, Quota: s.d.quota, Kind: quota.NetlinkSockets, Files: 1, Log: s.d.log,
+		Serve: s.serve})
+	return err
 }
 
 // serve answers requests until the client disconnects, sends a message that is too long, or does not read.
-func (s *netlinkServer) serve(conn *net.UnixConn, cred *unix.Ucred) {
+func (s *netlinkServer) serve(conn *accept.Client) {
 	buf := make([]byte, nldev.MaxRequest+1)
 	n, err := conn.Read(buf)
 	name, ended := bytes.CutSuffix(buf[:n], []byte{0})
 	if err != nil || !ended {
 		return
 	}
-	v := &netlinkView{netlinkServer: s, nic: string(name), cred: cred}
+	v := &netlinkView{netlinkServer: s, nic: string(name), cred: conn.Cred}
 	for {
 		n, err := conn.Read(buf)
 		if err != nil || n == 0 || n > nldev.MaxRequest {
@@ -121,17 +77,6 @@ func (s *netlinkServer) serve(conn *net.UnixConn, cred *unix.Ucred) {
 			return
 		}
 	}
-}
-
-// close ends all connections.
-func (s *netlinkServer) close() {
-	s.ln.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for conn := range s.conns {
-		conn.Close()
-	}
-	s.conns = nil
 }
 
 // netlinkView is the part of the daemon that a user may see: the NICs that the user may use, and the user's objects. Users
@@ -228,7 +173,7 @@ func (v *netlinkView) Resources(ctx context.Context, device, kind string) ([]api
 		all, err = v.d.objects(ctx, n, kind)
 		return err
 	})
-	every := server.Allowed(v.cred, v.d.cfg.Control.UIDs, v.d.cfg.Control.GIDs)
+	every := accept.Allowed(v.cred, v.d.cfg.Control.UIDs, v.d.cfg.Control.GIDs)
 	var out []api.Resource
 	for _, r := range all {
 		of := r.Device == device || r.CMID != nil && standard

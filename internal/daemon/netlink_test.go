@@ -113,16 +113,11 @@ func TestNetlinkHostile(t *testing.T) {
 func startNetlinkOf(t *testing.T, d *Daemon, timeout time.Duration) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "netlink")
-	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: path})
-	if err != nil {
+	s := &netlinkServer{d: d, timeout: timeout, turn: make(chan struct{}, 1)}
+	if err := s.start(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &netlinkServer{d: d, ln: ln, timeout: timeout, turn: make(chan struct{}, 1), conns: map[*net.UnixConn]struct{}{}}
-	d.served.Go(s.accept)
-	t.Cleanup(func() {
-		s.close()
-		d.served.Wait()
-	})
+	t.Cleanup(func() { s.Close() })
 	return path
 }
 
@@ -184,7 +179,7 @@ func limitsConnections(t *testing.T, kind quota.Kind) {
 // TestNetlinkUsers checks the limit of an ordinary user, and that users see only NICs that they may use, and only their own
 // objects. Admins see all objects.
 func TestNetlinkUsers(t *testing.T) {
-	const admin, user, stranger = 12345, 12346, 12347
+	const admin, user, other = 12345, 12346, 12347
 	d, runDir := startWith(t, func(c *config.Config) {
 		c.Control.UIDs = []uint32{admin}
 		c.NICs[0].Access.Mode = 0o666
@@ -198,7 +193,7 @@ func TestNetlinkUsers(t *testing.T) {
 	for _, c := range []struct {
 		uid           uint32
 		devices, seen int
-	}{{0, 2, 1}, {admin, 1, 1}, {user, 2, 0}, {stranger, 1, 0}} {
+	}{{0, 2, 1}, {admin, 1, 1}, {user, 2, 0}, {other, 1, 0}} {
 		v := &netlinkView{netlinkServer: d.netlink, cred: &unix.Ucred{Pid: 1, Uid: c.uid, Gid: c.uid}}
 		if got := len(v.Devices()); got != c.devices {
 			t.Errorf("user %d sees %d devices, want %d", c.uid, got, c.devices)
@@ -212,7 +207,7 @@ func TestNetlinkUsers(t *testing.T) {
 			t.Errorf("user %d and the NIC of others: %v, %v", c.uid, err, aerr)
 		}
 	}
-	account := d.quota.Open(stranger)
+	account := d.quota.Open(other)
 	defer account.Close()
 	if !account.Take(quota.NetlinkSockets, 5) || account.Take(quota.NetlinkSockets, 1) {
 		t.Error("the setting limits.connections does not limit connections of netlink")

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 
 	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/daemon/accept"
 	"roced.io/roced/internal/daemon/api"
-	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/internal/daemon/web"
 )
 
@@ -50,7 +50,7 @@ func (d *Daemon) startPage(routes http.Handler) error {
 // servePageOn serves the page on a Unix socket, to the users that may use the admin socket.
 func (d *Daemon) servePageOn(path string, cfg web.Config) error {
 	path = filepath.Clean(path)
-	ln, err := server.Listen("unix", path, fs.FileMode(d.cfg.Control.Mode))
+	ln, err := accept.Unix("unix", path, fs.FileMode(d.cfg.Control.Mode))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/daemon/accept"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
 	"roced.io/roced/internal/daemon/server"
@@ -27,7 +28,7 @@ func (d *Daemon) startUCMA() (err error) {
 
 // mayUse reports whether a user can connect to the socket of a NIC.
 func mayUse(a *config.Access, cred *unix.Ucred) bool {
-	if server.Allowed(cred, a.UIDs, a.GIDs) {
+	if accept.Allowed(cred, a.UIDs, a.GIDs) {
 		return true
 	}
 	if len(a.UIDs)+len(a.GIDs) > 0 {

@@ -141,7 +141,7 @@ func FuzzReceive(f *testing.F) {
 		h.Put(m)
 		f.Add(m, false)
 	}
-	f.Fuzz(func(t *testing.T, m []byte, stranger bool) {
+	f.Fuzz(func(t *testing.T, m []byte, offPath bool) {
 		w := newWorld(1)
 		for _, datagram := range []bool{false, true} {
 			if _, err := w.b.agent.Listen(cm.ListenParam{ServiceID: service, Backlog: 2, Datagram: datagram}, w.b); err != nil {
@@ -158,15 +158,15 @@ func FuzzReceive(f *testing.F) {
 		c := w.b.conn
 		from := w.a.route()
 		from.SGID, from.DGID = from.DGID, from.SGID
-		if stranger {
+		if offPath {
 			from.DGID[15] = 77
 		}
 		for range 3 {
 			w.b.agent.ReceiveMAD(w.now, from, m)
 			w.advance(time.Second)
 		}
-		if stranger && c.State() != cm.StateREPSent {
-			t.Errorf("a stranger has changed the connection to %v", c.State())
+		if offPath && c.State() != cm.StateREPSent {
+			t.Errorf("an off-path attacker has changed the connection to %v", c.State())
 		}
 		if w.b.agent.Len() > 8 {
 			t.Errorf("%d connections", w.b.agent.Len())

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"roced.io/roced/internal/daemon/accept"
 	"roced.io/roced/internal/daemon/quota"
 )
 
@@ -47,8 +48,8 @@ func TestMappedRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	cred, err := PeerCred(conn)
-	if err != nil || cred.Uid != outside || quota.Privileged(cred.Uid) || Allowed(cred, []uint32{1}, nil) {
+	cred, err := accept.PeerCred(conn)
+	if err != nil || cred.Uid != outside || quota.Privileged(cred.Uid) || accept.Allowed(cred, []uint32{1}, nil) {
 		t.Errorf("%+v, %v", cred, err)
 	}
 	in.Close()

@@ -5,22 +5,14 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
-	"os"
-	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/accept"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/shard"
 	"roced.io/roced/rocev2"
@@ -79,16 +71,14 @@ type Config struct {
 
 // Server serves the clients of one NIC.
 type Server struct {
-	cfg    Config
-	ln     *net.UnixListener
-	ctx    context.Context // canceled when the server closes
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	cfg      Config
+	listener *accept.Listener
+	ctx      context.Context // canceled when the server closes
+	cancel   context.CancelFunc
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
-	closing bool
-	serial  uint64
+	serial  uint64 // of the newest client
 
 	flusher  *flusher      // for all channels
 	commands atomic.Uint64 // run for all clients
@@ -103,104 +93,40 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Quota == nil {
 		cfg.Quota = quota.New(cfg.Limits.Amounts(), quota.Amounts{}, nil)
 	}
-	ln, err := Listen("unixpacket", cfg.Path, cfg.Mode)
-	if err != nil {
-		return nil, err
-	}
 	fl, err := newFlusher()
 	if err != nil {
-		ln.Close()
 		return nil, err
 	}
-	s := &Server{cfg: cfg, ln: ln, flusher: fl, clients: map[*client]struct{}{}}
+	s := &Server{cfg: cfg, flusher: fl, clients: map[*client]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.wg.Go(s.accept)
+	s.listener, err = accept.New(accept.Config{Path: cfg.Path, Mode: cfg.Mode, UIDs: cfg.UIDs, GIDs: cfg.GIDs, Quota: cfg.Quota,
+		Kind: quota.Connections, Files: connectionFiles, Log: cfg.Log, Serve: s.serve})
+	if err != nil {
+		fl.close()
+		return nil, err
+	}
 	return s, nil
-}
-
-// Listen creates a Unix socket with the given mode at path. It replaces an existing file. The replacement is atomic:
-// the socket never has other permissions at path.
-func Listen(network, path string, mode fs.FileMode) (*net.UnixListener, error) {
-	tmp := path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	ln, err := net.ListenUnix(network, &net.UnixAddr{Name: tmp, Net: network})
-	if err != nil {
-		return nil, err
-	}
-	ln.SetUnlinkOnClose(false)
-	if err = os.Chmod(tmp, mode); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		ln.Close()
-		os.Remove(tmp)
-		return nil, err
-	}
-	return ln, nil
-}
-
-// acceptPause is the delay after an accept error, such as too many open files.
-const acceptPause = 50 * time.Millisecond
-
-// accept accepts clients until the listener is closed.
-func (s *Server) accept() {
-	for {
-		conn, err := s.ln.AcceptUnix()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			s.cfg.Log.Warn("accept", "err", err)
-			time.Sleep(acceptPause)
-			continue
-		}
-		if err := s.admit(conn); err != nil {
-			s.cfg.Log.Warn("client refused", "err", err)
-			conn.Close()
-		}
-	}
 }
 
 // connectionFiles is the number of descriptors per connection: socket, process, doorbells.
 const connectionFiles = 3
 
-// admit starts to serve conn if its user has permission and quota.
-func (s *Server) admit(conn *net.UnixConn) error {
-	cred, err := PeerCred(conn)
+// serve serves a client until it disconnects.
+func (s *Server) serve(peer *accept.Client) {
+	pidfd, err := peerPidfd(peer.UnixConn, peer.Cred)
 	if err != nil {
-		return err
-	}
-	if len(s.cfg.UIDs)+len(s.cfg.GIDs) > 0 && !Allowed(cred, s.cfg.UIDs, s.cfg.GIDs) {
-		return fmt.Errorf("user %d: %w", cred.Uid, fs.ErrPermission)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
-		return net.ErrClosed
-	}
-	account := s.cfg.Quota.Open(cred.Uid)
-	if !account.Take(quota.Connections, 1) || !account.Take(quota.Descriptors, connectionFiles) {
-		account.Close()
-		return fmt.Errorf("user %d has as many connections as he may have", cred.Uid)
-	}
-	pidfd, err := peerPidfd(conn, cred)
-	if err != nil {
-		s.cfg.Log.Debug("no pidfd of the client, which has to pass its memory", "pid", cred.Pid, "err", err)
+		s.cfg.Log.Debug("no pidfd of the client, which has to pass its memory", "pid", peer.Cred.Pid, "err", err)
 		pidfd = -1
 	}
+	s.mu.Lock()
 	s.serial++
-	c := newClient(s, uverbs.NewConn(conn), cred, account, pidfd, s.serial)
+	c := newClient(s, uverbs.NewConn(peer.UnixConn), peer.Cred, peer.Account, pidfd, s.serial)
 	s.clients[c] = struct{}{}
-	s.wg.Go(func() {
-		c.serve()
-		account.Close()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.clients, c)
-	})
-	return nil
+	s.mu.Unlock()
+	c.serve()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.clients, c)
 }
 
 // Gate limits the descriptors that a client sends to its account. done is closed when the server closes.
@@ -213,10 +139,7 @@ func (s *Server) Profile() string { return s.cfg.Profile }
 
 // StopAccepting refuses new clients. Existing clients stay connected.
 func (s *Server) StopAccepting() {
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
-	s.ln.Close()
+	s.listener.StopAccepting()
 }
 
 func (s *Server) Clients() int {
@@ -228,49 +151,9 @@ func (s *Server) Clients() int {
 // Close disconnects all clients, waits for the destruction of their objects and removes the socket. The shard must
 // still be running.
 func (s *Server) Close() error {
-	s.StopAccepting()
+	s.listener.StopAccepting()
 	s.cancel()
-	s.mu.Lock()
-	for c := range s.clients {
-		c.conn.Close()
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
+	err := s.listener.Close()
 	s.flusher.close()
-	if err := os.Remove(s.cfg.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// PeerCred returns the credentials of the peer of a Unix socket.
-func PeerCred(conn *net.UnixConn) (cred *unix.Ucred, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	cerr := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	return cred, errors.Join(cerr, err)
-}
-
-// Allowed reports whether a user may use a socket. Root, the daemon's own user and the listed users and groups may.
-func Allowed(cred *unix.Ucred, uids, gids []uint32) bool {
-	if cred.Uid == 0 || cred.Uid == uint32(os.Geteuid()) {
-		return true
-	}
-	if slices.Contains(uids, cred.Uid) || slices.Contains(gids, cred.Gid) {
-		return true
-	}
-	return len(gids) > 0 && slices.ContainsFunc(groupsOf(cred), func(g uint32) bool { return slices.Contains(gids, g) })
-}
-
-// groupsOf returns the supplementary groups of a process, which SO_PEERCRED omits.
-func groupsOf(cred *unix.Ucred) []uint32 {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(int(cred.Pid)) + "/status")
-	if err != nil {
-		return nil
-	}
-	return parseGroups(string(text))
+	return err
 }

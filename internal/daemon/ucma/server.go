@@ -7,21 +7,18 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
-	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/daemon/accept"
 	"roced.io/roced/internal/daemon/cm"
 	"roced.io/roced/internal/daemon/quota"
-	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/internal/daemon/shard"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
@@ -78,11 +75,11 @@ func on(shard func(context.Context, func(mono.Time, *rocev2.NIC)) error, f func(
 // Server serves rdma_cm. One lock guards all identifiers; commands and connection manager events run under it. Events
 // reach the server through a queue, because shards must not block.
 type Server struct {
-	cfg  Config
-	ln   *net.UnixListener
-	nics []*nic
-	wg   sync.WaitGroup
-	done chan struct{} // closed when the server closes
+	cfg      Config
+	listener *accept.Listener
+	nics     []*nic
+	wg       sync.WaitGroup // dispatch
+	done     chan struct{}  // closed when the server closes
 
 	mu        sync.Mutex
 	ctxs      map[*device]struct{}
@@ -94,7 +91,6 @@ type Server struct {
 	sidrs     map[*cm.SIDR]*id
 	ports     map[portKey][]*id
 	ringing   []*device // devices with events to push
-	closing   bool
 
 	inbox struct {
 		sync.Mutex
@@ -116,12 +112,12 @@ func New(cfg Config) (*Server, error) {
 		}
 		s.nics = append(s.nics, n)
 	}
-	ln, err := server.Listen("unixpacket", cfg.Path, cfg.Mode)
+	var err error
+	s.listener, err = accept.New(accept.Config{Path: cfg.Path, Mode: cfg.Mode, Quota: cfg.Quota, Kind: quota.CMDevices, Files: deviceFiles,
+		Log: cfg.Log, Serve: s.serve})
 	if err != nil {
 		return nil, err
 	}
-	s.ln = ln
-	s.wg.Go(s.accept)
 	s.wg.Go(s.dispatch)
 	return s, nil
 }
@@ -180,66 +176,23 @@ func (s *Server) dispatch() {
 	}
 }
 
-// acceptPause is the delay after an accept error, such as too many open files.
-const acceptPause = 50 * time.Millisecond
-
-// accept accepts clients until the listener is closed.
-func (s *Server) accept() {
-	for {
-		conn, err := s.ln.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			s.cfg.Log.Warn("accept", "err", err)
-			time.Sleep(acceptPause)
-			continue
-		}
-		if err := s.admit(conn); err != nil {
-			s.cfg.Log.Warn("client refused", "err", err)
-			conn.Close()
-		}
-	}
-}
-
 // deviceFiles is the number of descriptors of a device: its connection and the event socket.
 const deviceFiles = 2
 
-// admit starts serving a connection.
-func (s *Server) admit(conn *net.UnixConn) error {
-	cred, err := server.PeerCred(conn)
-	if err != nil {
-		return err
-	}
+// serve serves a client until it disconnects.
+func (s *Server) serve(peer *accept.Client) {
+	c := newContext(s, peer.UnixConn, peer.Cred, peer.Account)
+	s.mu.Lock()
+	s.ctxs[c] = struct{}{}
+	s.mu.Unlock()
+	c.serve()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing {
-		return net.ErrClosed
-	}
-	account := s.cfg.Quota.Open(cred.Uid)
-	if !account.Take(quota.CMDevices, 1) || !account.Take(quota.Descriptors, deviceFiles) {
-		account.Close()
-		return fmt.Errorf("user %d has as many connections as he may have", cred.Uid)
-	}
-	c := newContext(s, conn, cred, account)
-	s.ctxs[c] = struct{}{}
-	s.wg.Go(func() {
-		c.serve()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.ctxs, c)
-		account.Close()
-	})
-	return nil
+	delete(s.ctxs, c)
 }
 
 // StopAccepting refuses new clients; existing clients continue.
-func (s *Server) StopAccepting() {
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
-	s.ln.Close()
-}
+func (s *Server) StopAccepting() { s.listener.StopAccepting() }
 
 // Close notifies clients that their devices are gone, closes their connections and removes the socket. The shards
 // must still run.
@@ -247,11 +200,7 @@ func (s *Server) Close() error {
 	s.StopAccepting()
 	s.removeDevices()
 	close(s.done)
-	s.mu.Lock()
-	for c := range s.ctxs {
-		c.conn.Close()
-	}
-	s.mu.Unlock()
+	err := s.listener.Close()
 	s.inbox.Lock()
 	s.inbox.ended = true
 	s.inbox.Unlock()
@@ -260,10 +209,7 @@ func (s *Server) Close() error {
 	for _, n := range s.nics {
 		_ = n.do(func(_ mono.Time, core *rocev2.NIC) error { core.SetGSI(nil); return nil })
 	}
-	if err := os.Remove(s.cfg.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return err
 }
 
 // farewell is the maximum time that Close waits for clients to read their last events.

@@ -183,7 +183,7 @@ func TestOwners(t *testing.T) {
 	other.refuse(unix.ENOENT, rdmacm.CmdDestroyID, 4, rdmacm.DestroyID{ID: l})
 	other.refuse(unix.EBADF, rdmacm.CmdMigrateID, 4, rdmacm.MigrateID{ID: l})
 	if _, _, err := other.raw(rdmacm.CmdMigrateID, 4, rdmacm.MigrateID{ID: l}, []int{other.bell}); err != unix.ENOENT {
-		t.Errorf("migrated a stranger's identifier: %v", err)
+		t.Errorf("migrated another user's identifier: %v", err)
 	}
 	id := other.create(2, rdmacm.PSTCP)
 	a, n := storage("198.18.0.2:7471")

@@ -55,10 +55,10 @@ func fetch(t *testing.T, url, token string) int {
 	return resp.StatusCode
 }
 
-// TestIdleCrowd: idle connections starve no other client.
-func TestIdleCrowd(t *testing.T) {
+// TestIdleConnections: idle connections starve no other client.
+func TestIdleConnections(t *testing.T) {
 	address, _, _ := crowded(t, nil)
-	for range crowdPlaces + 8 {
+	for range limiterPlaces + 8 {
 		c, err := net.Dial("tcp", address[len("http://"):])
 		if err != nil {
 			t.Fatal(err)
@@ -72,15 +72,15 @@ func TestIdleCrowd(t *testing.T) {
 	}
 }
 
-// TestBusyCrowd: requests without a right hold at most their share of the places; a request with a right finds a
+// TestBusyConnections: requests without a right hold at most their share of the places; a request with a right finds a
 // place.
-func TestBusyCrowd(t *testing.T) {
+func TestBusyConnections(t *testing.T) {
 	hasToken := func(r *http.Request) bool { return r.Header.Get("Authorization") == "token" }
 	for _, c := range []struct {
 		name    string
 		trusted func(*http.Request) bool
 		share   int
-	}{{"page", hasToken, crowdPlaces / 2}, {"metrics", nil, crowdPlaces / 4}} {
+	}{{"page", hasToken, limiterPlaces / 2}, {"metrics", nil, limiterPlaces / 4}} {
 		t.Run(c.name, func(t *testing.T) {
 			address, hold, held := crowded(t, c.trusted)
 			var slow sync.WaitGroup

@@ -29,8 +29,8 @@ func halfOpen(t *testing.T) (*world, mad.REP) {
 	return w, r
 }
 
-// TestStranger: a message ends or completes a connection only if it comes from the peer's address and has both IDs.
-func TestStranger(t *testing.T) {
+// TestOffPathMessage: a message ends or completes a connection only if it comes from the peer's address and has both IDs.
+func TestOffPathMessage(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		addr          byte

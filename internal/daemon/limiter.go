@@ -10,45 +10,45 @@ import (
 	"roced.io/roced/internal/daemon/api"
 )
 
-// crowdPlaces is the maximum number of connections of a TCP listener.
-const crowdPlaces = 32
+// limiterPlaces is the maximum number of connections of a TCP listener.
+const limiterPlaces = 32
 
-// crowd is a TCP listener for clients whose user is unknown. It shares a fixed number of places in two classes:
+// limiter is a TCP listener for clients whose user is unknown. It shares a fixed number of places in two classes:
 // clients that have proved a right, then clients by address.
 //
 //   - A new connection that finds no place evicts a connection without a request. Connections without a right go first,
 //     from the address with the most connections, oldest first.
 //   - Where requests can prove a right, connections without one hold at most half of the places. Elsewhere one address
 //     holds at most a quarter. So neither idle connections nor slow readers starve other clients.
-type crowd struct {
+type limiter struct {
 	net.Listener
 	trusted func(*http.Request) bool // nil: no request proves a right
 
 	mu    sync.Mutex
-	conns []*stranger // oldest first
+	conns []*limitedConn // oldest first
 }
 
-// stranger is a connection of a crowd.
-type stranger struct {
+// limitedConn is a connection of a limiter.
+type limitedConn struct {
 	net.Conn
-	crowd   *crowd
+	limiter *limiter
 	addr    netip.Addr
 	busy    bool // an answer is in progress
 	trusted bool // the last request proved a right
 }
 
-func newCrowd(ln net.Listener, trusted func(*http.Request) bool) *crowd {
-	return &crowd{Listener: ln, trusted: trusted}
+func newLimiter(ln net.Listener, trusted func(*http.Request) bool) *limiter {
+	return &limiter{Listener: ln, trusted: trusted}
 }
 
 // Accept implements net.Listener.
-func (c *crowd) Accept() (net.Conn, error) {
+func (c *limiter) Accept() (net.Conn, error) {
 	for {
 		conn, err := c.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		s := &stranger{Conn: conn, crowd: c}
+		s := &limitedConn{Conn: conn, limiter: c}
 		if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 			s.addr = a.AddrPort().Addr().Unmap()
 		}
@@ -66,10 +66,10 @@ func (c *crowd) Accept() (net.Conn, error) {
 }
 
 // add finds a place for s. It returns the connection that s evicts, if any.
-func (c *crowd) add(s *stranger) (evicted *stranger, ok bool) {
+func (c *limiter) add(s *limitedConn) (evicted *limitedConn, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.conns) >= crowdPlaces {
+	if len(c.conns) >= limiterPlaces {
 		if evicted = c.victim(); evicted == nil {
 			return nil, false
 		}
@@ -80,7 +80,7 @@ func (c *crowd) add(s *stranger) (evicted *stranger, ok bool) {
 }
 
 // victim returns the idle connection to evict, or nil if there is none.
-func (c *crowd) victim() (v *stranger) {
+func (c *limiter) victim() (v *limitedConn) {
 	from := map[netip.Addr]int{}
 	for _, s := range c.conns {
 		from[s.addr]++
@@ -95,7 +95,7 @@ func (c *crowd) victim() (v *stranger) {
 	return v
 }
 
-func (c *crowd) remove(s *stranger) {
+func (c *limiter) remove(s *limitedConn) {
 	for i, x := range c.conns {
 		if x == s {
 			c.conns = append(c.conns[:i], c.conns[i+1:]...)
@@ -105,24 +105,24 @@ func (c *crowd) remove(s *stranger) {
 }
 
 // Close implements net.Conn.
-func (s *stranger) Close() error {
-	s.crowd.mu.Lock()
-	s.crowd.remove(s)
-	s.crowd.mu.Unlock()
+func (s *limitedConn) Close() error {
+	s.limiter.mu.Lock()
+	s.limiter.remove(s)
+	s.limiter.mu.Unlock()
 	return s.Conn.Close()
 }
 
-type strangerKey struct{}
+type limitedKey struct{}
 
 // connContext is for http.Server.ConnContext. It puts the connection into the context of its requests.
-func (c *crowd) connContext(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, strangerKey{}, conn)
+func (c *limiter) connContext(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, limitedKey{}, conn)
 }
 
-// handler serves h within the limits of the crowd.
-func (c *crowd) handler(h http.Handler) http.Handler {
+// handler serves h within the limits of the limiter.
+func (c *limiter) handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, ok := r.Context().Value(strangerKey{}).(*stranger)
+		s, ok := r.Context().Value(limitedKey{}).(*limitedConn)
 		if !ok || !c.begin(s, c.trusted != nil && c.trusted(r)) {
 			w.Header().Set("Connection", "close")
 			answer(w, http.StatusServiceUnavailable, api.Fault{Error: "too many requests without a token at this time"})
@@ -134,7 +134,7 @@ func (c *crowd) handler(h http.Handler) http.Handler {
 }
 
 // begin reports whether a request may be answered.
-func (c *crowd) begin(s *stranger, trusted bool) bool {
+func (c *limiter) begin(s *limitedConn, trusted bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all, same := 0, 0
@@ -146,9 +146,9 @@ func (c *crowd) begin(s *stranger, trusted bool) bool {
 			}
 		}
 	}
-	full := all >= crowdPlaces/2
+	full := all >= limiterPlaces/2
 	if c.trusted == nil {
-		full = same >= crowdPlaces/4
+		full = same >= limiterPlaces/4
 	}
 	if full && !trusted {
 		return false
@@ -157,7 +157,7 @@ func (c *crowd) begin(s *stranger, trusted bool) bool {
 	return true
 }
 
-func (c *crowd) end(s *stranger) {
+func (c *limiter) end(s *limitedConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.busy = false
