@@ -18,9 +18,10 @@ import (
 type Lab struct {
 	Bin  string // folder of the programs
 	Dir  string // configurations, logs and run directories
-	Bed  *Bed   // nil on AF_UNIX links
+	Bed  *Bed   // nil on AF_UNIX links and loopback addresses
 	Host [2]*Host
 	More []*Lab // more pairs of NICs of the same daemon (LabOptions.Pairs)
+	loop *loop  // of labs without Bed
 }
 
 // Device is the name of both NICs. Some programs need the same name on both sides.
@@ -49,8 +50,9 @@ const (
 type LabOptions struct {
 	Bin  string // folder of the programs
 	Dir  string // existing folder; its path must be short, because it contains sockets
-	Unix bool   // connect the NICs by AF_UNIX datagrams, without privileges
-	// Loopback gives each NIC a loopback address of this namespace, on UDP sockets, without privileges.
+	Unix bool   // connect the NICs by AF_UNIX datagrams, without privileges; programs get a namespace where permitted
+	// Loopback gives each NIC a loopback address, on UDP sockets: in a namespace of the lab, or without the privilege to
+	// make one free addresses of this namespace.
 	Loopback bool
 	// Together makes one daemon with both NICs, for Unix and Loopback. Switch also puts them on a switch, and Shards gives
 	// each of them a shard of its own. With more than one of Pairs, each pair has a shard.
@@ -71,11 +73,15 @@ type LabOptions struct {
 // NewLab makes the network, starts both daemons, and returns when frames pass between them.
 func NewLab(o LabOptions) (*Lab, error) {
 	l := &Lab{Bin: o.Bin, Dir: o.Dir}
-	if !o.Unix && !o.Loopback {
-		var err error
-		if l.Bed, err = newBed(o); err != nil {
-			return nil, err
-		}
+	var err error
+	switch {
+	case o.Loopback, o.Unix:
+		l.loop, err = newLoop()
+	default:
+		l.Bed, err = newBed(o)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := l.startHosts(o); err != nil {
 		l.Close()
@@ -139,7 +145,7 @@ func (l *Lab) startTogether(o LabOptions) error {
 	for k := range max(o.Pairs, 1) {
 		p := l
 		if k > 0 {
-			p = &Lab{Bin: l.Bin, Dir: l.Dir, Host: [2]*Host{{}, {}}}
+			p = &Lab{Bin: l.Bin, Dir: l.Dir, Host: [2]*Host{{}, {}}, loop: l.loop}
 			l.More = append(l.More, p)
 		}
 		for i, to := range p.Host {
@@ -178,8 +184,8 @@ func (l *Lab) entry(n int, h *Host, o LabOptions) string {
 	h.Addr = fmt.Sprintf("198.18.0.%d", n+1)
 	addrs := fmt.Sprintf("    addresses: [%q, %q]\n", nicAddrs(n)[0], nicAddrs(n)[1])
 	if o.Loopback {
-		h.Addr = fmt.Sprintf("127.0.0.%d", n+2)
-		port = fmt.Sprintf("{type: udp, address: %s}", h.Addr)
+		h.Addr = l.loop.address(n).String()
+		port = fmt.Sprintf("{type: udp, netns: %q, address: %s}", l.netns(i), h.Addr)
 	}
 	if o.Shared[i] != "" || o.Loopback {
 		addrs = "" // the NIC uses those of the interface
@@ -206,10 +212,10 @@ func (l *Lab) planes(i int, h *Host, o LabOptions) string {
 }
 
 func (l *Lab) netns(i int) string {
-	if l.Bed == nil {
-		return ""
+	if n := l.NS(i); n != nil {
+		return n.Path()
 	}
-	return l.Bed.NS[i].Path()
+	return ""
 }
 
 func (l *Lab) link(i int) string { return filepath.Join(l.Dir, fmt.Sprintf("link%d", i)) }
@@ -253,6 +259,9 @@ func (l *Lab) Close() error {
 	}
 	if l.Bed != nil {
 		errs = append(errs, l.Bed.Close())
+	}
+	if l.loop != nil {
+		errs = append(errs, l.loop.close())
 	}
 	return errors.Join(errs...)
 }
@@ -320,10 +329,13 @@ func (l *Lab) Interruptible(ctx context.Context, i int, args []string) (string, 
 
 // NS returns the namespace of host i; nil means that of this process.
 func (l *Lab) NS(i int) *Namespace {
-	if l.Bed == nil {
-		return nil
+	switch {
+	case l.Bed != nil:
+		return l.Bed.NS[i]
+	case l.loop != nil:
+		return l.loop.ns
 	}
-	return l.Bed.NS[i]
+	return nil
 }
 
 // WaitFile waits until a file exists.
