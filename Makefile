@@ -4,11 +4,7 @@ GO    ?= go
 BIN   := bin
 TOOLS := roced rocectl roceperf rocesim rocedrill
 
-# Packages that run concurrently: tested with the race detector too, but for those
-# that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./drill/... ./tools/... ./verbs/... ./flor ./tap/... ./port/... | grep -vE '/(base/(bitpool|ring|sched)|cm|sim|sim/(cli|engine|fabric|flor|inside|nic|papers|parquet|prefetch|result|scenario|workload)|e2e|examples|install|programs|containers|interop|siege|page|metrics|drill/test|test/papers|test/commands|test/ci|test/contact|test/kubernetes)$$')
-
-.PHONY: all help build install package image setup lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim profiles papers demo curves clean
+.PHONY: all help build install package image setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate web bench-page bench-sim profiles papers demo curves clean
 
 all: build
 
@@ -23,10 +19,10 @@ PRELOAD := $(sort $(wildcard preload/*.c))
 # Without cgo: the Go runtime can drop capabilities on all threads only then. Whether there is a
 # C compiler is asked when it is needed: setup may have installed it. The same source gives the same bytes
 # wherever it lies.
-REPRODUCIBLY = -trimpath -buildvcs=false -ldflags "-X 'roced.io/roced/internal/base/version.source=$(shell tools/scripts/source)'"
+BUILDFLAGS = -pgo=auto -trimpath -buildvcs=false -ldflags "-X 'roced.io/roced/internal/base/version.source=$(shell tools/scripts/source)'"
 build: ## build the programs and the preload library into bin/
 	@mkdir -p $(BIN)
-	CGO_ENABLED=0 $(GO) build $(REPRODUCIBLY) -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
+	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
 	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so; \
 	else echo 'no C compiler: without libroced.so rocectl exec cannot run programs'; fi
 	@if echo '$(HASH)include <infiniband/verbs.h>' | $(CC) -E - >/dev/null 2>&1 && echo 'int main(){}' | $(CC) -x c - -libverbs -o /dev/null 2>/dev/null; \
@@ -76,8 +72,11 @@ package: ## Debian packages for ARCHS in out/package
 image: build ## a container image, out/image/roced.oci.tar, by buildah
 	@tools/scripts/image $(BIN) out/image
 
-setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
-	@tools/scripts/setup.sh
+setup: ## install what make test needs (Debian, Ubuntu; as root)
+	@tools/scripts/setup.sh test
+
+setup-check: setup ## install what make check and the benchmarks need, too
+	@tools/scripts/setup.sh check
 
 lint: lint-text vet ## formatting, vet, staticcheck, import rules, prose, commit subjects
 	$(GO) tool staticcheck ./...
@@ -96,19 +95,21 @@ prose-sample: ## print 40 random comments and 40 random sentences of documents, 
 vet:
 	$(GO) vet ./...
 
-test: setup build lint ## all set-up, all tests
-	$(GO) test -timeout 20m ./...
-	$(GO) test -timeout 20m -race $(RACE)
-	$(GO) test -timeout 20m -race ./internal/sim -run 'TestProcessors|TestSharedGenerator'
-	$(MAKE) fuzz FUZZTIME=5s
-	$(GO) test ./qp -run 'TestManyPackets|TestSequenceNumbersWrap' -count=1 -timeout 20m -args -qp.long
-	$(MAKE) soak SEEDS=200
-	$(MAKE) interop-short
+# tools/parts has the commands of each part and their limits. PARTS selects some.
+PARTS ?=
+quick: ## tests of the core and of the tree's rules, without set-up
+	@tools/scripts/parts quick $(PARTS)
+
+test: ## all set-up, lint, and the tests that a change can break often
+	@tools/scripts/parts test $(PARTS)
+
+check: ## the tests that take too long for make test; with make test it runs all
+	@tools/scripts/parts check $(PARTS)
 
 mutants: ## remove each mechanism of docs/results/mechanisms-*.md: the test that it names must fail
 	$(GO) run ./tools/mutants
 
-nightly: setup build ## what takes too long for make test
+nightly: setup-check build ## what takes too long for make check
 	$(MAKE) mutants
 	$(GO) test ./internal/lab/containers -count=1 -timeout 30m -args -all
 	$(GO) test ./internal/test/install -count=1 -timeout 30m -args -all
@@ -120,7 +121,7 @@ nightly: setup build ## what takes too long for make test
 	$(GO) run ./internal/lab/interop -bin $(BIN)
 	$(GO) run ./drill/rxe -bin $(BIN)
 	tools/scripts/pristine 12 $(GO) test ./internal/test/ci -run 'Workflow|Failure|GitLab' -count=1 -timeout 30m -v -args -pristine
-	$(MAKE) flakes N=3
+	$(MAKE) flakes N=3 SHORT=
 	$(MAKE) cross
 	$(MAKE) pristine
 	$(MAKE) releases
@@ -148,12 +149,13 @@ cross: ## other processors, by QEMU, and C libraries
 	$(MUSL) $(CFLAGS) $(LINK_PRELOAD) -o out/cross/libroced-musl.so
 
 N ?= 20
-flakes: setup build ## run every test N times beside a load on all processors, list what falls
-	@tools/scripts/flakes $(N)
+SHORT ?= -short
+flakes: setup ## run every test of make test N times beside a load on all processors, list what falls; SHORT=: of make check too
+	@SHORT=$(SHORT) tools/scripts/flakes $(N)
 
-pristine: ## demo and tests of HEAD on Debian 12 and 13 as they are when freshly installed (as root, on Debian)
-	tools/scripts/pristine 12 sh -ec 'make demo; make test'
-	tools/scripts/pristine 13 sh -ec 'make demo; make test'
+pristine: ## demo and all tests of HEAD on Debian 12 and 13 as they are when freshly installed (as root, on Debian)
+	tools/scripts/pristine 12 sh -ec 'make demo; make test; make check'
+	tools/scripts/pristine 13 sh -ec 'make demo; make test; make check'
 	tools/scripts/pristine 12 tools/scripts/try-package
 	tools/scripts/pristine 13 tools/scripts/try-package
 
@@ -161,14 +163,14 @@ releases: ## stock programs and the preload library on Debian 11 and sid, freshl
 	for r in 11 sid; do \
 	tools/scripts/pristine $$r sh -ec 'make programs; $(GO) test ./preload/test -count=1 -timeout 20m' || exit; done
 
-verbs-test: setup build ## run stock RDMA programs between two namespaces
+verbs-test: setup-check build ## run stock RDMA programs between two namespaces
 	$(GO) test ./internal/lab/programs ./preload/test -count=1 -timeout 20m
 
-programs: setup build ## the same with many more programs, as far as they can be installed
+programs: setup-check build ## the same with many more programs, as far as they can be installed
 	@tools/scripts/setup-programs.sh
 	$(GO) test ./internal/lab/programs -count=1 -timeout 30m -args -all
 
-programs-table: setup build ## the same, and write this release's column of docs/results/verbs-programs.md
+programs-table: setup-check build ## the same, and write this release's column of docs/results/verbs-programs.md
 	@tools/scripts/setup-programs.sh
 	$(GO) test ./internal/lab/programs -count=1 -timeout 30m -args -all -update
 
@@ -192,11 +194,11 @@ DURATION ?= 10m
 siege: build ## hostile programs against a daemon for DURATION, as root; docs/design/siege.md
 	$(GO) test ./internal/lab/siege -run TestSiege -count=1 -timeout 0 -v -args -siege=$(DURATION)
 
-endure: setup build ## reliable connections on all ports beside a heavy load for DURATION (30m), as root also as an ordinary user
+endure: setup-check build ## reliable connections on all ports beside a heavy load for DURATION (30m), as root also as an ordinary user
 	$(GO) test ./internal/lab/programs -run TestEndure -parallel 4 -count=1 -timeout 0 -v -args -endure=$(DURATION)
 endure: DURATION = 30m
 
-bench: setup build ## measure against other software, write docs/results/benchmarks.md
+bench: setup-check build ## measure against other software, write docs/results/benchmarks.md
 	$(GO) run ./internal/lab/bench/nic -bin $(BIN) -out docs/results/benchmarks.md
 
 BEFORE ?=
@@ -206,14 +208,11 @@ compare: build ## measure this build beside another one, whose programs are in B
 bench-page: build ## what it costs when somebody looks at the live page
 	$(GO) run ./internal/lab/bench/compare -watched -bin $(BIN) -rounds 10
 
-interop: setup build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/results/interop*.md, drill.md
+interop: setup-check build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/results/interop*.md, drill.md
 	$(GO) run ./internal/lab/interop -bin $(BIN) -out docs/results/interop.md
 	$(GO) run ./internal/lab/interop -bin $(BIN) -release trixie -out docs/results/interop-trixie.md
 	$(GO) run ./drill/rxe -bin $(BIN) -out docs/results/drill.md
 
-interop-short: setup build ## a sample of the same
-	$(GO) run ./internal/lab/interop -bin $(BIN) -short
-	$(GO) run ./drill/rxe -bin $(BIN) -short
 
 generate: ## compile the BPF programs (needs clang and libbpf-dev); the result is committed
 	$(GO) generate ./bpf/...

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,13 +23,13 @@ import (
 // so long.
 const Limit = 60 * time.Second
 
-// Bin is the folder of the programs and the preload library that Main has built, or the folder that BinEnv names.
+// Bin is the folder of the programs and the preload library during Main. It belongs to the test: tests add programs to it.
 var Bin string
 
-// BinEnv is an environment variable for tests of a user who cannot build the programs.
+// BinEnv names a folder of programs that are built already. `make test` sets it, and tests of a user who cannot build.
 const BinEnv = "ROCED_TEST_BIN"
 
-// Main builds the programs and runs the tests of a package. TestMain calls it. then, if not nil, runs last.
+// Main provides the programs and runs the tests of a package. TestMain calls it. then, if not nil, runs last.
 func Main(m *testing.M, then func() error) {
 	code, err := runTests(m, then)
 	if err != nil {
@@ -38,24 +39,58 @@ func Main(m *testing.M, then func() error) {
 	os.Exit(code)
 }
 
+// LongMain is like Main for a package that `go test -short` leaves out.
+func LongMain(m *testing.M, then func() error) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println(long)
+		os.Exit(0)
+	}
+	Main(m, then)
+}
+
+const long = "left out by -short: make check runs it"
+
+// Long skips a test that `go test -short` leaves out.
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip(long)
+	}
+}
+
 func runTests(m *testing.M, then func() error) (int, error) {
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
-	if Bin = os.Getenv(BinEnv); Bin != "" {
-		return m.Run(), nil
-	}
 	Bin = filepath.Join(dir, "bin")
-	if out, err := exec.Command("make", "-s", "-C", "../..", "BIN="+Bin, "build").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("make build: %w\n%s", err, out)
+	if err := Programs(Bin); err != nil {
+		return 1, err
 	}
 	code := m.Run()
 	if then != nil {
 		return code, then()
 	}
 	return code, nil
+}
+
+// Programs copies the programs and the preload library into a new folder. It builds the outdated ones first, unless BinEnv
+// names a folder.
+func Programs(dir string) error {
+	c := exec.Command("cp", "-a", os.Getenv(BinEnv), dir)
+	if os.Getenv(BinEnv) == "" {
+		mod, err := exec.Command("go", "env", "GOMOD").Output()
+		if err != nil {
+			return fmt.Errorf("go env GOMOD: %w", err)
+		}
+		c = exec.Command(filepath.Join(filepath.Dir(string(mod)), "tools/scripts/test-programs"), dir)
+	}
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", c.Args, err, out)
+	}
+	return nil
 }
 
 // Lab is two daemons with the operations of tests on them.

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
-# setup.sh [test|pristine|package|cross]: installs what is used beside Go, make and git.
+# setup.sh [test|check|pristine|package|cross]: installs what is used beside Go, make and git.
 #
-# test: the tools of the tests:
-#   tshark               dissects our captures
-#   iperf3, ucx_perftest for comparison
-#   a C compiler         builds the preload library, checks structure layouts against the kernel's headers
+# test: the tools of make test:
+#   C compiler, headers  build the preload library, check structure layouts against the kernel's headers
 #   a C++ compiler       builds the linter of prose
+#   groff                checks the manual pages
+#   ip, tc, nft          networks and a firewall
+#   shellcheck           steps of CI
+#   tshark               dissects our captures
+#   provider of libibverbs  finds our devices for test programs
+# check: the further tools of make check and the benchmarks:
+#   iperf3, ucx_perftest for comparison
 #   RDMA programs        run unmodified
 #   runc, buildah        containers, and the image
-#   nft                  a firewall
 #   Slurm                a sweep of the simulator as a job array
 #   valgrind
 #   Chromium             the live page
 #   Prometheus, node_exporter  metrics
-#   shellcheck           steps of CI
-#   groff, systemd-analyze, strace, other shells  check the installed files
+#   systemd-analyze, strace, other shells  check the installed files
 # pristine: the tools with which tools/scripts/pristine makes its roots.
 # package: the tools that make Debian packages for all processors.
 # cross: emulators of other processors, and compilers for them and for musl.
@@ -27,39 +30,41 @@ tool() { command -v "$1" >/dev/null || missing+=("$2"); }
 file() { [ -e "$1" ] || missing+=("$2"); }
 case ${1:-test} in
 test)
-	tool buildah buildah
 	tool c++ g++
 	tool cc gcc
-	tool chromium chromium
-	tool curl curl
-	tool fish fish
 	tool groff groff-base
-	tool ib_write_bw perftest
-	tool ibv_rc_pingpong ibverbs-utils
 	tool ip iproute2
-	tool prometheus prometheus
-	tool prometheus-node-exporter prometheus-node-exporter
-	tool iperf3 iperf3
 	tool nft nftables
-	tool munged munge
-	tool ibstat infiniband-diags
-	tool rping rdmacm-utils
-	tool runc runc
-	tool sbatch slurm-client
 	tool shellcheck shellcheck
-	tool slurmctld slurmctld
-	tool slurmd slurmd
-	tool strace strace
-	tool systemd-analyze systemd
 	tool tshark tshark
-	tool ucx_perftest ucx-utils
-	tool valgrind valgrind
-	tool zsh zsh
 	file /etc/libibverbs.d/rxe.driver ibverbs-providers
 	file /usr/include/infiniband/verbs.h libibverbs-dev
 	file /usr/include/rdma/ib_user_verbs.h linux-libc-dev
 	file /usr/include/rdma/rdma_cma.h librdmacm-dev
 	file /usr/include/stdio.h libc6-dev
+	;;
+check)
+	tool buildah buildah
+	tool chromium chromium
+	tool curl curl
+	tool fish fish
+	tool ib_write_bw perftest
+	tool ibv_rc_pingpong ibverbs-utils
+	tool prometheus prometheus
+	tool prometheus-node-exporter prometheus-node-exporter
+	tool iperf3 iperf3
+	tool munged munge
+	tool ibstat infiniband-diags
+	tool rping rdmacm-utils
+	tool runc runc
+	tool sbatch slurm-client
+	tool slurmctld slurmctld
+	tool slurmd slurmd
+	tool strace strace
+	tool systemd-analyze systemd
+	tool ucx_perftest ucx-utils
+	tool valgrind valgrind
+	tool zsh zsh
 	file /usr/lib/python3/dist-packages/pyverbs/__init__.py python3-pyverbs
 	;;
 cross)
