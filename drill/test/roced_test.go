@@ -13,6 +13,7 @@ import (
 
 // TestRoced runs the whole suite on a daemon, which rocedrill starts without privilege. Each script passes or does not apply.
 func TestRoced(t *testing.T) {
+	lab.Long(t)
 	if _, err := os.Stat(lab.Program("rocedrill-agent")); err != nil {
 		t.Skip("needs libibverbs-dev, without which there is no agent")
 	}

@@ -203,6 +203,9 @@ func differ(a, b string) string {
 // TestProcessors: results, traces and captures are the same, byte for byte, on one to four processors. They are those
 // of a simulation without parts, unless a connection was in use after the end of its message.
 func TestProcessors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make check runs it")
+	}
 	same := 0
 	for _, d := range allDivided(t) {
 		t.Run(d.name, func(t *testing.T) {

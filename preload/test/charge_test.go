@@ -10,6 +10,7 @@ import (
 
 // TestCharge checks in whose control group untouched memory of a program counts.
 func TestCharge(t *testing.T) {
+	lab.Long(t)
 	const (
 		size  = 32 << 20 // bytes of each of two regions in testdata/charge.c
 		limit = 256 << 20

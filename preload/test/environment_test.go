@@ -15,7 +15,10 @@ import (
 )
 
 // TestNetlinkSocket checks RDMA netlink from the view of a C program.
-func TestNetlinkSocket(t *testing.T) { succeed(t, verbs(t, newLab(t), "netlink")) }
+func TestNetlinkSocket(t *testing.T) {
+	lab.Long(t)
+	succeed(t, verbs(t, newLab(t), "netlink"))
+}
 
 // linkUp waits until the tree of the first host shows that its port is up.
 func linkUp(t *testing.T, l *lab.Lab) {
@@ -29,6 +32,7 @@ func linkUp(t *testing.T, l *lab.Lab) {
 
 // TestEnvironment inspects a device and the objects of a program with the tools of iproute2 and infiniband-diags.
 func TestEnvironment(t *testing.T) {
+	lab.Long(t)
 	for _, tool := range []string{"rdma", "ibstat"} {
 		lab.Need(t, tool)
 	}
@@ -60,6 +64,7 @@ func TestEnvironment(t *testing.T) {
 // TestNodeExporter runs the collector of node_exporter. It is a Go program, which the library does not reach, so it reads
 // the daemon's tree.
 func TestNodeExporter(t *testing.T) {
+	lab.Long(t)
 	lab.Need(t, "prometheus-node-exporter")
 	l := newLab(t)
 	linkUp(t, l)

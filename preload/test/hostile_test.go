@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"roced.io/roced/internal/lab"
 )
 
 // message is an answer of a false daemon (docs/reference/control-protocol.md). Every field can be wrong.
@@ -232,6 +234,7 @@ func hostile(t *testing.T) *exec.Cmd {
 
 // TestLongRunDir checks the error for a run directory that exceeds the length of a Unix socket address.
 func TestLongRunDir(t *testing.T) {
+	lab.Long(t)
 	sysfs := t.TempDir()
 	dev := filepath.Join(sysfs, "class/infiniband_verbs/uverbs0")
 	if err := os.MkdirAll(dev, 0o755); err != nil {

@@ -122,6 +122,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestDaemonDies(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t)
 	c := verbs(t, l, "death")
 	out, err := c.StdoutPipe()

@@ -42,7 +42,10 @@ func inModes(t *testing.T, name string, args ...string) {
 func TestMaps(t *testing.T) { succeed(t, exec.Command(compile(t, "maps"))) }
 
 // TestMovedMemory needs no daemon: the program simulates the address space.
-func TestMovedMemory(t *testing.T) { succeed(t, exec.Command(compile(t, "moved"))) }
+func TestMovedMemory(t *testing.T) {
+	lab.Long(t)
+	succeed(t, exec.Command(compile(t, "moved")))
+}
 
 const hugePages = "/proc/sys/vm/nr_hugepages"
 
@@ -63,22 +66,28 @@ func TestRegions(t *testing.T) {
 	inModes(t, "regions")
 }
 
-func TestLifecycle(t *testing.T) { inModes(t, "lifecycle") }
+func TestLifecycle(t *testing.T) {
+	lab.Long(t)
+	inModes(t, "lifecycle")
+}
 
 // TestIdleMappings checks mappings of the daemon after the last region in them.
 func TestIdleMappings(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t)
 	succeed(t, verbs(t, l, "idle", fmt.Sprint(l.Host[0].PID())))
 }
 
 // TestSpareMemory repeatedly registers new memory of one length.
 func TestSpareMemory(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t)
 	succeed(t, verbs(t, l, "spare", fmt.Sprint(l.Host[0].PID())))
 }
 
 // TestRace registers memory while threads write to it.
 func TestRace(t *testing.T) {
+	lab.Long(t)
 	seed := rand.Uint32()
 	t.Log("seed", seed)
 	inModes(t, "race", fmt.Sprint(seed))

@@ -24,17 +24,25 @@ func withCM(t *testing.T, l *lab.Lab, name string, args ...string) *exec.Cmd {
 }
 
 func TestLeaks(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t)
 	succeed(t, withCM(t, l, "leaks", fmt.Sprint(l.Host[0].PID()), fmt.Sprint(rounds)))
 }
 
-func TestClosing(t *testing.T) { succeed(t, withCM(t, newLab(t), "closing")) }
+func TestClosing(t *testing.T) {
+	lab.Long(t)
+	succeed(t, withCM(t, newLab(t), "closing"))
+}
 
-func TestForks(t *testing.T) { succeed(t, withCM(t, newLab(t), "forks")) }
+func TestForks(t *testing.T) {
+	lab.Long(t)
+	succeed(t, withCM(t, newLab(t), "forks"))
+}
 
 // TestThreads also runs the program after its port has gone down and up. The same events arrive when the daemon at the
 // other end starts late; they must not end the wait of a thread.
 func TestThreads(t *testing.T) {
+	lab.Long(t)
 	t.Run("port up", func(t *testing.T) { succeed(t, withCM(t, newLab(t), "threads")) })
 	t.Run("port events", func(t *testing.T) {
 		l := newLab(t)
@@ -68,27 +76,43 @@ func TestThreads(t *testing.T) {
 }
 
 // TestProviderErrors checks that the library corrects errors of rdma-core's provider.
-func TestProviderErrors(t *testing.T) { succeed(t, verbs(t, newLab(t), "provider")) }
+func TestProviderErrors(t *testing.T) {
+	lab.Long(t)
+	succeed(t, verbs(t, newLab(t), "provider"))
+}
 
 // TestSharedReceiveQueue resizes a queue, also during traffic.
 func TestSharedReceiveQueue(t *testing.T) { succeed(t, verbs(t, newLab(t), "srq")) }
 
 // TestNotCarried checks the refusal of verbs that the provider does not support (docs/reference/clients.md).
-func TestNotCarried(t *testing.T) { succeed(t, verbs(t, newLab(t), "features")) }
+func TestNotCarried(t *testing.T) {
+	lab.Long(t)
+	succeed(t, verbs(t, newLab(t), "features"))
+}
 
-func TestExtendedPolling(t *testing.T) { succeed(t, withCM(t, newLab(t), "cqex")) }
+func TestExtendedPolling(t *testing.T) {
+	lab.Long(t)
+	succeed(t, withCM(t, newLab(t), "cqex"))
+}
 
 // TestTimeStamps covers ibv_create_cq_ex() with both kinds of time stamps, and ibv_query_rt_values_ex().
-func TestTimeStamps(t *testing.T) { succeed(t, verbs(t, newLab(t), "stamps")) }
+func TestTimeStamps(t *testing.T) {
+	lab.Long(t)
+	succeed(t, verbs(t, newLab(t), "stamps"))
+}
 
 // TestWallClock needs no daemon: the program simulates the clocks.
 func TestWallClock(t *testing.T) { succeed(t, exec.Command(compile(t, "wallclock"))) }
 
 // TestHeldCounter reads a counter of sysfs repeatedly through one descriptor.
-func TestHeldCounter(t *testing.T) { succeed(t, verbs(t, newLab(t), "counter")) }
+func TestHeldCounter(t *testing.T) {
+	lab.Long(t)
+	succeed(t, verbs(t, newLab(t), "counter"))
+}
 
 // TestDeviceNodes lists /dev/infiniband, by the C library and by the tools of the distribution.
 func TestDeviceNodes(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t)
 	succeed(t, verbs(t, l, "nodes"))
 	run := l.Host[0].RunDir
@@ -107,12 +131,14 @@ func TestDeviceNodes(t *testing.T) {
 
 // TestPythonForks runs the distribution's Python, because pyverbs is built for it.
 func TestPythonForks(t *testing.T) {
+	lab.Long(t)
 	run := newLab(t).Host[0].RunDir
 	succeed(t, preloaded(t, run, filepath.Join(run, "sysfs"), "/usr/bin/python3", "testdata/forks.py"))
 }
 
 // TestDaemonRestarts replaces the daemon while a program runs.
 func TestDaemonRestarts(t *testing.T) {
+	lab.Long(t)
 	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
 		t.Run(sig.String(), func(t *testing.T) {
 			l := newLab(t)
@@ -151,6 +177,7 @@ func TestDaemonRestarts(t *testing.T) {
 
 // TestWithinTools runs a program under debugging tools as docs/guides/programs.md describes.
 func TestWithinTools(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t)
 	t.Run("address sanitizer", func(t *testing.T) {
 		skipOldSanitizer(t)
@@ -169,6 +196,7 @@ func TestWithinTools(t *testing.T) {
 
 // TestTools inspects devices with the distribution's tools.
 func TestTools(t *testing.T) {
+	lab.Long(t)
 	h := newLab(t).Host[0]
 	c := preloaded(t, h.RunDir, filepath.Join(h.RunDir, "sysfs"), "bash", "testdata/tools.sh")
 	c.Env = append(c.Env, "DEVICE="+h.Device, "SCRATCH="+t.TempDir())
@@ -216,6 +244,7 @@ func skipOldSanitizer(t *testing.T) {
 // TestSanitized runs programs with a library that detects invalid memory accesses and undefined behaviour. The
 // sanitizers' allocator does not support fork() in a program with threads, so forks is not among the programs.
 func TestSanitized(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t)
 	with := sanitized(t)
 	for _, name := range []string{"events", "closing", "threads"} {

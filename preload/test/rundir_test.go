@@ -35,6 +35,7 @@ func asUser(t *testing.T, uid int, f func()) {
 // TestRunDirTrust checks which run directories and daemons a program of the victim uses. A program passes its memory to
 // the daemon, so a daemon of another user must not get it by preparing the victim's default directory.
 func TestRunDirTrust(t *testing.T) {
+	lab.Long(t)
 	const accepted = "Invalid argument" // read() of an open device
 	for _, c := range []struct {
 		test, name    string

@@ -55,6 +55,7 @@ func hoard(t *testing.T, l *lab.Lab) *exec.Cmd {
 
 // TestKilledProgramLeavesNothing kills programs. Their objects must vanish, those of other programs must stay.
 func TestKilledProgramLeavesNothing(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t)
 	first, second := hoard(t, l), hoard(t, l)
 	for _, left := range []struct {
@@ -79,6 +80,7 @@ func TestErrno(t *testing.T) { succeed(t, verbs(t, newLab(t), "errno")) }
 // TestExplained checks that ROCED_EXPLAIN=1 prints the reason of a failed registration once, and only to the file that was
 // standard error when the program started.
 func TestExplained(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t)
 	for setting, want := range map[string]int{"1": 1, "0": 0, "": 0} {
 		other := filepath.Join(t.TempDir(), "other")

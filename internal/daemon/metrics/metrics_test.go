@@ -19,7 +19,7 @@ import (
 	"roced.io/roced/internal/lab/netlab"
 )
 
-func TestMain(m *testing.M) { lab.Main(m, nil) }
+func TestMain(m *testing.M) { lab.LongMain(m, nil) }
 
 const deploy = "../../../deploy"
 

@@ -16,6 +16,7 @@ import (
 // TestBottleneck runs congestion control over a queue of 20 Mbit/s in a network with many times that capacity. The
 // sender slows down and loses nothing.
 func TestBottleneck(t *testing.T) {
+	lab.Long(t)
 	const rate = 0.02 // Gbit/s
 	single := netlab.LabOptions{Shared: [2]string{"udp, offload: false", "udp, offload: false"}}
 	for _, c := range []struct {
@@ -73,6 +74,7 @@ func (l *rig) bottleneck(words ...string) (stop func() bottleneck.Stats) {
 // TestBottleneckWithoutControl is the counterpart: without congestion control the queue overflows at its limit. The
 // test attaches the program in each way.
 func TestBottleneckWithoutControl(t *testing.T) {
+	lab.Long(t)
 	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLab(t, onFrames)

@@ -52,6 +52,7 @@ func TestCapture(t *testing.T) {
 // TestCaptureOnFullDisk: if the disk is full, the daemon logs the failure of the configured capture at once. The daemon
 // and the NIC continue.
 func TestCaptureOnFullDisk(t *testing.T) {
+	lab.Long(t)
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount a small file system")
 	}

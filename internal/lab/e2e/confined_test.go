@@ -116,6 +116,7 @@ func confinedBed(t *testing.T) (bed *netlab.Bed, dir string) {
 // TestConfined runs both daemons and the programs as an unprivileged user does in a container without any right. The
 // namespaces and addresses exist before, as in a pod.
 func TestConfined(t *testing.T) {
+	lab.Long(t)
 	bed, dir := confinedBed(t)
 	var run [2]string
 	for i, port := range []string{"interface: " + veth, "address: 198.18.0.2"} {
@@ -145,6 +146,7 @@ func TestConfined(t *testing.T) {
 
 // TestMulticast makes the kernel join groups for stock programs, on all ports that share an interface with it.
 func TestMulticast(t *testing.T) {
+	lab.Long(t)
 	lab.Need(t, "mckey")
 	for _, port := range []string{"udp", "packet", "xdp"} {
 		t.Run(port, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 // TestCongestion sets the congestion mark on the packets of a running transfer. The peer notifies the sender. The
 // sender's limit falls, and rises again when the marks end. Data stay intact.
 func TestCongestion(t *testing.T) {
+	lab.Long(t)
 	rate := func(q *api.QP) uint64 { return q.Rate }
 	window := func(q *api.QP) uint64 { return q.Window }
 	// The rates are slow, so that a packet takes longer than the minimum interval between two CNPs, and the rate rises

@@ -38,6 +38,7 @@ type clab struct {
 // TestContainerlab performs containerlab's steps for the topology in plain namespaces: nodes, links, and then the
 // commands of each node.
 func TestContainerlab(t *testing.T) {
+	lab.Long(t)
 	asRoot(t)
 	lab.Need(t, "ip")
 	text, err := os.ReadFile("../../../deploy/labs/leaf-spine.clab.yml")

@@ -65,6 +65,7 @@ func (l *rig) clientsDie(t *testing.T) {
 
 // TestServerDies kills the passive side while a client reads its memory.
 func TestServerDies(t *testing.T) {
+	lab.Long(t)
 	for name, o := range map[string]netlab.LabOptions{"unix": onUnix, "switch": onSwitch, "shards": onShards} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
@@ -94,6 +95,7 @@ func TestDaemonDies(t *testing.T) {
 
 // TestDaemonDiesOnTAP restarts the daemon on a TAP that disappeared with it.
 func TestDaemonDiesOnTAP(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, onTAP)
 	_, client := l.moving("write-bw")
 	l.Host[0].Stop(os.Kill)
@@ -165,6 +167,7 @@ func TestTerminate(t *testing.T) {
 // TestPeerDies kills the peer's daemon, and stops the program there, which would notify the client. A reliable sender
 // detects the failure by itself.
 func TestPeerDies(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, onUnix)
 	server, client := l.moving("write-bw", "--timeout", "10", "--retry-cnt", "2")
 	server.Signal(syscall.SIGSTOP)

@@ -29,6 +29,7 @@ var demo = sync.OnceValue(func() error {
 
 // TestDemo runs the demo without permission for namespaces, over an AF_UNIX link and over a switch.
 func TestDemo(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	lab.Must(t, demo())
 	for _, c := range []struct {
@@ -71,6 +72,7 @@ func TestDemo(t *testing.T) {
 // TestDemoOfAnOrdinaryUser runs the demo confined as in a container without any right and without user namespaces. It
 // uses UDP sockets, and states the requirements of TAPs.
 func TestDemoOfAnOrdinaryUser(t *testing.T) {
+	lab.Long(t)
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make the network and then to become an ordinary user")
 	}
@@ -102,6 +104,7 @@ func TestDemoOfAnOrdinaryUser(t *testing.T) {
 // TestInterruptedDemo ends the demo in the middle: a reader of its output exits (make demo | head), or a signal
 // arrives. Its daemons and its capture end with it. It deletes its files if it can.
 func TestInterruptedDemo(t *testing.T) {
+	lab.Long(t)
 	lab.Must(t, demo())
 	for _, c := range []struct {
 		name   string

@@ -133,6 +133,7 @@ func asRoot(t *testing.T) {
 
 // TestLab makes a fabric with one command, which runs twice concurrently, and ends it with the processes in it.
 func TestLab(t *testing.T) {
+	lab.Long(t)
 	asRoot(t)
 	l := newLabs(t, lab.Bin, (*exec.Cmd).Start)
 	up := []string{"up", "leaf-spine", "--json", "--profile", "irn", "--congestion", "dcqcn"}
@@ -168,6 +169,7 @@ func TestLab(t *testing.T) {
 
 // TestLabBottleneck puts a bottleneck on the links between leaves and spines.
 func TestLabBottleneck(t *testing.T) {
+	lab.Long(t)
 	asRoot(t)
 	lab.Need(t, "tc")
 	l := newLabs(t, lab.Bin, (*exec.Cmd).Start)
@@ -183,6 +185,7 @@ func TestLabBottleneck(t *testing.T) {
 
 // TestLabCrash kills the process that keeps a lab. All parts except a folder disappear with it.
 func TestLabCrash(t *testing.T) {
+	lab.Long(t)
 	asRoot(t)
 	l := newLabs(t, lab.Bin, (*exec.Cmd).Start)
 	s := l.state(l.run("up", "leaf-spine", "--json"))
@@ -198,6 +201,7 @@ func TestLabCrash(t *testing.T) {
 
 // TestLabInterrupted interrupts the command with Ctrl-C while it waits for daemons that never answer.
 func TestLabInterrupted(t *testing.T) {
+	lab.Long(t)
 	asRoot(t)
 	bin := lab.Dir(t)
 	lab.Must(t, copyPrograms(bin, "rocectl"))
@@ -212,6 +216,7 @@ func TestLabInterrupted(t *testing.T) {
 
 // TestLabOfAnOrdinaryUser runs a lab in a user namespace.
 func TestLabOfAnOrdinaryUser(t *testing.T) {
+	lab.Long(t)
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become an ordinary user")
 	}

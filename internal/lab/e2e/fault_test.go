@@ -181,6 +181,7 @@ func sentAgain(records []decode.Record, lost decode.Record) bool {
 // TestFaultsOnOwnTraffic: rules act on the traffic of a NIC to itself. The capture has each frame as sent and as
 // received; the dropped one only as sent.
 func TestFaultsOnOwnTraffic(t *testing.T) {
+	lab.Long(t)
 	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP, "switch": onSwitch, "shards": onShards} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)

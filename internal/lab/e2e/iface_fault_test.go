@@ -64,6 +64,7 @@ var ifaceCases = []faultCase{
 // in each way. The rules act on exactly the named packets, every transfer survives, and the interface is clean
 // afterwards.
 func TestFaultsOnInterface(t *testing.T) {
+	lab.Long(t)
 	for _, kind := range []struct {
 		name string
 		lab  netlab.LabOptions
@@ -120,6 +121,7 @@ func (l *rig) ifaceFault(c faultCase, offload bool, mode attach.Mode) {
 // TestScenarioAfterCrash reads rules from a file, kills rocectl, and starts it again. The next run removes the
 // remaining programs. With clsact these are its rules.
 func TestScenarioAfterCrash(t *testing.T) {
+	lab.Long(t)
 	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLab(t, onFrames)

@@ -32,6 +32,7 @@ const bypass = time.Second
 // between them, where neither side sees it. Both sides stop using it, and data continue. Afterwards they use it again. The timeout
 // is several round trips: nothing else finds losses that neither side sees.
 func TestPlanes(t *testing.T) {
+	lab.Long(t)
 	for _, kind := range []string{"tap", "packet", "xdp, mode: native"} {
 		name, _, _ := strings.Cut(kind, ",")
 		t.Run(name, func(t *testing.T) {
@@ -133,6 +134,7 @@ func usedPlanes(r *rig, i int) map[int]bool {
 
 // TestPlanesStatus: an idle NIC whose port goes down or up knows it from rtnetlink, and tells its peer.
 func TestPlanesStatus(t *testing.T) {
+	lab.Long(t)
 	for kind, o := range map[string]netlab.LabOptions{"tap": {}, "packet": {Shared: [2]string{"packet", "packet"}}} {
 		t.Run(kind, func(t *testing.T) {
 			o.Planes, o.Extra = planeCount, "    profile: mrc\n"
@@ -179,6 +181,7 @@ func TestPlanesStatus(t *testing.T) {
 
 // TestPlanesAddress: the daemon refuses interfaces with different Ethernet addresses, and names the remedy.
 func TestPlanesAddress(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, netlab.LabOptions{Planes: 2, Extra: "    profile: mrc\n", Shared: [2]string{"packet", "packet"}})
 	l.onLink(0, "e1", func(d netlink.Link) error { return netlink.LinkSetHardwareAddr(d, net.HardwareAddr{2, 0, 0, 0, 9, 9}) })
 	file := filepath.Join(l.Dir, "c.yaml")

@@ -84,6 +84,7 @@ func TestPortIsLost(t *testing.T) {
 
 // TestTransferSurvivesLostPort has enough retries to wait for the TAP.
 func TestTransferSurvivesLostPort(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, onTAP)
 	events := l.follow(0)
 	server, client := l.pair("write-bw", "--timeout", "18", "-D", "2s", "-s", "64k", "--verify")
@@ -100,6 +101,7 @@ func TestTransferSurvivesLostPort(t *testing.T) {
 
 // TestPortIsDown keeps the TAP down without a time limit. The link state shows it.
 func TestPortIsDown(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, onTAP)
 	events := l.follow(1)
 	l.serves()

@@ -23,6 +23,7 @@ func as(uid uint32, dir, program string, args ...string) *exec.Cmd {
 // TestPreparedRunDir: an attacker creates another user's default run directory before that user does. The victim's
 // programs use neither the attacker's daemon, which would get their memory, nor the files in the folder.
 func TestPreparedRunDir(t *testing.T) {
+	lab.Long(t)
 	if os.Geteuid() != 0 {
 		t.Skip("two other users take part, which takes root")
 	}

@@ -4,12 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"roced.io/roced/internal/lab"
 	"roced.io/roced/internal/lab/netlab"
 )
 
 // TestScenario is the README's scenario: exact faults on the interface between two peers, and their effects in `rocectl
 // watch` and in a capture.
 func TestScenario(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, onFrames)
 	l.verify("write-bw -n 1") // address resolution completes before the test
 	faults := l.faultRun("tx drop psn=+2 n=1,2", "tx ecn psn=+5 n=1", "rx corrupt op=ack count=1")

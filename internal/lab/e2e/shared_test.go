@@ -38,6 +38,7 @@ func onBothWith(t *testing.T, extra string, test func(l *rig)) {
 
 // TestSharedPorts moves data between NICs on ports of each type.
 func TestSharedPorts(t *testing.T) {
+	lab.Long(t)
 	for _, kinds := range [][2]string{{"packet", "packet"}, {"packet", ""}, {"packet", "xdp"}, {"udp", "udp"}, {"udp", "packet"}, {"udp", ""}, {"udp", "xdp"}} {
 		t.Run(strings.TrimSpace(kinds[0]+" "+kinds[1]), func(t *testing.T) {
 			l := newLab(t, netlab.LabOptions{Shared: kinds})
@@ -128,6 +129,7 @@ var patient = []string{"write-bw", "-s", "64k", "--timeout", "20", "--retry-cnt"
 
 // TestSharedMTU changes the MTU of the interface: the path MTU follows.
 func TestSharedMTU(t *testing.T) {
+	lab.Long(t)
 	onBoth(t, func(l *rig) {
 		t := l.T
 		events := l.follow(0)
@@ -154,6 +156,7 @@ func TestSharedMTU(t *testing.T) {
 
 // TestSharedDownUp sets the interface down during a transfer.
 func TestSharedDownUp(t *testing.T) {
+	lab.Long(t)
 	onBoth(t, func(l *rig) {
 		t := l.T
 		events := l.follow(0)
@@ -174,6 +177,7 @@ func TestSharedDownUp(t *testing.T) {
 // TestSharedNeighbourMoves gives the peer another MAC address during a transfer. Both NICs follow: the peer's own NIC,
 // and ours by the kernel's neighbour table.
 func TestSharedNeighbourMoves(t *testing.T) {
+	lab.Long(t)
 	onBoth(t, func(l *rig) {
 		_, client := l.moving(patient...)
 		const moved = "02:00:00:00:77:01"
@@ -189,6 +193,7 @@ func TestSharedNeighbourMoves(t *testing.T) {
 
 // TestSharedRouteChanges sends over a gateway, changes the route to an unreachable gateway, and back.
 func TestSharedRouteChanges(t *testing.T) {
+	lab.Long(t)
 	onBoth(t, func(l *rig) {
 		t := l.T
 		const far, near = "198.19.0.2", "198.19.1.1"
@@ -226,6 +231,7 @@ func TestSharedRouteChanges(t *testing.T) {
 // TestSharedInterfaceAnew deletes the interfaces of both NICs during a transfer and creates them again, with other MAC
 // addresses and indices. Opening a port on them needs privileges.
 func TestSharedInterfaceAnew(t *testing.T) {
+	lab.Long(t)
 	onBothWith(t, "privileges: keep\n", func(l *rig) {
 		t := l.T
 		_, client := l.moving(patient...)
@@ -252,6 +258,7 @@ func TestSharedInterfaceAnew(t *testing.T) {
 
 // TestSharedWithTCP runs the kernel's TCP traffic over the same interface.
 func TestSharedWithTCP(t *testing.T) {
+	lab.Long(t)
 	onBoth(t, func(l *rig) {
 		t := l.T
 		_, client := l.moving("write-bw", "-s", "64k")
@@ -320,6 +327,7 @@ func (l *rig) refused(port int) (refused bool) {
 // TestSharedPortIsNotRefused checks that the kernel does not answer packets to the RoCEv2 port with ICMP port
 // unreachable. It checks that the kernel does so again after the daemon has been killed.
 func TestSharedPortIsNotRefused(t *testing.T) {
+	lab.Long(t)
 	onBoth(t, func(l *rig) {
 		t := l.T
 		lab.Eventually(t, soon, "ICMP at all", func() bool { return l.refused(4790) })

@@ -57,6 +57,7 @@ const toldTimeout = 20
 // TestSimulatorTellsTheWire: two daemons in two namespaces and the simulator produce the same packets. With exact
 // faults, the transmissions, retransmissions and acknowledgements match line by line at each end.
 func TestSimulatorTellsTheWire(t *testing.T) {
+	lab.Long(t)
 	for _, name := range profile.Complete() {
 		if name == "mp-rdma" { // its acknowledgements clock out copies of the data in flight (3.5), so the result depends on timing
 			continue

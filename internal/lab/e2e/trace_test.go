@@ -16,6 +16,7 @@ import (
 // TestTrace records an MP-RDMA connection from its first packet to its end over a lossy link. The trace and the NIC's
 // counters have the same number of retransmissions.
 func TestTrace(t *testing.T) {
+	lab.Long(t)
 	for kind, o := range map[string]netlab.LabOptions{"unix": onUnix, "udp": onUDP, "switch": onSwitch, "shards": onShards} {
 		o.Extra = "    profile: mp-rdma\n"
 		t.Run(kind, func(t *testing.T) { newLab(t, o).traced() })

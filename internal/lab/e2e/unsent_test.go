@@ -63,6 +63,7 @@ var disturbances = []disturbance{
 // completes. It completes with success if the refusal ends in time, else with the error for a peer without answers.
 // Later transfers work.
 func TestUnsent(t *testing.T) {
+	lab.Long(t)
 	lab.Need(t, "nft")
 	l := newLab(t, onUDP)
 	for _, d := range disturbances {
@@ -92,6 +93,7 @@ func TestUnsent(t *testing.T) {
 
 // TestUnsentToNobody: the kernel of a peer without a daemon answers by ICMP (ECONNREFUSED), and the port reports it.
 func TestUnsentToNobody(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, onUDP)
 	// Long enough that the NIC still sends packets when the kernel has closed the daemon's sockets.
 	server, client := l.moving("write-bw", "--timeout", "14", "--retry-cnt", "7")
@@ -107,6 +109,7 @@ func TestUnsentToNobody(t *testing.T) {
 // TestTranslated adds a NAT that changes the source address of a NIC on sockets. The peer drops the packets because of
 // their ICRC, and reports the reason.
 func TestTranslated(t *testing.T) {
+	lab.Long(t)
 	lab.Need(t, "nft")
 	l := newLab(t, onUDP)
 	l.addr(0, netlink.AddrAdd, "198.18.0.77/24")

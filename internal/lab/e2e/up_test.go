@@ -171,6 +171,7 @@ func TestUpPair(t *testing.T) {
 
 // TestUpWithOptions starts NICs with a live page, a transport profile and a congestion control.
 func TestUpWithOptions(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	run := filepath.Join(lab.Dir(t), "run")
 	rocectl := func(args ...string) *lab.Proc {

@@ -60,6 +60,7 @@ func asked(r *watch.Report, addr string) (out []watch.Row) {
 // TestWatch watches transfers without faults at both ends of the path, with and without super-frames, and on
 // both NICs of a switch. Messages, bytes and queue pairs match the transfer.
 func TestWatch(t *testing.T) {
+	lab.Long(t)
 	for name, o := range map[string]netlab.LabOptions{"super-frames": onTAP, "frames": onFrames, "sockets": onUDP, "switch": onSwitch,
 		"shards on sockets": onUDPShards} {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +121,7 @@ func (l *rig) watched(places [2]string, args, verb string, qps int, size, uncoun
 // TestWatchLoad watches a transfer at full speed: each packet that the NICs have sent is either seen or counted as
 // lost.
 func TestWatchLoad(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, onTAP)
 	l.verify("write-bw -n 1")
 	p := l.Ctl(0, "watch", "tap_a", "--interval", "1h", "--json")
@@ -213,6 +215,7 @@ var watchFaults = []watchFault{
 // TestWatchFaults sets rules on one NIC. The passive view, on the link between the NICs, shows exactly the NICs' own
 // counts.
 func TestWatchFaults(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, onTAP)
 	l.verify("write-bw -n 1")
 	for _, c := range watchFaults {
@@ -260,6 +263,7 @@ func nonZero(c counts) counts {
 // TestWatchCongestion marks packets of a sender with congestion control. The passive view counts the same marks and
 // notifications as the NICs.
 func TestWatchCongestion(t *testing.T) {
+	lab.Long(t)
 	o := onTAP
 	o.Extra = "    congestion: {algorithm: dcqcn, line_rate_bps: 200e6, min_rate_bps: 20e6}\n"
 	l := newLab(t, o)
@@ -276,6 +280,7 @@ func TestWatchCongestion(t *testing.T) {
 // TestWatchCapture watches an interface and captures a NIC at the same time. The file gives the same report except
 // times, and ICRCs, which only whole packets show.
 func TestWatchCapture(t *testing.T) {
+	lab.Long(t)
 	l := newLab(t, onTAP)
 	l.verify("write-bw -n 1")
 	stop, live := l.capture(0), l.watchLink(0, "tap_a")
@@ -337,6 +342,7 @@ func TestWatchErrors(t *testing.T) {
 // TestWatchPrivileges watches as an unprivileged user with some capabilities. The message names a missing capability.
 // While it watches, the program has no capability left.
 func TestWatchPrivileges(t *testing.T) {
+	lab.Long(t)
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become others")
 	}

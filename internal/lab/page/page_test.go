@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/internal/observe/decode"
 )
 
-func TestMain(m *testing.M) { lab.Main(m, nil) }
+func TestMain(m *testing.M) { lab.LongMain(m, nil) }
 
 // served is the configuration of a daemon with a page.
 const served = "web: {listen: \"127.0.0.1:0\", control: true}\n"

@@ -123,6 +123,7 @@ func (p *chargedClient) end() {
 // control group. Memory counts as the client's from its registration on. A client that exceeds its own limit ends, and
 // nothing else.
 func TestCharge(t *testing.T) {
+	lab.Long(t)
 	own, clients := lab.NewGroup(t, "daemon", daemonLimit), lab.NewGroup(t, "client", clientLimit)
 	c := newCastle(t)
 	victim, err := newPair(c.runDir(), 1, 4096)

@@ -22,6 +22,7 @@ import (
 	"roced.io/roced/internal/daemon"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/lab"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/withheld"
 )
@@ -381,6 +382,7 @@ func (c *castle) watch(p *pair, d time.Duration, each func(), beside ...string) 
 // TestSiege runs each attack next to a victim; with -siege it runs random attacks in sequence. All WRITEs of the victim
 // arrive. The daemon's threads, descriptors and memory are bounded and return to their earlier values.
 func TestSiege(t *testing.T) {
+	lab.Long(t)
 	c := newCastle(t)
 	victim, err := newPair(c.runDir(), 1, 4096)
 	must(t, err)
@@ -429,6 +431,7 @@ const (
 // TestSiegeOnSwitch attacks from stations of the victim's shard, then between that shard and another one. Finally the
 // victim's connection, too, passes from shard to shard.
 func TestSiegeOnSwitch(t *testing.T) {
+	lab.Long(t)
 	c := newCastle(t)
 	for _, s := range []struct {
 		name    string

@@ -40,6 +40,7 @@ func namespaced(args ...string) *exec.Cmd {
 // TestSlurm: a real cluster of one machine runs a sweep as a job array. Each job runs a part and repeats no finished
 // run. The result equals that of a sweep without Slurm.
 func TestSlurm(t *testing.T) {
+	lab.Long(t)
 	withoutRaces(t)
 	for _, p := range []string{"munged", "slurmctld", "slurmd", "sbatch", "unshare"} {
 		lab.Need(t, p)
@@ -88,6 +89,7 @@ func TestSlurm(t *testing.T) {
 
 // TestKubernetes: the manifest has the fields and types that Kubernetes publishes for a Job, with the required values.
 func TestKubernetes(t *testing.T) {
+	lab.Long(t)
 	withoutRaces(t)
 	dir := filepath.Join(t.TempDir(), "s")
 	args := append([]string{"sweep", scenarios + "incast.yaml", "-o", dir, "--vary", "transport.profile=rc,irn", "--seeds", "1..100",

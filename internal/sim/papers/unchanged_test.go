@@ -14,6 +14,9 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/unchanged.json")
 // TestUnchanged: the fast forms of two old rows have the same results, to the bit, as when the file was written. A change of
 // the transports or the simulator may change them on purpose: read the difference.
 func TestUnchanged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make check runs it")
+	}
 	const file = "testdata/unchanged.json"
 	type golden struct {
 		Numbers       map[string]float64 `json:"numbers"`

@@ -48,6 +48,7 @@ func machine(t *testing.T) func(*exec.Cmd) error {
 
 // TestWorkflow runs the jobs of the example, with the action, unmodified.
 func TestWorkflow(t *testing.T) {
+	lab.Long(t)
 	var w struct {
 		Jobs map[string]struct{ Steps []step }
 	}
@@ -78,6 +79,7 @@ func TestWorkflow(t *testing.T) {
 
 // TestUnixPair: the NICs are on AF_UNIX sockets if the job says so.
 func TestUnixPair(t *testing.T) {
+	lab.Long(t)
 	j := newJob(t, machine(t))
 	if !j.uses("./", map[string]string{"nics": "unix", "run": "rocectl link show | grep unix; ibv_devinfo -d rxe_a | grep PORT_ACTIVE"}) {
 		t.Error("it fails")
@@ -87,6 +89,7 @@ func TestUnixPair(t *testing.T) {
 
 // TestFailure: after failed commands or steps, log, state and captures are present, and no process remains.
 func TestFailure(t *testing.T) {
+	lab.Long(t)
 	start := machine(t)
 	t.Run("commands", func(t *testing.T) {
 		j := newJob(t, start)

@@ -17,6 +17,7 @@ const writeBW = "ib_write_bw -d rxe_a -n 100 & until ss -Hltn | grep -q ':18515 
 // TestGitLab runs a job of the template as GitLab's runners do: before_script and script in one shell, after_script in
 // another one, for any result of the first.
 func TestGitLab(t *testing.T) {
+	lab.Long(t)
 	start := machine(t)
 	var template map[string]struct {
 		Variables map[string]string

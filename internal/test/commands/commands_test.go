@@ -14,7 +14,7 @@ import (
 
 const root = "../../.."
 
-func TestMain(m *testing.M) { lab.Main(m, nil) }
+func TestMain(m *testing.M) { lab.LongMain(m, nil) }
 
 // TestCommands runs the commands of each page in order, in one shell, and compares their output. The shell begins in a
 // fresh clone with built programs, in namespaces of its own (testdata/prelude.sh). Commands "until Ctrl-C" are interrupted

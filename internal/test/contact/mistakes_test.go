@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/internal/lab"
 )
 
-func TestMain(m *testing.M) { lab.Main(m, nil) }
+func TestMain(m *testing.M) { lab.LongMain(m, nil) }
 
 // The command prefix that makes a program run as an unprivileged user.
 var nobody = []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--no-new-privs"}

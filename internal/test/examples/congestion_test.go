@@ -16,7 +16,7 @@ import (
 	"roced.io/roced/internal/observe/trace"
 )
 
-func TestMain(m *testing.M) { lab.Main(m, nil) }
+func TestMain(m *testing.M) { lab.LongMain(m, nil) }
 
 const module = "../../../examples/congestion"
 

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/internal/lab"
 )
 
-func TestMain(m *testing.M) { lab.Main(m, nil) }
+func TestMain(m *testing.M) { lab.LongMain(m, nil) }
 
 // TestModule vets and tests the node agent. The kubelet is an imitation, and pods are namespaces. It also tests the
 // manifests.
