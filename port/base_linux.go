@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 )
 
 // Intervals at which a port checks its link.
@@ -24,7 +25,7 @@ type Base struct {
 	Next     mono.Time // when to check the link
 
 	fd    int // descriptor of a link that is up
-	state LinkState
+	state link.State
 	wait  time.Duration // last backoff
 }
 
@@ -37,7 +38,7 @@ func (b *Base) FD() int {
 }
 
 // State implements Monitored.
-func (b *Base) State() LinkState { return b.state }
+func (b *Base) State() link.State { return b.state }
 
 // Stats implements Monitored.
 func (b *Base) Stats() Stats { return b.Counters }
@@ -46,7 +47,7 @@ func (b *Base) Stats() Stats { return b.Counters }
 func (b *Base) NextTimeout() mono.Time { return b.Next }
 
 // SetState records the state of the link. fd is the descriptor of a link that is up.
-func (b *Base) SetState(s LinkState, fd int) {
+func (b *Base) SetState(s link.State, fd int) {
 	b.state, b.fd = s, fd
 	if s.Up {
 		b.wait = 0
@@ -54,7 +55,7 @@ func (b *Base) SetState(s LinkState, fd int) {
 }
 
 // Checked records the state that a check has found and schedules the next check.
-func (b *Base) Checked(now mono.Time, s LinkState, fd int) {
+func (b *Base) Checked(now mono.Time, s link.State, fd int) {
 	b.SetState(s, fd)
 	if s.Up {
 		b.Next = now.Add(PollInterval)
@@ -67,12 +68,12 @@ func (b *Base) Checked(now mono.Time, s LinkState, fd int) {
 // Lose records that the link has vanished and schedules the first attempt to reopen it.
 func (b *Base) Lose(now mono.Time, err error) {
 	b.Counters.Lost++
-	b.Checked(now, LinkState{Err: err}, -1)
+	b.Checked(now, link.State{Err: err}, -1)
 }
 
 // SetClosed records that the port is closed.
 func (b *Base) SetClosed() {
-	b.SetState(LinkState{Err: errClosed}, -1)
+	b.SetState(link.State{Err: errClosed}, -1)
 	b.Next = mono.Never
 }
 
@@ -130,7 +131,7 @@ func (r *Reopening[D]) Finish(now mono.Time, b *Base) (device D, ok bool) {
 	case o := <-r.result:
 		r.result = nil
 		if o.err != nil {
-			b.Checked(now, LinkState{Err: o.err}, -1)
+			b.Checked(now, link.State{Err: o.err}, -1)
 			return device, false
 		}
 		b.Counters.Reopened++

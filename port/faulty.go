@@ -7,7 +7,7 @@ import (
 
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // faultyRetry is the interval at which a Faulty retries to send frames that its port had no room for. Nothing polls the
@@ -20,7 +20,7 @@ const faultyRetry = 50 * time.Microsecond
 // belong to another goroutine.
 type Faulty struct {
 	inner  Port
-	obs    rocev2.Observer
+	obs    link.Observer
 	engine fault.Engine
 	out    batch
 	in     batch
@@ -33,7 +33,7 @@ type Faulty struct {
 	turn   int    // of the inbox and the link
 	failed uint64
 	bufs   [1][]byte
-	frame  rocev2.Frame
+	frame  link.Frame
 	retry  mono.Time
 }
 
@@ -52,7 +52,7 @@ type batch struct {
 // load sets the frame or super-frame. The batch refers to it.
 func (b *batch) load(frame []byte, segSize int) {
 	b.buf, b.segSize = frame, segSize
-	b.next, b.count = 0, rocev2.Segments(frame, segSize)
+	b.next, b.count = 0, link.Segments(frame, segSize)
 }
 
 // segment returns the next segment. The caller may change it.
@@ -60,7 +60,7 @@ func (b *batch) segment() ([]byte, bool) {
 	if b.next >= b.count {
 		return nil, false
 	}
-	b.seg = rocev2.Segment(b.seg[:0], b.buf, b.segSize, b.next)
+	b.seg = link.Segment(b.seg[:0], b.buf, b.segSize, b.next)
 	b.next++
 	return b.seg, true
 }
@@ -77,16 +77,16 @@ type FaultStats struct {
 }
 
 // NewFaulty wraps p. The observer may be nil. It receives every frame that a rule has changed, with a comment such as
-// "fault: drop (name)". It also receives sent frames that the NIC has not shown (rocev2.Frame.Unseen), so it sees each
+// "fault: drop (name)". It also receives sent frames that the NIC has not shown (link.Frame.Unseen), so it sees each
 // sent frame once. It may see a received frame twice, because the NIC shows the frames that it gets.
-func NewFaulty(p Port, obs rocev2.Observer) *Faulty {
+func NewFaulty(p Port, obs link.Observer) *Faulty {
 	f := &Faulty{inner: p, obs: obs}
 	f.frame.Bufs = f.bufs[:]
 	return f
 }
 
 // SetObserver replaces the observer.
-func (f *Faulty) SetObserver(obs rocev2.Observer) { f.obs = obs }
+func (f *Faulty) SetObserver(obs link.Observer) { f.obs = obs }
 
 // SetRules replaces the rules and releases delayed frames. Without rules the port is transparent. The caller must tell
 // the NIC that Offload has changed.
@@ -111,7 +111,7 @@ func (f *Faulty) active() bool {
 
 // Send implements Port. A frame that the rules have been applied to counts as sent, even if the port has no room for it
 // now.
-func (f *Faulty) Send(now mono.Time, fr *rocev2.Frame) error {
+func (f *Faulty) Send(now mono.Time, fr *link.Frame) error {
 	if !f.active() && !fr.Unseen {
 		if to, ok := fr.Across.(*Faulty); ok {
 			return f.pass(to, fr)
@@ -194,7 +194,7 @@ func (f *Faulty) receiver(b []byte) *Faulty {
 
 // pass puts a copy of a frame into the inbox of to. A frame without room waits, or is lost if another goroutine empties
 // the inbox.
-func (f *Faulty) pass(to *Faulty, fr *rocev2.Frame) (err error) {
+func (f *Faulty) pass(to *Faulty, fr *link.Frame) (err error) {
 	ok := false
 	f.spare, ok = to.inbox.put(letter{fr.AppendTo(f.spare[:0]), fr.SegSize})
 	switch {
@@ -218,9 +218,9 @@ func toItself(frame []byte) bool {
 // decide applies the rules to a frame and shows it to the observer.
 func (f *Faulty) decide(now mono.Time, d fault.Dir, frame []byte) ([]byte, int) {
 	v := f.engine.Process(now, d, frame)
-	dir, unseen := rocev2.Rx, false
+	dir, unseen := link.Rx, false
 	if d == fault.Tx {
-		dir, unseen = rocev2.Tx, f.out.unseen
+		dir, unseen = link.Tx, f.out.unseen
 	}
 	if f.obs != nil && (v.Comment != "" || unseen) {
 		f.obs.Frame(now, dir, v.Frame, v.Comment)
@@ -309,19 +309,19 @@ func (f *Faulty) NextTimeout() mono.Time {
 func (f *Faulty) FD() int { return f.inner.FD() }
 
 // Offload implements Port. With rules there are no super-frames, so that a rule acts on single frames.
-func (f *Faulty) Offload() rocev2.Offload {
+func (f *Faulty) Offload() link.Offload {
 	if f.engine.Active() {
-		return rocev2.Offload{Faults: true}
+		return link.Offload{Faults: true}
 	}
 	return f.inner.Offload()
 }
 
 // State implements Monitored. A port that is not Monitored is up.
-func (f *Faulty) State() LinkState {
+func (f *Faulty) State() link.State {
 	if m, ok := f.inner.(Monitored); ok {
 		return m.State()
 	}
-	return LinkState{Up: true}
+	return link.State{Up: true}
 }
 
 // Poll implements Monitored.

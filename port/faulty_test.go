@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // memPort is a port that is connected to the test.
@@ -23,7 +23,7 @@ type memPort struct {
 	toRecv  []super
 	room    int // number of frames that Send accepts; negative: no limit
 	down    bool
-	offload rocev2.Offload
+	offload link.Offload
 }
 
 type super struct {
@@ -31,7 +31,7 @@ type super struct {
 	segSize int
 }
 
-func (m *memPort) Send(_ mono.Time, f *rocev2.Frame) error {
+func (m *memPort) Send(_ mono.Time, f *link.Frame) error {
 	if m.down {
 		return ErrDown
 	}
@@ -55,15 +55,15 @@ func (m *memPort) Recv(_ mono.Time, buf []byte) (frame []byte, segSize int, err 
 	return buf[:copy(buf, s.frame)], s.segSize, nil
 }
 
-func (m *memPort) NextTimeout() mono.Time  { return mono.Never }
-func (m *memPort) FD() int                 { return 3 }
-func (m *memPort) Offload() rocev2.Offload { return m.offload }
-func (m *memPort) Close() error            { return nil }
+func (m *memPort) NextTimeout() mono.Time { return mono.Never }
+func (m *memPort) FD() int                { return 3 }
+func (m *memPort) Offload() link.Offload  { return m.offload }
+func (m *memPort) Close() error           { return nil }
 
 // notes is an observer that records its calls.
 type notes []string
 
-func (n *notes) Frame(_ mono.Time, d rocev2.Direction, frame []byte, comment string) {
+func (n *notes) Frame(_ mono.Time, d link.Direction, frame []byte, comment string) {
 	*n = append(*n, fmt.Sprintf("%s %d %s", [...]string{"rx", "tx"}[d], len(frame), comment))
 }
 
@@ -80,7 +80,7 @@ func parseRules(t interface{ Fatal(...any) }, texts ...string) (out []fault.Rule
 
 func faulty(t testing.TB, rules ...string) (*Faulty, *memPort, *notes) {
 	t.Helper()
-	m := &memPort{room: -1, offload: rocev2.Offload{MaxSegments: 64, MaxBytes: 65535}}
+	m := &memPort{room: -1, offload: link.Offload{MaxSegments: 64, MaxBytes: 65535}}
 	n := &notes{}
 	f := NewFaulty(m, n)
 	if err := f.SetRules(parseRules(t, rules...)); err != nil {
@@ -90,7 +90,7 @@ func faulty(t testing.TB, rules ...string) (*Faulty, *memPort, *notes) {
 }
 
 // roce returns a RoCEv2 frame with n bytes of UDP payload, or a super-frame whose segments have consecutive PSNs.
-func roce(psn uint32, segSize, n int) *rocev2.Frame {
+func roce(psn uint32, segSize, n int) *link.Frame {
 	const hdrLen = 14 + 20 + 8
 	b := make([]byte, hdrLen+n)
 	copy(b, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00\x45\x00\x00\x00\x00\x00\x40\x00\x40\x11\x00\x00\xc6\x12\x00\x01\xc6\x12\x00\x02")
@@ -98,13 +98,13 @@ func roce(psn uint32, segSize, n int) *rocev2.Frame {
 	binary.BigEndian.PutUint16(b[34:], 0xc123)
 	binary.BigEndian.PutUint16(b[36:], 4791)
 	binary.BigEndian.PutUint16(b[38:], uint16(8+n))
-	for i := range rocev2.Segments(b, segSize) {
+	for i := range link.Segments(b, segSize) {
 		binary.BigEndian.PutUint32(b[hdrLen+i*segSize+8:], psn+uint32(i))
 	}
-	return &rocev2.Frame{Bufs: [][]byte{b[:hdrLen], b[hdrLen:]}, Len: len(b), HdrLen: hdrLen, SegSize: segSize}
+	return &link.Frame{Bufs: [][]byte{b[:hdrLen], b[hdrLen:]}, Len: len(b), HdrLen: hdrLen, SegSize: segSize}
 }
 
-func mustSend(t *testing.T, f *Faulty, fr *rocev2.Frame) {
+func mustSend(t *testing.T, f *Faulty, fr *link.Frame) {
 	t.Helper()
 	if err := f.Send(0, fr); err != nil {
 		t.Fatal(err)
@@ -121,8 +121,8 @@ func drainPSNs(f *Faulty, now mono.Time) (out []uint32) {
 		if err != nil {
 			return out
 		}
-		for i := range rocev2.Segments(frame, seg) {
-			out = append(out, psnOf(rocev2.Segment(nil, frame, seg, i)))
+		for i := range link.Segments(frame, seg) {
+			out = append(out, psnOf(link.Segment(nil, frame, seg, i)))
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestFaultyWithoutRules(t *testing.T) {
 
 func TestFaultyCutsSuperFrames(t *testing.T) {
 	f, m, n := faulty(t, "both drop psn=12 name=gap")
-	if f.Offload() != (rocev2.Offload{Faults: true}) {
+	if f.Offload() != (link.Offload{Faults: true}) {
 		t.Error("super-frames are asked for")
 	}
 	sf := roce(10, 100, 450)
@@ -154,7 +154,7 @@ func TestFaultyCutsSuperFrames(t *testing.T) {
 	flat := sf.AppendTo(nil)
 	want := []int{0, 1, 3, 4}
 	for i, b := range m.sent {
-		if !bytes.Equal(b, rocev2.Segment(nil, flat, 100, want[i])) {
+		if !bytes.Equal(b, link.Segment(nil, flat, 100, want[i])) {
 			t.Errorf("frame %d is not segment %d", i, want[i])
 		}
 	}
@@ -403,8 +403,8 @@ func (w *traffic) step(now mono.Time, send bool, segs int) {
 // left returns the PSNs that the port has sent.
 func (w *traffic) left() (out []uint32) {
 	for _, b := range w.m.sent {
-		for i := range rocev2.Segments(b, 20) {
-			out = append(out, psnOf(rocev2.Segment(nil, b, 20, i)))
+		for i := range link.Segments(b, 20) {
+			out = append(out, psnOf(link.Segment(nil, b, 20, i)))
 		}
 	}
 	return out
@@ -489,6 +489,6 @@ type quiet struct {
 	frame []byte
 }
 
-func (quiet) Send(mono.Time, *rocev2.Frame) error { return nil }
+func (quiet) Send(mono.Time, *link.Frame) error { return nil }
 
 func (q quiet) Recv(mono.Time, []byte) ([]byte, int, error) { return q.frame, 0, nil }

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxInbox bounds the bytes in an inbox: two senders that fill their windows (rocev2.FarWindow).
+	// maxInbox bounds the bytes in an inbox: two senders that fill their windows (link.RemoteWindow).
 	maxInbox = 32 << 20
 	// letterCost is added to the bytes of each frame.
 	letterCost = 1 << 10

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // joinPorts puts two ports on a switch. Every frame of a goes to b.
@@ -19,7 +19,7 @@ func joinPorts(a, b *Faulty, ownerA, ownerB any) (woken *atomic.Int32) {
 }
 
 // across returns a frame to the port to.
-func across(to *Faulty, psn uint32, segSize, n int) *rocev2.Frame {
+func across(to *Faulty, psn uint32, segSize, n int) *link.Frame {
 	f := roce(psn, segSize, n)
 	f.Across = to
 	return f
@@ -153,9 +153,9 @@ func TestInboxAndLink(t *testing.T) {
 // unplugged is a port without a link.
 type unplugged struct{ *memPort }
 
-func (unplugged) State() LinkState { return LinkState{} }
-func (unplugged) Poll(mono.Time)   {}
-func (unplugged) Stats() Stats     { return Stats{} }
+func (unplugged) State() link.State { return link.State{} }
+func (unplugged) Poll(mono.Time)    {}
+func (unplugged) Stats() Stats      { return Stats{} }
 
 // TestInboxWithoutLink checks that a port whose link is down receives nothing from other NICs.
 func TestInboxWithoutLink(t *testing.T) {
@@ -177,7 +177,7 @@ func TestInboxAllocations(t *testing.T) {
 	small, large := across(b, 1, 0, 100), across(b, 1, 4000, 60000)
 	buf := make([]byte, 1<<16)
 	run := func() {
-		for _, f := range []*rocev2.Frame{small, large, small} {
+		for _, f := range []*link.Frame{small, large, small} {
 			if err := a.Send(0, f); err != nil {
 				t.Error(err)
 			}

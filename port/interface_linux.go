@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/ethtool"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // QueryInterface reads the state of an interface. fd is a socket of its namespace. The index is 0 if the interface
 // does not exist or is not Ethernet.
-func QueryInterface(fd int, name string) (index int, s LinkState) {
-	fail := func(err error) (int, LinkState) {
+func QueryInterface(fd int, name string) (index int, s link.State) {
+	fail := func(err error) (int, link.State) {
 		if errors.Is(err, unix.ENODEV) {
 			err = errors.New("does not exist")
 		}
-		return 0, LinkState{Err: fmt.Errorf("interface %s: %w", name, err)}
+		return 0, link.State{Err: fmt.Errorf("interface %s: %w", name, err)}
 	}
 	ifr, err := unix.NewIfreq(name)
 	if err != nil {
@@ -38,17 +38,17 @@ func QueryInterface(fd int, name string) (index int, s LinkState) {
 	if err != nil {
 		return fail(err)
 	}
-	s = StateOf(fd, "interface", name, flags, min(mtu, rocev2.MaxLinkMTU))
-	if s.Up && mtu < rocev2.MinLinkMTU {
-		s = LinkState{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500",
-			name, mtu, rocev2.MinLinkMTU, name)}
+	s = StateOf(fd, "interface", name, flags, min(mtu, link.MaxMTU))
+	if s.Up && mtu < link.MinMTU {
+		s = link.State{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500",
+			name, mtu, link.MinMTU, name)}
 	}
 	return index, s
 }
 
 // StateOf returns the state of a device with these flags and this MTU. kind precedes its name in errors.
-func StateOf(fd int, kind, name string, flags uint16, mtu int) LinkState {
-	s := LinkState{MTU: mtu}
+func StateOf(fd int, kind, name string, flags uint16, mtu int) link.State {
+	s := link.State{MTU: mtu}
 	switch {
 	case flags&unix.IFF_UP == 0:
 		s.Err = fmt.Errorf("%s %s is set down", kind, name)

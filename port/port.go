@@ -10,7 +10,7 @@ import (
 	"errors"
 
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // ErrAgain means that a link has no frame to receive or no room to send.
@@ -26,9 +26,9 @@ var errClosed = errors.New("link: closed")
 type Port interface {
 	// Send transmits a frame or super-frame. The port keeps no reference to it. After ErrAgain nothing has been
 	// sent; the caller waits until FD is writable or until NextTimeout.
-	Send(now mono.Time, f *rocev2.Frame) error
+	Send(now mono.Time, f *link.Frame) error
 	// Recv returns one frame or super-frame, starting at the Ethernet header. It is in buf or in memory of the port,
-	// where it stays until the next call of Recv or Poll. segSize is as in rocev2.Frame. After ErrAgain the caller
+	// where it stays until the next call of Recv or Poll. segSize is as in link.Frame. After ErrAgain the caller
 	// waits until FD is readable.
 	Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err error)
 	// NextTimeout returns the time by which the caller must call Recv although FD is not ready, such as the
@@ -37,18 +37,9 @@ type Port interface {
 	// FD returns the descriptor to poll, -1 while the link is down.
 	FD() int
 	// Offload returns the super-frames that Send accepts now.
-	Offload() rocev2.Offload
+	Offload() link.Offload
 	// Close releases the link.
 	Close() error
-}
-
-// LinkState is the state of a link as of the last Poll.
-type LinkState struct {
-	Up  bool  // the link carries frames
-	MTU int   // largest IP packet in bytes; 0 if unknown or unlimited
-	Err error // why the link is not up
-	// Ports has a bit for each plane that is up, of a link with several (package planes); 0 without planes.
-	Ports uint32
 }
 
 // Monitored is a Port that reports its state. All ports of this module are Monitored. A port updates its state
@@ -56,7 +47,7 @@ type LinkState struct {
 // netlink, calls Poll.
 type Monitored interface {
 	Port
-	State() LinkState
+	State() link.State
 	// Poll checks the link now. It detects changes of the link state and of the MTU, and it reopens a link that
 	// has vanished. It makes system calls but does not block.
 	Poll(now mono.Time)

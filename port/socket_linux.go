@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // EthLen is the length of an Ethernet header, and the length of the shortest usable frame.
@@ -64,7 +64,7 @@ func (v *Vector) Set(i int, b []byte) {
 
 // Gather makes the entries from the first one on point to the buffers of f, and returns all entries up to the last.
 // It copies a frame with more buffers than the vector has room for.
-func (v *Vector) Gather(first int, f *rocev2.Frame) []unix.Iovec {
+func (v *Vector) Gather(first int, f *link.Frame) []unix.Iovec {
 	bufs := f.Bufs
 	if first+len(bufs) > maxVector {
 		v.flat = f.AppendTo(v.flat[:0])

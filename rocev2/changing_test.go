@@ -3,9 +3,9 @@ package rocev2_test
 import (
 	"testing"
 
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
-	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
 )
 
@@ -21,7 +21,7 @@ func TestChangingMemory(t *testing.T) {
 			lost    bool
 		}{{"READ", false, 1, false}, {"READ", false, 5, true}, {"WRITE", true, 1, true}, {"WRITE", true, 5, true}} {
 			var src *nictest.Buffer
-			p := nictest.New(t, nictest.Options{Seed: 1, Offload: rocev2.Offload{MaxSegments: 16, MaxBytes: 65535},
+			p := nictest.New(t, nictest.Options{Seed: 1, Offload: link.Offload{MaxSegments: 16, MaxBytes: 65535},
 				Leaving: func(*nictest.Node) {
 					if src != nil {
 						for i := range src.B {

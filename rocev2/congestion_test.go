@@ -8,6 +8,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
@@ -104,7 +105,7 @@ func TestMarksBecomeCNPs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &seen{mark: true}
 			p := nictest.New(t, nictest.Options{Seed: 1, Hook: s.hook, Rate: 10e9, Config: with("dcqcn", ccalgo.Params{"line_rate_bps": 10e9}),
-				Offload: rocev2.Offload{MaxSegments: 16, MaxBytes: 65535}})
+				Offload: link.Offload{MaxSegments: 16, MaxBytes: 65535}})
 			a, b := p.RC(func(o *nictest.QPOptions) { o.GID = c.gid })
 			src, dst := p.A.Buffer(256<<10), p.B.Buffer(256<<10)
 			dst.Fill(3)

@@ -2,6 +2,7 @@ package rocev2
 
 import (
 	"roced.io/roced/bth"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
@@ -46,7 +47,7 @@ func (c *Counters) countRx(frame []byte, size int) {
 }
 
 // countTx counts a sent frame of segs datagrams.
-func (c *Counters) countTx(f *Frame, segs int) {
+func (c *Counters) countTx(f *link.Frame, segs int) {
 	c.xmit.count(f.Bufs[0][0]&1 != 0, segs, f.Len+(segs-1)*f.HdrLen)
 }
 

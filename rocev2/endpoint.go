@@ -2,6 +2,7 @@ package rocev2
 
 import (
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/list"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
@@ -16,7 +17,7 @@ type endpoints struct {
 }
 
 // route is the addresses of a connection.
-type route struct{ own, peer GID }
+type route struct{ own, peer inet.GID }
 
 // endpointPeer is an address with connected queue pairs of MRC.
 type endpointPeer struct {

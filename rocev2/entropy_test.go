@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/qp"
-	"roced.io/roced/rocev2/stack"
 )
 
 // TestEntropy: a packet leaves by the path of its entropy value, in another frame than packets of other paths. The receiver
@@ -38,7 +38,7 @@ func TestEntropy(t *testing.T) {
 			b.Receive(0, w.b, w.segSize)
 		}
 		for _, f := range split(frames) {
-			if err := bth.CheckICRC(f[stack.EthernetLen:]); err != nil {
+			if err := bth.CheckICRC(f[inet.EthernetLen:]); err != nil {
 				t.Errorf("%s: %v", c.from, err)
 			}
 		}

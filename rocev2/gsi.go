@@ -5,8 +5,10 @@ import (
 	"fmt"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/rocev2/stack"
 )
 
@@ -27,9 +29,9 @@ type GSI interface {
 
 // MADRoute is the route of a management datagram, seen from this NIC.
 type MADRoute struct {
-	SGID, DGID   GID   // our address and the peer's
-	TrafficClass uint8 // without ECN bits
-	HopLimit     uint8 // 0: the default
+	SGID, DGID   inet.GID // our address and the peer's
+	TrafficClass uint8    // without ECN bits
+	HopLimit     uint8    // 0: the default
 	FlowLabel    uint32
 }
 
@@ -87,7 +89,7 @@ func (n *NIC) sendOne(now mono.Time, p *stack.Path, pkt *bth.Packet, entropy uin
 	b := n.buildOne(p, pkt, entropy)
 	copy(b, next[:])
 	if p.Next != nil && p.Next.State == stack.Incomplete {
-		n.net.Hold(p.Next, &Frame{Bufs: [][]byte{b}, Len: len(b)})
+		n.net.Hold(p.Next, &link.Frame{Bufs: [][]byte{b}, Len: len(b)})
 		return nil
 	}
 	if !n.net.SendControl(b) {
@@ -134,7 +136,7 @@ func (n *NIC) receiveMAD(now mono.Time) rxReason {
 	case n.gsi.agent == nil:
 		return rxMAD
 	}
-	from := MADRoute{SGID: d.Dst, DGID: d.Src, TrafficClass: d.TrafficClass() &^ stack.ECNMask}
+	from := MADRoute{SGID: d.Dst, DGID: d.Src, TrafficClass: d.TrafficClass() &^ inet.ECNMask}
 	n.gsi.agent.ReceiveMAD(now, from, p.Payload)
 	return rxOK
 }

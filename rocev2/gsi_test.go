@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2/stack"
@@ -28,7 +29,7 @@ func (g *inbox) AppendCounters(s []Counter) []Counter {
 	return append(s, Counter{Name: "gsi_runs", Value: uint64(g.runs)})
 }
 
-func gsiNIC(t *testing.T, mac MAC, addrs ...string) (*NIC, *inbox) {
+func gsiNIC(t *testing.T, mac inet.MAC, addrs ...string) (*NIC, *inbox) {
 	t.Helper()
 	n, g := newNIC(t, testConfig(mac, addrs...)), &inbox{due: mono.Never}
 	n.SetGSI(g)
@@ -159,9 +160,9 @@ func TestMADDrops(t *testing.T) {
 		}
 		f := p.AppendTo(append([]byte(nil), path.Headers()...))
 		copy(f, macB[:])
-		stack.SetLengths(f[stack.EthernetLen:path.L4()], f[path.L4():], 1, len(f)-int(path.Len()))
-		stack.SealIPv4(f[stack.EthernetLen:path.L4()])
-		if err := bth.SealICRC(f[stack.EthernetLen:]); err != nil {
+		inet.SetLengths(f[inet.EthernetLen:path.L4()], f[path.L4():], 1, len(f)-int(path.Len()))
+		inet.SealIPv4(f[inet.EthernetLen:path.L4()])
+		if err := bth.SealICRC(f[inet.EthernetLen:]); err != nil {
 			t.Fatal(err)
 		}
 		b.Receive(0, f, 0)

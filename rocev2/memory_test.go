@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/qp"
 )
 
@@ -12,7 +13,7 @@ import (
 // and transport, and excludes the rings, which clients share.
 func TestMemoryPerQP(t *testing.T) {
 	const count, most = 10000, 2048
-	n, err := New(Config{MAC: MAC{2}, MTU: 4300, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}})
+	n, err := New(Config{MAC: inet.MAC{2}, MTU: 4300, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}})
 	ok(t, err)
 	pd, err := n.AllocPD(nil)
 	ok(t, err)
@@ -20,7 +21,7 @@ func TestMemoryPerQP(t *testing.T) {
 	ok(t, err)
 	a := QPAttr{Type: qp.RC, PD: pd, SendCQ: cq, RecvCQ: cq, SQ: &sqStub{}, RQ: &rqStub{},
 		Caps: QPCaps{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 4, MaxRecvSGE: 4}}
-	av := AddressVector{DGID: GIDOf(netip.MustParseAddr("10.0.0.2")), SGIDIndex: 0}
+	av := AddressVector{DGID: inet.GIDOf(netip.MustParseAddr("10.0.0.2")), SGIDIndex: 0}
 
 	before := heapInUse()
 	qps := make([]*QueuePair, 0, count)

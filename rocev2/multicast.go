@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
@@ -22,14 +24,14 @@ const MaxGroupMembers = 256
 
 // group is a multicast group that the NIC is a member of.
 type group struct {
-	gid   GID
+	gid   inet.GID
 	qps   []*QueuePair
 	joins int // by JoinGroup
 }
 
 // multicast holds the groups of a NIC.
 type multicast struct {
-	groups map[GID]*group
+	groups map[inet.GID]*group
 	list   []*group // in the order of joining
 	// A frame to a group returns to the other queue pairs of this NIC. It waits until it has left.
 	own     []byte
@@ -39,7 +41,7 @@ type multicast struct {
 }
 
 // AttachGroup makes q receive the packets of a group (IBTA vol.1 11.3.1.1). Attaching again is no error.
-func (n *NIC) AttachGroup(now mono.Time, q *QueuePair, gid GID) error {
+func (n *NIC) AttachGroup(now mono.Time, q *QueuePair, gid inet.GID) error {
 	const verb = "attach_mcast"
 	if !n.ownsQP(q) || q.typ != qp.UD {
 		return fail(verb, "qp", ErrInvalid)
@@ -56,7 +58,7 @@ func (n *NIC) AttachGroup(now mono.Time, q *QueuePair, gid GID) error {
 }
 
 // DetachGroup undoes AttachGroup. It is an error if q is not attached.
-func (n *NIC) DetachGroup(q *QueuePair, gid GID) error {
+func (n *NIC) DetachGroup(q *QueuePair, gid inet.GID) error {
 	if !n.detach(q, n.mcast.groups[gid]) {
 		return fail("detach_mcast", "gid", ErrInvalid)
 	}
@@ -79,7 +81,7 @@ func (n *NIC) detach(q *QueuePair, g *group) bool {
 
 // JoinGroup makes the NIC a member of a group, for clients that send to it or attach queue pairs. The caller calls
 // LeaveGroup as often.
-func (n *NIC) JoinGroup(now mono.Time, gid GID) error {
+func (n *NIC) JoinGroup(now mono.Time, gid inet.GID) error {
 	g, err := n.enter(now, "join_mcast", gid)
 	if err == nil {
 		g.joins++
@@ -88,7 +90,7 @@ func (n *NIC) JoinGroup(now mono.Time, gid GID) error {
 }
 
 // LeaveGroup undoes JoinGroup.
-func (n *NIC) LeaveGroup(gid GID) {
+func (n *NIC) LeaveGroup(gid inet.GID) {
 	if g := n.mcast.groups[gid]; g != nil && g.joins > 0 {
 		g.joins--
 		n.leaveUnused(g)
@@ -96,7 +98,7 @@ func (n *NIC) LeaveGroup(gid GID) {
 }
 
 // enter returns the group of an address. The NIC becomes a member if it is not.
-func (n *NIC) enter(now mono.Time, verb string, gid GID) (*group, error) {
+func (n *NIC) enter(now mono.Time, verb string, gid inet.GID) (*group, error) {
 	if g := n.mcast.groups[gid]; g != nil {
 		return g, nil
 	}
@@ -136,7 +138,7 @@ func (n *NIC) detachAll(q *QueuePair) {
 }
 
 // keepOwn keeps a copy of a frame to a group for the other queue pairs of this NIC.
-func (n *NIC) keepOwn(f *Frame) {
+func (n *NIC) keepOwn(f *link.Frame) {
 	m, b := &n.mcast, &n.tx
 	if g := m.groups[b.path.Dst]; g == nil || len(g.qps) == 0 {
 		return

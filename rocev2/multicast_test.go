@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
 
 // members returns a NIC with UD queue pairs that run scripts, and an address handle of a group.
-func members(t *testing.T, mac MAC, addr string, group GID, num bth.QPN, scripts ...*script) (*NIC, []*QueuePair) {
+func members(t *testing.T, mac inet.MAC, addr string, group inet.GID, num bth.QPN, scripts ...*script) (*NIC, []*QueuePair) {
 	t.Helper()
 	n := newNIC(t, testConfig(mac, addr))
 	var qps []*QueuePair
@@ -121,12 +122,12 @@ func reports(n *NIC, now mono.Time) (out []string) {
 	n.Advance(now)
 	for _, w := range transmit(n, now) {
 		switch h := (&stack.IPHeader{}); {
-		case h.ParseIPv4(w.b[stack.EthernetLen:]) == stack.Accepted && h.Proto == stack.ProtoIGMP && stack.Checksum(0, h.Payload) == 0 && h.TTL == 1:
+		case h.ParseIPv4(w.b[inet.EthernetLen:]) == stack.Accepted && h.Proto == inet.ProtoIGMP && inet.Checksum(0, h.Payload) == 0 && h.TTL == 1:
 			out = append(out, fmt.Sprintf("%#x %v", h.Payload[0], gid4(h.Payload[4:]).Addr()))
-		case h.ParseIPv6(w.b[stack.EthernetLen:]) == stack.Accepted && h.Proto == stack.ProtoHopByHop && h.TTL == 1:
+		case h.ParseIPv6(w.b[inet.EthernetLen:]) == stack.Accepted && h.Proto == inet.ProtoHopByHop && h.TTL == 1:
 			m := h.Payload[8:]
-			if stack.Checksum(stack.PseudoSum(&h.Src, &h.Dst, stack.ProtoICMPv6, len(m)), m) == 0 {
-				out = append(out, fmt.Sprintf("%d %v", m[0], GID(m[8:24]).Addr()))
+			if inet.Checksum(inet.PseudoSum(&h.Src, &h.Dst, inet.ProtoICMPv6, len(m)), m) == 0 {
+				out = append(out, fmt.Sprintf("%d %v", m[0], inet.GID(m[8:24]).Addr()))
 			}
 		}
 	}
@@ -175,7 +176,7 @@ func TestGroupsOfTheKernel(t *testing.T) {
 	var calls []string
 	refused := errors.New("refused")
 	n, _, _ := onSockets(t, func(c *Config) {
-		c.Group = func(g GID, in bool) error {
+		c.Group = func(g inet.GID, in bool) error {
 			calls = append(calls, fmt.Sprint(g.Addr(), in))
 			if g == gid("239.0.0.9") {
 				return refused

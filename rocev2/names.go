@@ -1,8 +1,6 @@
 package rocev2
 
 import (
-	"net/netip"
-
 	"roced.io/roced/rocev2/memory"
 	"roced.io/roced/rocev2/object"
 	"roced.io/roced/rocev2/stack"
@@ -10,12 +8,9 @@ import (
 
 // Types of package stack that clients of a NIC use.
 type (
-	MAC           = stack.MAC
-	GID           = stack.GID
 	GIDEntry      = stack.GIDEntry
 	VLAN          = stack.VLAN
 	AddressVector = stack.AddressVector
-	Frame         = stack.Frame
 	Query         = stack.Query
 	Interface     = stack.Interface
 	Translation   = stack.Translation
@@ -37,18 +32,6 @@ var (
 	ErrUnreachable = stack.ErrUnreachable
 	ErrNoGroups    = stack.ErrNoGroups
 )
-
-// GIDOf returns the GID of an address (stack.GIDOf).
-func GIDOf(a netip.Addr) GID { return stack.GIDOf(a) }
-
-// StationOf returns the Ethernet address that represents a peer on sockets (stack.StationOf).
-func StationOf(a netip.Addr) MAC { return stack.StationOf(a) }
-
-// Segments returns the number of datagrams in a frame (stack.Segments).
-func Segments(frame []byte, segSize int) int { return stack.Segments(frame, segSize) }
-
-// Segment appends a datagram of a super-frame (stack.Segment).
-func Segment(dst, frame []byte, segSize, i int) []byte { return stack.Segment(dst, frame, segSize, i) }
 
 // Types of package memory that clients of a NIC use.
 type (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
@@ -16,7 +17,7 @@ import (
 const second = mono.Time(time.Second)
 
 // arp returns an ARP packet from B.
-func arp(op byte, mac MAC, sender, target string) []byte {
+func arp(op byte, mac inet.MAC, sender, target string) []byte {
 	b := append(append(macA[:6:6], mac[:]...), 8, 6, 0, 1, 8, 0, 6, 4, 0, op)
 	b = append(b, mac[:]...)
 	s, d := gid(sender), gid(target)
@@ -45,12 +46,12 @@ func TestResolutionThenData(t *testing.T) {
 		t.Fatalf("request %x, %d packets taken", out, s.sent)
 	}
 	n.Advance(second)
-	if out := transmit(n, second); !slices.Equal(etherTypes(out), []int{stack.TypeARP}) {
+	if out := transmit(n, second); !slices.Equal(etherTypes(out), []int{inet.TypeARP}) {
 		t.Errorf("second request: %x", out)
 	}
 	n.Receive(second, arp(arpReply, macB, "10.0.0.2", "10.0.0.1"), 0)
 	out = transmit(n, second)
-	if !slices.Equal(etherTypes(out), []int{stack.TypeIPv4, stack.TypeIPv4}) || MAC(out[0].b[:6]) != macB {
+	if !slices.Equal(etherTypes(out), []int{inet.TypeIPv4, inet.TypeIPv4}) || inet.MAC(out[0].b[:6]) != macB {
 		t.Errorf("data: %x", out)
 	}
 	if n.net.NextTimeout() == mono.Never {
@@ -119,14 +120,14 @@ func TestProbing(t *testing.T) {
 		n.Advance(now)
 		return etherTypes(transmit(n, now))
 	}
-	if got := send(30 * second); !slices.Equal(got, []int{stack.TypeIPv4}) {
+	if got := send(30 * second); !slices.Equal(got, []int{inet.TypeIPv4}) {
 		t.Errorf("fresh: %x", got)
 	}
-	if got := send(31 * second); !slices.Equal(got, []int{stack.TypeIPv4, stack.TypeARP}) {
+	if got := send(31 * second); !slices.Equal(got, []int{inet.TypeIPv4, inet.TypeARP}) {
 		t.Errorf("old: %x", got)
 	}
 	n.Receive(31*second, arp(arpReply, macB, "10.0.0.2", "10.0.0.1"), 0)
-	if got := send(60 * second); !slices.Equal(got, []int{stack.TypeIPv4}) {
+	if got := send(60 * second); !slices.Equal(got, []int{inet.TypeIPv4}) {
 		t.Errorf("confirmed: %x", got)
 	}
 	send(62 * second)
@@ -134,7 +135,7 @@ func TestProbing(t *testing.T) {
 		t.Errorf("state %d", q.path.Next.State)
 	}
 	q.path.Next.Confirm(62 * second)
-	if got := send(80 * second); !slices.Equal(got, []int{stack.TypeIPv4}) {
+	if got := send(80 * second); !slices.Equal(got, []int{inet.TypeIPv4}) {
 		t.Errorf("confirmed by the transport: %x", got)
 	}
 	for now := 100 * second; now < 104*second; now += second {
@@ -151,7 +152,7 @@ func TestLearningIsBounded(t *testing.T) {
 	q := plug(t, n, 0x11, qp.RC, newScript())
 	connect(t, n, q, 0, "10.0.0.2", &macB)
 	for i := range 5000 {
-		n.Receive(0, arp(arpRequest, MAC{2, 9, 0, 0, byte(i >> 8), byte(i)}, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String(), "10.0.0.1"), 0)
+		n.Receive(0, arp(arpRequest, inet.MAC{2, 9, 0, 0, byte(i >> 8), byte(i)}, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String(), "10.0.0.1"), 0)
 		if i%50 == 0 {
 			discardAll(n)
 		}
@@ -159,25 +160,25 @@ func TestLearningIsBounded(t *testing.T) {
 	if len(n.net.Neighbours()) != 1 {
 		t.Errorf("%d entries", len(n.net.Neighbours()))
 	}
-	n.Receive(0, arp(arpRequest, MAC{2, 7}, "10.0.0.2", "10.0.0.2"), 0)
-	if q.path.Next.MAC != (MAC{2, 7}) {
+	n.Receive(0, arp(arpRequest, inet.MAC{2, 7}, "10.0.0.2", "10.0.0.2"), 0)
+	if q.path.Next.MAC != (inet.MAC{2, 7}) {
 		t.Errorf("gratuitous ARP: %x", q.path.Next.MAC)
 	}
 }
 
 func TestAdverts(t *testing.T) {
 	dst, us := gid("fd00::1"), gid("fd00::2")
-	advert := func(flags byte, mac MAC) []byte {
+	advert := func(flags byte, mac inet.MAC) []byte {
 		return advertFrame(flags, mac, us, dst)
 	}
 	n := nicA(t)
 	q := plug(t, n, 0x11, qp.RC, newScript())
 	connect(t, n, q, 1, "fd00::2", nil)
-	other := MAC{2, 1, 1, 1, 1, 1}
+	other := inet.MAC{2, 1, 1, 1, 1, 1}
 	for i, c := range []struct {
 		flags byte
-		mac   MAC
-		want  MAC
+		mac   inet.MAC
+		want  inet.MAC
 	}{
 		{naSolicited, macB, macB},
 		{naSolicited, other, macB}, // RFC 4861 7.2.5: without override
@@ -213,7 +214,7 @@ func TestHeldDatagrams(t *testing.T) {
 	s.ah[5] = ah + 1
 	q := plugUD(t, n, 0x11, s)
 	n.sch.activate(q)
-	if out := transmit(n, 0); !slices.Equal(etherTypes(out), []int{stack.TypeARP}) {
+	if out := transmit(n, 0); !slices.Equal(etherTypes(out), []int{inet.TypeARP}) {
 		t.Errorf("%x", etherTypes(out))
 	}
 	if s.flushed != len(s.out) || counter(t, n, "tx_dropped_hold") != 2 || counter(t, n, "tx_dropped_no_path") != 1 {
@@ -222,7 +223,7 @@ func TestHeldDatagrams(t *testing.T) {
 	n.Receive(0, arp(arpReply, macB, "10.0.0.2", "10.0.0.1"), 0)
 	out := transmit(n, 0)
 	for _, w := range out {
-		if err := bth.CheckICRC(w.b[stack.EthernetLen:]); err != nil || MAC(w.b[:6]) != macB {
+		if err := bth.CheckICRC(w.b[inet.EthernetLen:]); err != nil || inet.MAC(w.b[:6]) != macB {
 			t.Errorf("%v %x", err, w.b)
 		}
 	}

@@ -4,11 +4,12 @@ import (
 	"testing"
 
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 )
 
 // benchPair returns a sender and a receiver, with the frames between them.
-func benchPair(b *testing.B, size int, o Offload) (a *NIC, q *QueuePair, n *NIC) {
+func benchPair(b *testing.B, size int, o link.Offload) (a *NIC, q *QueuePair, n *NIC) {
 	cfg := testConfig(macA, "10.0.0.1/24")
 	cfg.Offload = o
 	a = newNIC(b, cfg)
@@ -23,13 +24,13 @@ func benchPair(b *testing.B, size int, o Offload) (a *NIC, q *QueuePair, n *NIC)
 	return a, q, n
 }
 
-func benchSizes(b *testing.B, f func(b *testing.B, size int, o Offload)) {
+func benchSizes(b *testing.B, f func(b *testing.B, size int, o link.Offload)) {
 	for _, c := range []struct {
 		name string
 		size int
-		o    Offload
+		o    link.Offload
 	}{
-		{"64", 64, Offload{}}, {"4096", 4096, Offload{}},
+		{"64", 64, link.Offload{}}, {"4096", 4096, link.Offload{}},
 		{"64super", 64, superOffload()}, {"4096super", 4096, superOffload()},
 	} {
 		b.Run(c.name, func(b *testing.B) { b.ReportAllocs(); f(b, c.size, c.o) })
@@ -37,7 +38,7 @@ func benchSizes(b *testing.B, f func(b *testing.B, size int, o Offload)) {
 }
 
 func BenchmarkTransmit(b *testing.B) {
-	benchSizes(b, func(b *testing.B, size int, o Offload) {
+	benchSizes(b, func(b *testing.B, size int, o link.Offload) {
 		a, q, _ := benchPair(b, size, o)
 		s := q.node.replaced.(*script)
 		s.sent = 0
@@ -49,11 +50,11 @@ func BenchmarkTransmit(b *testing.B) {
 }
 
 func BenchmarkReceive(b *testing.B) {
-	benchSizes(b, func(b *testing.B, size int, o Offload) {
+	benchSizes(b, func(b *testing.B, size int, o link.Offload) {
 		a, _, n := benchPair(b, size, o)
 		f := a.PollTransmit(0)
 		frame, seg := f.AppendTo(nil), f.SegSize
-		segs := Segments(frame, seg)
+		segs := link.Segments(frame, seg)
 		b.SetBytes(int64(size))
 		for i := 0; i < b.N; i += segs {
 			n.Receive(0, frame, seg)

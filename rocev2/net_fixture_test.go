@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 )
 
@@ -81,11 +83,11 @@ func newScript(out ...bth.Packet) *script {
 }
 
 var (
-	macA = MAC{2, 0, 0, 0, 0, 0xa}
-	macB = MAC{2, 0, 0, 0, 0, 0xb}
+	macA = inet.MAC{2, 0, 0, 0, 0, 0xa}
+	macB = inet.MAC{2, 0, 0, 0, 0, 0xb}
 )
 
-func testConfig(mac MAC, addrs ...string) Config {
+func testConfig(mac inet.MAC, addrs ...string) Config {
 	cfg := Config{Name: "test", MAC: mac, MTU: 4300}
 	for _, a := range addrs {
 		cfg.Addrs = append(cfg.Addrs, netip.MustParsePrefix(a))
@@ -104,10 +106,10 @@ func newNIC(t testing.TB, cfg Config) *NIC {
 
 func nicA(t testing.TB) *NIC { return newNIC(t, testConfig(macA, "10.0.0.1/24", "fd00::1/64")) }
 
-func gid(a string) GID { return GIDOf(netip.MustParseAddr(a)) }
+func gid(a string) inet.GID { return inet.GIDOf(netip.MustParseAddr(a)) }
 
 // connect gives q a path and, if mac is set, the address of the neighbour.
-func connect(t testing.TB, n *NIC, q *QueuePair, sgid uint8, dst string, mac *MAC) {
+func connect(t testing.TB, n *NIC, q *QueuePair, sgid uint8, dst string, mac *inet.MAC) {
 	t.Helper()
 	p, err := n.net.NewPath(0, AddressVector{SGIDIndex: sgid, DGID: gid(dst)})
 	if err != nil {
@@ -146,8 +148,8 @@ func transmit(n *NIC, now mono.Time) (out []wire) {
 // split returns the single frames of out.
 func split(out []wire) (frames [][]byte) {
 	for _, w := range out {
-		for i := range Segments(w.b, w.segSize) {
-			frames = append(frames, Segment(nil, w.b, w.segSize, i))
+		for i := range link.Segments(w.b, w.segSize) {
+			frames = append(frames, link.Segment(nil, w.b, w.segSize, i))
 		}
 	}
 	return frames

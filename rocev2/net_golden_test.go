@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
@@ -80,24 +81,24 @@ func TestControlExchanges(t *testing.T) {
 // echo returns an ICMP echo request from B to A with n bytes of data.
 func echo(v6 bool, n int) []byte {
 	src, dst := gid("10.0.0.2"), gid("10.0.0.1")
-	typ, l3, proto, et, echoType := byte(icmpEcho), stack.IPv4Len, byte(stack.ProtoICMP), uint16(stack.TypeIPv4), uint64(0)
+	typ, l3, proto, et, echoType := byte(icmpEcho), inet.IPv4Len, byte(inet.ProtoICMP), uint16(inet.TypeIPv4), uint64(0)
 	if v6 {
 		src, dst = gid("fd00::2"), gid("fd00::1")
-		typ, l3, proto, et = icmpv6Echo, stack.IPv6Len, stack.ProtoICMPv6, stack.TypeIPv6
+		typ, l3, proto, et = icmpv6Echo, inet.IPv6Len, inet.ProtoICMPv6, inet.TypeIPv6
 	}
 	m := append([]byte{typ, 0, 0, 0, 1, 2, 3, 4}, payload(n, 3)...)
-	b := make([]byte, stack.EthernetLen+l3, stack.EthernetLen+l3+len(m))
-	ip := stack.PutEthernet(b, &macA, &macB, 0, et)
+	b := make([]byte, inet.EthernetLen+l3, inet.EthernetLen+l3+len(m))
+	ip := inet.PutEthernet(b, &macA, &macB, 0, et)
 	if v6 {
-		stack.PutIPv6(ip, 0, 64, proto, &src, &dst)
+		inet.PutIPv6(ip, 0, 64, proto, &src, &dst)
 		ip[4], ip[5] = byte(len(m)>>8), byte(len(m))
-		echoType = stack.PseudoSum(&src, &dst, proto, len(m))
+		echoType = inet.PseudoSum(&src, &dst, proto, len(m))
 	} else {
-		stack.PutIPv4(ip, 0, 64, proto, &src, &dst)
+		inet.PutIPv4(ip, 0, 64, proto, &src, &dst)
 		ip[2], ip[3] = byte((l3+len(m))>>8), byte(l3+len(m))
-		stack.SealIPv4(ip)
+		inet.SealIPv4(ip)
 	}
-	stack.PutChecksum(m[2:], echoType, m)
+	inet.PutChecksum(m[2:], echoType, m)
 	return append(b, m...)
 }
 
@@ -111,13 +112,13 @@ func TestEcho(t *testing.T) {
 				t.Fatalf("v6 %v, %d bytes: %d answers", v6, size, len(out))
 			}
 			var h stack.IPHeader
-			r := h.ParseIPv4(out[0].b[stack.EthernetLen:])
+			r := h.ParseIPv4(out[0].b[inet.EthernetLen:])
 			sum := uint64(0)
 			if v6 {
-				r = h.ParseIPv6(out[0].b[stack.EthernetLen:])
-				sum = stack.PseudoSum(&h.Src, &h.Dst, stack.ProtoICMPv6, len(h.Payload))
+				r = h.ParseIPv6(out[0].b[inet.EthernetLen:])
+				sum = inet.PseudoSum(&h.Src, &h.Dst, inet.ProtoICMPv6, len(h.Payload))
 			}
-			if r != stack.Accepted || stack.Checksum(sum, h.Payload) != 0 || !bytes.Equal(h.Payload[8:], payload(size, 3)) {
+			if r != stack.Accepted || inet.Checksum(sum, h.Payload) != 0 || !bytes.Equal(h.Payload[8:], payload(size, 3)) {
 				t.Errorf("v6 %v, %d bytes: %v %x", v6, size, r, out[0].b)
 			}
 			if h.Payload[0] != icmpEchoReply && h.Payload[0] != icmpv6EchoReply {
@@ -189,7 +190,7 @@ func TestPort(t *testing.T) {
 	if out := transmit(n, 0); len(out) != 3 {
 		t.Errorf("%d announcements", len(out))
 	}
-	if err := n.SetAddrs(0, []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}, nil); err != nil || len(n.GIDs()) != 4 || n.GIDs()[3].GID != gid("10.0.0.9") || n.GIDs()[0].GID != (GID{}) {
+	if err := n.SetAddrs(0, []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}, nil); err != nil || len(n.GIDs()) != 4 || n.GIDs()[3].GID != gid("10.0.0.9") || n.GIDs()[0].GID != (inet.GID{}) {
 		t.Errorf("SetAddrs: %v, %v", err, n.GIDs())
 	}
 	want := []qp.Event{qp.EventPortErr, qp.EventPortActive, qp.EventGIDChange}
@@ -204,7 +205,7 @@ func TestBadConfigurations(t *testing.T) {
 		cfg  Config
 		want error
 	}{
-		{"group MAC", Config{MAC: MAC{1}, MTU: 1500}, stack.ErrMAC},
+		{"group MAC", Config{MAC: inet.MAC{1}, MTU: 1500}, stack.ErrMAC},
 		{"no MAC", Config{MTU: 1500}, stack.ErrMAC},
 		{"MTU", Config{MAC: macA, MTU: 100}, ErrMTU},
 		{"multicast", testConfig(macA, "224.0.0.1/24"), stack.ErrAddress},

@@ -23,7 +23,9 @@ import (
 	"net/netip"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/memory"
 	"roced.io/roced/rocev2/stack"
@@ -32,7 +34,7 @@ import (
 // Config describes a NIC.
 type Config struct {
 	Name string // verbs device name, such as rxe_a
-	MAC  MAC
+	MAC  inet.MAC
 	// MTU is the largest IP packet of the link in bytes. The active path MTU is the largest of 256..4096 that fits
 	// with headers.
 	MTU int
@@ -44,11 +46,11 @@ type Config struct {
 	Routes     []netip.Prefix
 	Sockets    bool
 	Translated func(Translation)
-	Group      func(group GID, in bool) error
+	Group      func(group inet.GID, in bool) error
 	// Ports is the number of planes of the link; 0 without planes. SetPorts changes which of them are up.
 	Ports int
 	// Offload describes the port's segmentation; SetOffload changes it.
-	Offload Offload
+	Offload link.Offload
 	// Seed makes keys and QPNs unpredictable in the daemon and repeatable in tests. It also gives each queue pair
 	// random paths that differ from those of all others, on other NICs too.
 	Seed [32]byte
@@ -123,50 +125,26 @@ type CompletionRing interface {
 	Disarm()
 }
 
-// Offload describes the work that the port does for the NIC. The zero value means single frames only.
-type Offload struct {
-	MaxSegments int // datagrams in a super-frame
-	MaxBytes    int // bytes of a super-frame, Ethernet header included
-	// Faults: the port applies fault rules. The NIC passes it also the frames to its own address, which the port
-	// returns as received. The port shows sent frames to the observer, since only it knows their fate.
-	Faults bool
-}
-
-// Direction distinguishes received from sent frames.
-type Direction uint8
-
-// Directions.
-const (
-	Rx Direction = iota
-	Tx
-)
-
-// Observer sees every frame, for captures. The frame is contiguous, complete and a single one (super-frames are
-// segmented); it is valid during the call. Comment is empty or the reason for dropping the frame.
-type Observer interface {
-	Frame(now mono.Time, d Direction, frame []byte, comment string)
-}
-
 // NIC is one RoCEv2 NIC.
 type NIC struct {
 	cfg        Config
-	obj        objects       // CQs, SRQs, QPs, AHs (objects.go)
-	mem        *memory.Space // PDs, MRs, MWs
-	run        writeRun      // gathered writes (distant.go)
-	pulled     pulled        // data of a train that are in place (switch.go)
-	net        *stack.Stack  // addresses, neighbours, routes
-	up         bool          // the link is up
-	rx         rxState       // rx.go
-	tx         txState       // tx.go
-	sch        scheduler     // sched.go
-	gsi        gsiState      // gsi.go
-	ends       endpoints     // endpoint.go
-	mcast      multicast     // multicast.go
-	peers      map[GID]*peer // peer.go
-	contention qp.Contention // of clients
-	ctr        Counters      // counters.go
+	obj        objects            // CQs, SRQs, QPs, AHs (objects.go)
+	mem        *memory.Space      // PDs, MRs, MWs
+	run        writeRun           // gathered writes (distant.go)
+	pulled     pulled             // data of a train that are in place (switch.go)
+	net        *stack.Stack       // addresses, neighbours, routes
+	up         bool               // the link is up
+	rx         rxState            // rx.go
+	tx         txState            // tx.go
+	sch        scheduler          // sched.go
+	gsi        gsiState           // gsi.go
+	ends       endpoints          // endpoint.go
+	mcast      multicast          // multicast.go
+	peers      map[inet.GID]*peer // peer.go
+	contention qp.Contention      // of clients
+	ctr        Counters           // counters.go
 	temp       qp.Scratch
-	obs        Observer
+	obs        link.Observer
 	next       NextTracer // trace.go
 	sw         *Switch    // switch.go; nil: none
 	swPort     any        // of Switch.Join
@@ -190,14 +168,14 @@ func (n *NIC) ReregMR(mr *MR, f ReregFlags, pd *PD, a MRAttr) error {
 
 // The queries about addresses, routes and neighbours are those of stack.Stack.
 
-func (n *NIC) MAC() MAC                                             { return n.net.MAC() }
-func (n *NIC) GIDs() []GIDEntry                                     { return n.net.GIDs() }
-func (n *NIC) GIDError(err error, index uint32) error               { return n.net.GIDError(err, index) }
-func (n *NIC) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) { return n.net.Source(dst) }
-func (n *NIC) PollQuery() (q Query, ok bool)                        { return n.net.PollQuery() }
-func (n *NIC) Destinations() []Query                                { return n.net.Destinations() }
-func (n *NIC) Resolved(now mono.Time, dst GID, mac MAC)             { n.net.Resolved(now, dst, mac) }
-func (n *NIC) Unreachable(now mono.Time, dst GID)                   { n.net.Unreachable(now, dst) }
-func (n *NIC) ResolveNeighbour(now mono.Time, dst GID, src uint8, h Holder, done func(now mono.Time, err error)) error {
+func (n *NIC) MAC() inet.MAC                                             { return n.net.MAC() }
+func (n *NIC) GIDs() []GIDEntry                                          { return n.net.GIDs() }
+func (n *NIC) GIDError(err error, index uint32) error                    { return n.net.GIDError(err, index) }
+func (n *NIC) Source(dst inet.GID) (e GIDEntry, bits RouteBits, ok bool) { return n.net.Source(dst) }
+func (n *NIC) PollQuery() (q Query, ok bool)                             { return n.net.PollQuery() }
+func (n *NIC) Destinations() []Query                                     { return n.net.Destinations() }
+func (n *NIC) Resolved(now mono.Time, dst inet.GID, mac inet.MAC)        { n.net.Resolved(now, dst, mac) }
+func (n *NIC) Unreachable(now mono.Time, dst inet.GID)                   { n.net.Unreachable(now, dst) }
+func (n *NIC) ResolveNeighbour(now mono.Time, dst inet.GID, src uint8, h Holder, done func(now mono.Time, err error)) error {
 	return n.net.ResolveNeighbour(now, dst, src, h, done)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/memory"
 )
@@ -83,7 +84,7 @@ func newObjs(t testing.TB, limits Limits) *objs {
 	t.Helper()
 	o := &objs{t: t, ev: &eventLog{}, ring: &ringStub{max: 64}, buf: make([]byte, 1<<16)}
 	var err error
-	o.NIC, err = New(Config{Name: "t", MAC: MAC{2, 0, 0, 0, 0, 1}, MTU: 4300, Events: o.ev, Limits: limits, Seed: [32]byte{1}})
+	o.NIC, err = New(Config{Name: "t", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 4300, Events: o.ev, Limits: limits, Seed: [32]byte{1}})
 	ok(t, err)
 	o.pd, err = o.AllocPD(nil)
 	ok(t, err)

@@ -6,16 +6,17 @@ import (
 	"testing"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
 
 func TestNewRefusals(t *testing.T) {
 	for _, l := range []Limits{{QPs: -1}, {QPs: 1<<20 + 1}, {SGE: 33}, {RdAtomic: 129}, {MRs: 1 << 23}} {
-		_, err := New(Config{MAC: MAC{2}, MTU: 1500, Limits: l})
+		_, err := New(Config{MAC: inet.MAC{2}, MTU: 1500, Limits: l})
 		refused(t, "limits", err, ErrInvalid)
 	}
-	n, err := New(Config{MAC: MAC{2}, MTU: 1500, Limits: Limits{QPs: 7}})
+	n, err := New(Config{MAC: inet.MAC{2}, MTU: 1500, Limits: Limits{QPs: 7}})
 	ok(t, err)
 	if l := n.Limits(); l.QPs != 7 || l.CQs != defaultLimits.CQs {
 		t.Errorf("limits %+v", l)
@@ -74,7 +75,7 @@ func TestBusy(t *testing.T) {
 }
 
 func linkLocalAV() AddressVector {
-	return AddressVector{DGID: GID{0: 0xfe, 1: 0x80, 15: 9}}
+	return AddressVector{DGID: inet.GID{0: 0xfe, 1: 0x80, 15: 9}}
 }
 
 // TestHostileObjects passes nil, destroyed objects and objects of another NIC to every verb.
@@ -172,7 +173,7 @@ func TestModifyQPRefusals(t *testing.T) {
 }
 
 func TestPathMTUWithinLink(t *testing.T) {
-	n, err := New(Config{MAC: MAC{2}, MTU: 1500})
+	n, err := New(Config{MAC: inet.MAC{2}, MTU: 1500})
 	ok(t, err)
 	q := &QueuePair{nic: n, sendCQ: &CQ{}, recvCQ: &CQ{}}
 	if err := n.checkModify("x", q, &qp.Attr{PathMTU: 3}, qp.AttrPathMTU, nil); err != nil {

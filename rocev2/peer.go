@@ -3,16 +3,18 @@ package rocev2
 import (
 	"cmp"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/list"
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 )
 
 // peer is the window of the queue pairs that are connected to one address.
 type peer struct {
 	*qp.Peer
-	addr  GID
+	addr  inet.GID
 	flows map[*shareGroup]*flow
 }
 
@@ -89,7 +91,7 @@ func (n *NIC) setPeer(now mono.Time, q *QueuePair) {
 	if p == nil {
 		most, near := n.cfg.PeerWindow, n.cfg.Near
 		if n.station(&q.path) != 0 && n.across(&q.path) == nil {
-			most, near = min(cmp.Or(most, FarWindow), FarWindow), true
+			most, near = min(cmp.Or(most, link.RemoteWindow), link.RemoteWindow), true
 		}
 		p = &peer{Peer: qp.NewPeer(most, near, &n.contention), addr: q.path.Dst, flows: map[*shareGroup]*flow{}}
 		n.peers[q.path.Dst] = p

@@ -6,27 +6,19 @@ import (
 	"fmt"
 	"net/netip"
 
-	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
-)
-
-// Limits of the link MTU: the smallest path MTU with its headers, and the largest IP length.
-const (
-	MinLinkMTU = 256 + mtuOverhead
-	MaxLinkMTU = stack.MaxIPLen
-	// mtuOverhead is the part of an IP packet beside the path MTU. It is computed as in rxe, so that both ends choose
-	// alike: IPv6, UDP, BTH, an XRC header, the longest extension header and the ICRC.
-	mtuOverhead = stack.IPv6Len + stack.UDPLen + bth.BTHLen + 4 + bth.AtomicETHLen + bth.ICRCLen
 )
 
 // ErrMTU says that a link MTU is out of range.
 var ErrMTU = errors.New("rocev2: link MTU out of range")
 
 func checkMTU(mtu int) error {
-	if mtu < MinLinkMTU || mtu > MaxLinkMTU {
-		return fmt.Errorf("%w: %d, want %d to %d", ErrMTU, mtu, MinLinkMTU, MaxLinkMTU)
+	if mtu < link.MinMTU || mtu > link.MaxMTU {
+		return fmt.Errorf("%w: %d, want %d to %d", ErrMTU, mtu, link.MinMTU, link.MaxMTU)
 	}
 	return nil
 }
@@ -45,21 +37,21 @@ func (n *NIC) initNet() (err error) {
 		return err
 	}
 	n.up = true
-	n.mcast.groups = map[GID]*group{}
-	n.peers = map[GID]*peer{}
+	n.mcast.groups = map[inet.GID]*group{}
+	n.peers = map[inet.GID]*peer{}
 	n.tx.init()
 	n.SetOffload(c.Offload)
 	return nil
 }
 
 // SetOffload changes the bounds of a super-frame.
-func (n *NIC) SetOffload(o Offload) {
+func (n *NIC) SetOffload(o link.Offload) {
 	n.cfg.Offload = o
 	n.tx.setOffload(o)
 }
 
 // SetObserver makes o see every frame from now on; nil for none.
-func (n *NIC) SetObserver(o Observer) { n.obs = o }
+func (n *NIC) SetObserver(o link.Observer) { n.obs = o }
 
 // PortState is the state of a port, numbered as ibv_port_state.
 type PortState uint8
@@ -86,7 +78,7 @@ func (n *NIC) PortAttr() PortAttr {
 	if n.up {
 		a.State = PortActive
 	}
-	for a.ActiveMTU < a.MaxMTU && (a.ActiveMTU+1).Bytes()+mtuOverhead <= a.LinkMTU {
+	for a.ActiveMTU < a.MaxMTU && (a.ActiveMTU+1).Bytes()+link.MTUOverhead <= a.LinkMTU {
 		a.ActiveMTU++
 	}
 	return a

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/list"
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
@@ -256,7 +257,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 // user (RFC 3168 section 5).
 func (q *QueuePair) marked(av AddressVector) AddressVector {
 	if q.core.ECNCapable() {
-		av.TrafficClass = av.TrafficClass&^stack.ECNMask | stack.ECT0
+		av.TrafficClass = av.TrafficClass&^inet.ECNMask | inet.ECT0
 	}
 	return av
 }
@@ -349,9 +350,9 @@ type QPInfo struct {
 	Connected          bool // AV is set
 	AV                 AddressVector
 	Profile            string
-	Failure            qp.Status // of the last work request that failed; StatusSuccess: none
-	Window, Rate       uint64    // of congestion control: bytes, bits per second; ccalgo.Unlimited
-	Groups             []GID     // attached
+	Failure            qp.Status  // of the last work request that failed; StatusSuccess: none
+	Window, Rate       uint64     // of congestion control: bytes, bits per second; ccalgo.Unlimited
+	Groups             []inet.GID // attached
 	Ctx                any
 }
 

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
@@ -86,8 +88,8 @@ type rxState struct {
 	in  *stack.Datagram
 	pkt bth.Packet
 	// hdr holds the IP and UDP headers of a segment of a super-frame.
-	hdr  [stack.IPv4MaxLen + stack.UDPLen]byte
-	grh  [stack.IPv6Len]byte
+	hdr  [inet.IPv4MaxLen + inet.UDPLen]byte
+	grh  [inet.IPv6Len]byte
 	obs  []byte // a frame for the observer
 	kept int    // packets that wait for memory
 	// carried and origin describe a packet from another NIC of the switch.
@@ -119,7 +121,7 @@ func (n *NIC) verdict(now mono.Time, frame []byte, r rxReason) {
 		n.ctr.drops[min(r, numRxReasons-1)]++
 	}
 	if n.obs != nil {
-		n.obs.Frame(now, Rx, frame, r.String())
+		n.obs.Frame(now, link.Rx, frame, r.String())
 	}
 }
 
@@ -151,7 +153,7 @@ func (n *NIC) receiveFrame(now mono.Time, frame []byte, segSize int) rxReason {
 func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 	rx, d := &n.rx, n.rx.in
 	l3len := len(d.L3)
-	l3, udp := rx.hdr[:l3len], rx.hdr[l3len:l3len+stack.UDPLen]
+	l3, udp := rx.hdr[:l3len], rx.hdr[l3len:l3len+inet.UDPLen]
 	copy(l3, d.L3)
 	copy(udp, d.UDP)
 	id := uint16(0)
@@ -161,7 +163,7 @@ func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 	var last *QueuePair
 	for i := 0; i*segSize < len(d.Body); i++ {
 		seg := d.Body[i*segSize : min((i+1)*segSize, len(d.Body))]
-		stack.SetLengths(l3, udp, id+uint16(i), len(seg))
+		inet.SetLengths(l3, udp, id+uint16(i), len(seg))
 		q, r := (*QueuePair)(nil), rxShort // the last one can be too short
 		if len(seg) >= minRoCE {
 			q, r = n.receivePacket(now, l3, udp, seg)
@@ -174,9 +176,9 @@ func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 			n.sch.settle(last)
 		}
 		last = q
-		n.ctr.countRx(frame, d.L2+l3len+stack.UDPLen+len(seg))
+		n.ctr.countRx(frame, d.L2+l3len+inet.UDPLen+len(seg))
 		if n.obs != nil {
-			rx.obs = stack.Segment(rx.obs[:0], frame, segSize, i)
+			rx.obs = link.Segment(rx.obs[:0], frame, segSize, i)
 		}
 		n.verdict(now, rx.obs, r)
 	}

@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
-	"roced.io/roced/rocev2/stack"
 )
 
 // receivePacket takes one RoCEv2 datagram with the headers l3 and udp. It returns the queue pair that received it, to be
@@ -23,7 +23,7 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	if p.Decode(body) != nil {
 		return nil, rxTransport
 	}
-	return n.accept(now, l3, qp.RxMeta{Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), stack.FlowLabel(l3))})
+	return n.accept(now, l3, qp.RxMeta{Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), inet.FlowLabel(l3))})
 }
 
 // accept passes the decoded packet to its queue pair. It returns the queue pair, to be settled.
@@ -31,7 +31,7 @@ func (n *NIC) accept(now mono.Time, l3 []byte, meta qp.RxMeta) (*QueuePair, rxRe
 	rx := &n.rx
 	p := &rx.pkt
 	n.ctr.RcvdPkts++
-	if meta.CE = rx.in.ECN == stack.CE; meta.CE {
+	if meta.CE = rx.in.ECN == inet.CE; meta.CE {
 		n.ctr.NPECNMarked++
 	}
 	if rx.in.Dst.Multicast() {
@@ -121,12 +121,12 @@ func pkeyMatch(a, b uint16) bool {
 func (rx *rxState) makeGRH(l3 []byte) []byte {
 	h := rx.grh[:]
 	if !rx.in.V6 {
-		h = rx.grh[stack.IPv6Len-stack.IPv4Len:]
-		clear(rx.grh[:stack.IPv6Len-stack.IPv4Len])
+		h = rx.grh[inet.IPv6Len-inet.IPv4Len:]
+		clear(rx.grh[:inet.IPv6Len-inet.IPv4Len])
 	}
 	copy(h, l3)
 	if !rx.in.V6 {
-		stack.SealIPv4(h)
+		inet.SealIPv4(h)
 	}
 	return rx.grh[:]
 }
@@ -150,8 +150,8 @@ func (n *NIC) receiveTrimmed(now mono.Time, l3, udp, body []byte) (*QueuePair, r
 	if r := rx.checkPeer(q); r != rxOK {
 		return nil, r
 	}
-	meta := qp.RxMeta{CE: rx.in.ECN == stack.CE, Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), stack.FlowLabel(l3)), Trim: qp.Trimmed}
-	if stack.DSCP(l3) == bth.MRCDSCPTrimmedLastHop {
+	meta := qp.RxMeta{CE: rx.in.ECN == inet.CE, Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), inet.FlowLabel(l3)), Trim: qp.Trimmed}
+	if inet.DSCP(l3) == bth.MRCDSCPTrimmedLastHop {
 		meta.Trim = qp.TrimmedLastHop
 	}
 	return q, n.judge(now, q, p, q.machine().Receive(now, p, meta))

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
@@ -60,19 +62,19 @@ func (g *gsi) AppendCounters(s []Counter) []Counter   { return s }
 func TestCapturesAreAccepted(t *testing.T) {
 	count, ce := 0, 0
 	eachCaptured(t, func(file string, frame []byte) {
-		l4, body, _, ok := stack.UDPBody(frame)
+		l4, body, _, ok := inet.UDPBody(frame)
 		if !ok || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort {
 			return
 		}
 		count++
 		var h stack.IPHeader
 		bits := "/0"
-		if r := h.ParseIPv4(frame[stack.EthernetLen:]); r != stack.Accepted {
-			if r := h.ParseIPv6(frame[stack.EthernetLen:]); r != stack.Accepted {
+		if r := h.ParseIPv4(frame[inet.EthernetLen:]); r != stack.Accepted {
+			if r := h.ParseIPv6(frame[inet.EthernetLen:]); r != stack.Accepted {
 				t.Fatalf("%s: %v", file, r)
 			}
 		}
-		dst, src := MAC(frame[:6]), MAC(frame[6:12])
+		dst, src := inet.MAC(frame[:6]), inet.MAC(frame[6:12])
 		n := newNIC(t, testConfig(dst, h.Dst.Addr().String()+bits))
 		sp, s := &gsi{}, newScript()
 		n.SetGSI(sp)
@@ -86,7 +88,7 @@ func TestCapturesAreAccepted(t *testing.T) {
 			t.Errorf("%s: frame %x\nreached nobody: %v", file, frame, n.ctr.drops)
 		}
 		ce += s.ce
-		if len(s.grh) == 1 && s.grh[0] != nil && !bytes.Equal(s.grh[0][20:], frame[stack.EthernetLen:stack.EthernetLen+stack.IPv4Len]) {
+		if len(s.grh) == 1 && s.grh[0] != nil && !bytes.Equal(s.grh[0][20:], frame[inet.EthernetLen:inet.EthernetLen+inet.IPv4Len]) {
 			t.Errorf("%s: GRH %x", file, s.grh[0])
 		}
 	})
@@ -109,7 +111,7 @@ func serviceOf(o bth.Opcode) qp.Type {
 func TestCapturesAreReproduced(t *testing.T) {
 	count := 0
 	eachCaptured(t, func(file string, frame []byte) {
-		l4, body, end, ok := stack.UDPBody(frame)
+		l4, body, end, ok := inet.UDPBody(frame)
 		if !ok || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort || file == "ecn_write.pcap" {
 			return
 		}
@@ -118,18 +120,18 @@ func TestCapturesAreReproduced(t *testing.T) {
 			return
 		}
 		var h stack.IPHeader
-		if h.ParseIPv4(frame[stack.EthernetLen:]) != stack.Accepted {
-			h.ParseIPv6(frame[stack.EthernetLen:])
+		if h.ParseIPv4(frame[inet.EthernetLen:]) != stack.Accepted {
+			h.ParseIPv6(frame[inet.EthernetLen:])
 		}
-		cfg, tos := testConfig(MAC(frame[6:12]), h.Src.Addr().String()+"/0"), frame[stack.EthernetLen+1]
+		cfg, tos := testConfig(inet.MAC(frame[6:12]), h.Src.Addr().String()+"/0"), frame[inet.EthernetLen+1]
 		if h.V6 {
-			tos = frame[stack.EthernetLen]<<4 | frame[stack.EthernetLen+1]>>4
+			tos = frame[inet.EthernetLen]<<4 | frame[inet.EthernetLen+1]>>4
 		} else {
-			copy(cfg.Seed[:], frame[stack.EthernetLen+4:stack.EthernetLen+6]) // IP ID
+			copy(cfg.Seed[:], frame[inet.EthernetLen+4:inet.EthernetLen+6]) // IP ID
 		}
 		n := newNIC(t, cfg)
 		q := plug(t, n, 0x11, qp.RC, newScript(p))
-		connectAV(t, n, q, AddressVector{DGID: h.Dst, SGIDIndex: sourceIndex(t, n, h.Src), TrafficClass: tos, HopLimit: h.TTL}, MAC(frame[:6]))
+		connectAV(t, n, q, AddressVector{DGID: h.Dst, SGIDIndex: sourceIndex(t, n, h.Src), TrafficClass: tos, HopLimit: h.TTL}, inet.MAC(frame[:6]))
 		q.path.SetSourcePort(binary.BigEndian.Uint16(frame[l4:])) // it needs the peer's QPN
 		n.sch.activate(q)
 		out := transmit(n, 0)
@@ -145,14 +147,14 @@ func TestCapturesAreReproduced(t *testing.T) {
 
 // reseal recomputes the IPv4 checksum and the ICRC of a frame.
 func reseal(b []byte) {
-	stack.SealIPv4(b[stack.EthernetLen : stack.EthernetLen+stack.IPv4Len])
-	bth.SealICRC(b[stack.EthernetLen:])
+	inet.SealIPv4(b[inet.EthernetLen : inet.EthernetLen+inet.IPv4Len])
+	bth.SealICRC(b[inet.EthernetLen:])
 }
 
 type comments struct{ got []string }
 
-func (c *comments) Frame(_ mono.Time, d Direction, _ []byte, s string) {
-	if d == Rx {
+func (c *comments) Frame(_ mono.Time, d link.Direction, _ []byte, s string) {
+	if d == link.Rx {
 		c.got = append(c.got, s)
 	}
 }
@@ -165,7 +167,7 @@ var receiveDrops = []struct {
 }{
 	{"nothing", func(b []byte) []byte { return b }, rxOK},
 	{"padding", func(b []byte) []byte { return append(b, 0, 0, 0, 0, 0, 0) }, rxOK},
-	{"traffic class and TTL", func(b []byte) []byte { b[15], b[22] = 0x03, 3; stack.SealIPv4(b[14:34]); return b }, rxOK},
+	{"traffic class and TTL", func(b []byte) []byte { b[15], b[22] = 0x03, 3; inet.SealIPv4(b[14:34]); return b }, rxOK},
 	{"empty", func(b []byte) []byte { return nil }, rxShort},
 	{"cut in the IP header", func(b []byte) []byte { return b[:33] }, rxShort},
 	{"cut in the payload", func(b []byte) []byte { return b[:len(b)-1] }, rxShort},
@@ -250,7 +252,7 @@ func TestSuperFrameWithOneBadSegment(t *testing.T) {
 	a.sch.activate(qa)
 	out := transmit(a, 0)
 	frame, size := out[0].b, out[0].segSize
-	if len(out) != 1 || Segments(frame, size) != 5 {
+	if len(out) != 1 || link.Segments(frame, size) != 5 {
 		t.Fatalf("%d frames", len(out))
 	}
 	frame[42+2*size+13]++

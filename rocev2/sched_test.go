@@ -9,13 +9,14 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 )
 
 // TestFairness: queue pairs with endless work get equal shares of bytes, for any packet size, with or without
 // super-frames.
 func TestFairness(t *testing.T) {
-	for _, o := range []Offload{{}, superOffload()} {
+	for _, o := range []link.Offload{{}, superOffload()} {
 		cfg := testConfig(macA, "10.0.0.1/24")
 		cfg.Offload = o
 		n := newNIC(t, cfg)

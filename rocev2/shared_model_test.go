@@ -8,7 +8,9 @@ import (
 	"pgregory.net/rapid"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
@@ -29,11 +31,11 @@ func TestSharedModel(t *testing.T) {
 type sharedModel struct {
 	n       *NIC
 	now     mono.Time
-	mac     MAC
+	mac     inet.MAC
 	up      bool
 	scripts []*script
 	qps     []*QueuePair
-	way     map[GID]MAC // latest answers
+	way     map[inet.GID]inet.MAC // latest answers
 }
 
 // modelStations is small, so that answers for each destination change often.
@@ -41,12 +43,12 @@ const modelStations = 3
 
 func modelStation(t *rapid.T) int { return rapid.IntRange(0, modelStations-1).Draw(t, "station") }
 
-func modelMAC(t *rapid.T) MAC { return MAC{2, 0, 0, 0, 1, rapid.Byte().Draw(t, "mac")} }
+func modelMAC(t *rapid.T) inet.MAC { return inet.MAC{2, 0, 0, 0, 1, rapid.Byte().Draw(t, "mac")} }
 
-func modelDst(i int) GID { return gid(fmt.Sprintf("10.0.0.%d", i+2)) }
+func modelDst(i int) inet.GID { return gid(fmt.Sprintf("10.0.0.%d", i+2)) }
 
 func newSharedModel(t *testing.T) *sharedModel {
-	m := &sharedModel{n: newNIC(t, sharedConfig()), now: 1, mac: macA, up: true, way: map[GID]MAC{}}
+	m := &sharedModel{n: newNIC(t, sharedConfig()), now: 1, mac: macA, up: true, way: map[inet.GID]inet.MAC{}}
 	for i := range modelStations {
 		s := newScript()
 		q := plug(t, m.n, bth.QPN(0x11+i), qp.RC, s)
@@ -70,8 +72,8 @@ func (m *sharedModel) datagram(t *rapid.T) {
 	if nb.State == stack.Incomplete {
 		b := append([]byte(nil), m.qps[0].path.Headers()...)
 		a := nb.Addr
-		copy(b[stack.EthernetLen+16:], a[12:])
-		m.n.net.Hold(nb, &Frame{Bufs: [][]byte{b}, Len: len(b)})
+		copy(b[inet.EthernetLen+16:], a[12:])
+		m.n.net.Hold(nb, &link.Frame{Bufs: [][]byte{b}, Len: len(b)})
 	}
 }
 
@@ -119,15 +121,15 @@ func (m *sharedModel) pass(t *rapid.T) {
 // check verifies all frames that the NIC sends now.
 func (m *sharedModel) check(t *rapid.T) {
 	for _, w := range transmit(m.n, m.now) {
-		dst, src := MAC(w.b), MAC(w.b[6:])
-		to := gid4(w.b[stack.EthernetLen+16:])
+		dst, src := inet.MAC(w.b), inet.MAC(w.b[6:])
+		to := gid4(w.b[inet.EthernetLen+16:])
 		if want, ok := m.way[to]; !ok || dst != want {
 			t.Fatalf("a frame to %v goes to %v, want %v (%v)", to.Addr(), dst, want, ok)
 		}
 		if src != m.mac {
 			t.Fatalf("a frame comes from %v, want %v", src, m.mac)
 		}
-		if binary.BigEndian.Uint16(w.b[12:]) != stack.TypeIPv4 {
+		if binary.BigEndian.Uint16(w.b[12:]) != inet.TypeIPv4 {
 			t.Fatalf("not IPv4: %x", w.b)
 		}
 		if !m.up {

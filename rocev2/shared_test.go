@@ -9,7 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
@@ -82,20 +84,20 @@ func TestSharedResolution(t *testing.T) {
 		t.Fatalf("sends %d frames to nobody", len(out))
 	}
 	n.Resolved(2, gid("192.0.2.8"), macB) // irrelevant
-	n.Resolved(2, gid("192.0.2.9"), MAC{1})
+	n.Resolved(2, gid("192.0.2.9"), inet.MAC{1})
 	if out := transmit(n, 2); len(out) != 0 {
 		t.Fatal("takes the address of a group for a station")
 	}
 	n.Resolved(3, gid("192.0.2.9"), macB)
 	out := transmit(n, 3)
-	if len(out) != 1 || MAC(out[0].b) != macB || MAC(out[0].b[6:]) != macA {
+	if len(out) != 1 || inet.MAC(out[0].b) != macB || inet.MAC(out[0].b[6:]) != macA {
 		t.Fatalf("sends %v", out)
 	}
-	moved := MAC{2, 0, 0, 0, 0, 0xc}
+	moved := inet.MAC{2, 0, 0, 0, 0, 0xc}
 	n.Resolved(4, gid("192.0.2.9"), moved)
 	s.out = append(s.out, sends(7, 2, 10)...)
 	n.sch.activate(q)
-	if out := transmit(n, 4); len(out) != 1 || MAC(out[0].b) != moved {
+	if out := transmit(n, 4); len(out) != 1 || inet.MAC(out[0].b) != moved {
 		t.Fatalf("does not follow the station: %v", out)
 	}
 	if got := n.Destinations(); len(got) != 1 || got[0].Dst != gid("192.0.2.9") {
@@ -162,7 +164,7 @@ func TestSharedMACChanges(t *testing.T) {
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 0, "10.0.0.2", &macB)
 	n.sch.activate(q)
-	moved := MAC{2, 0, 0, 0, 0, 0xd}
+	moved := inet.MAC{2, 0, 0, 0, 0, 0xd}
 	i := Interface{MAC: moved, Addrs: n.cfg.Addrs, Routes: n.cfg.Routes}
 	if err := n.SetInterface(&i); err != nil {
 		t.Fatal(err)
@@ -170,10 +172,10 @@ func TestSharedMACChanges(t *testing.T) {
 	s.out = append(s.out, sends(7, 2, 10)...)
 	n.sch.activate(q)
 	out := transmit(n, 1)
-	if len(out) == 0 || MAC(out[len(out)-1].b[6:]) != moved || n.MAC() != moved {
+	if len(out) == 0 || inet.MAC(out[len(out)-1].b[6:]) != moved || n.MAC() != moved {
 		t.Errorf("sends %v", out)
 	}
-	i.MAC = MAC{1}
+	i.MAC = inet.MAC{1}
 	if err := n.SetInterface(&i); err == nil || n.MAC() != moved {
 		t.Errorf("takes a group address: %v", err)
 	}
@@ -218,7 +220,7 @@ func TestGIDPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		index := map[GID]uint8{}
+		index := map[inet.GID]uint8{}
 		for _, g := range n.GIDs() {
 			index[g.GID] = g.Index
 		}
@@ -240,7 +242,7 @@ func TestGIDPlaces(t *testing.T) {
 				if int(g.Index) != i {
 					t.Fatalf("index %d at place %d", g.Index, i)
 				}
-				if g.GID == (GID{}) {
+				if g.GID == (inet.GID{}) {
 					continue
 				}
 				live++
@@ -279,13 +281,13 @@ func TestSharedHeldFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := bytes.Repeat([]byte{0xee}, 100)
-	n.net.Hold(p.Next, &Frame{Bufs: [][]byte{b}, Len: len(b)})
-	moved := MAC{2, 0, 0, 0, 0, 0xd}
+	n.net.Hold(p.Next, &link.Frame{Bufs: [][]byte{b}, Len: len(b)})
+	moved := inet.MAC{2, 0, 0, 0, 0, 0xd}
 	if err := n.SetInterface(&Interface{MAC: moved, Addrs: n.cfg.Addrs, Routes: n.cfg.Routes}); err != nil {
 		t.Fatal(err)
 	}
 	n.Resolved(1, gid("10.0.0.2"), macB)
-	if out := transmit(n, 1); len(out) != 1 || MAC(out[0].b) != macB || MAC(out[0].b[6:]) != moved {
+	if out := transmit(n, 1); len(out) != 1 || inet.MAC(out[0].b) != macB || inet.MAC(out[0].b[6:]) != moved {
 		t.Errorf("sends %v", out)
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
@@ -31,7 +33,7 @@ func onSockets(t testing.TB, change func(*Config)) (*NIC, *QueuePair, *script) {
 }
 
 // stranger returns frames to 10.0.0.2 from a NIC that counts IDs from id.
-func stranger(t testing.TB, id uint16, o Offload, out ...bth.Packet) []wire {
+func stranger(t testing.TB, id uint16, o link.Offload, out ...bth.Packet) []wire {
 	t.Helper()
 	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 	cfg.Offload = o
@@ -45,10 +47,10 @@ func stranger(t testing.TB, id uint16, o Offload, out ...bth.Packet) []wire {
 
 // blind removes the information that a socket does not report: the ID becomes the expected one.
 func blind(b []byte) []byte {
-	ip := b[stack.EthernetLen : stack.EthernetLen+stack.IPv4Len]
+	ip := b[inet.EthernetLen : inet.EthernetLen+inet.IPv4Len]
 	ip[4], ip[5] = 0, 0
 	ip[6] |= ipv4DF >> 8
-	stack.SealIPv4(ip)
+	inet.SealIPv4(ip)
 	return b
 }
 
@@ -58,11 +60,11 @@ type seen struct {
 	ids []uint16
 }
 
-func (s *seen) Frame(_ mono.Time, _ Direction, frame []byte, comment string) {
-	if err := bth.CheckICRC(frame[stack.EthernetLen:]); err != nil || stack.Checksum(0, frame[stack.EthernetLen:stack.EthernetLen+stack.IPv4Len]) != 0 || comment != "" {
-		s.t.Errorf("observed: %v, checksum %x, %q", err, stack.Checksum(0, frame[stack.EthernetLen:stack.EthernetLen+stack.IPv4Len]), comment)
+func (s *seen) Frame(_ mono.Time, _ link.Direction, frame []byte, comment string) {
+	if err := bth.CheckICRC(frame[inet.EthernetLen:]); err != nil || inet.Checksum(0, frame[inet.EthernetLen:inet.EthernetLen+inet.IPv4Len]) != 0 || comment != "" {
+		s.t.Errorf("observed: %v, checksum %x, %q", err, inet.Checksum(0, frame[inet.EthernetLen:inet.EthernetLen+inet.IPv4Len]), comment)
 	}
-	s.ids = append(s.ids, binary.BigEndian.Uint16(frame[stack.EthernetLen+4:]))
+	s.ids = append(s.ids, binary.BigEndian.Uint16(frame[inet.EthernetLen+4:]))
 }
 
 // TestSocketsFindTheID receives from a NIC with arbitrary IDs.
@@ -71,7 +73,7 @@ func TestSocketsFindTheID(t *testing.T) {
 		n, _, s := onSockets(t, nil)
 		o := &seen{t: rt}
 		n.SetObserver(o)
-		offload := rapid.SampledFrom([]Offload{{}, superOffload()}).Draw(rt, "offload")
+		offload := rapid.SampledFrom([]link.Offload{{}, superOffload()}).Draw(rt, "offload")
 		id := rapid.Uint16().Draw(rt, "id")
 		out := write(0x22, 7, rapid.IntRange(1, 60_000).Draw(rt, "size"), 1024)
 		for _, w := range stranger(t, id, offload, out...) {
@@ -91,9 +93,9 @@ func TestSocketsFindTheID(t *testing.T) {
 // TestSocketsFindDF receives a packet that was sent without DF.
 func TestSocketsFindDF(t *testing.T) {
 	n, _, s := onSockets(t, nil)
-	w := stranger(t, 77, Offload{}, sends(0x22, 0, 100)...)[0]
-	w.b[stack.EthernetLen+6] = 0
-	if err := bth.SealICRC(w.b[stack.EthernetLen:]); err != nil {
+	w := stranger(t, 77, link.Offload{}, sends(0x22, 0, 100)...)[0]
+	w.b[inet.EthernetLen+6] = 0
+	if err := bth.SealICRC(w.b[inet.EthernetLen:]); err != nil {
 		t.Fatal(err)
 	}
 	n.Receive(0, blind(w.b), 0)
@@ -106,13 +108,13 @@ func TestSocketsFindDF(t *testing.T) {
 func TestSocketsFindErrors(t *testing.T) {
 	n, _, s := onSockets(t, nil)
 	r := rand.New(rand.NewPCG(1, 2))
-	frame := stranger(t, 77, Offload{}, sends(0x22, 0, 1000)...)[0].b
+	frame := stranger(t, 77, link.Offload{}, sends(0x22, 0, 1000)...)[0].b
 	const runs = 50_000
 	wrong := 0
 	for range runs {
 		b := blind(append([]byte(nil), frame...))
 		for range 1 + r.IntN(8) {
-			b[stack.EthernetLen+stack.IPv4Len+stack.UDPLen+bth.BTHLen+r.IntN(1000)] ^= byte(1 + r.IntN(255))
+			b[inet.EthernetLen+inet.IPv4Len+inet.UDPLen+bth.BTHLen+r.IntN(1000)] ^= byte(1 + r.IntN(255))
 		}
 		before := len(s.got)
 		n.Receive(0, b, 0)
@@ -128,13 +130,13 @@ func TestSocketsHoldPeersToTheirIDs(t *testing.T) {
 	n, q, s := onSockets(t, nil)
 	for i := range 2 * stack.HeldPeer {
 		id := uint16(i % 2 * i) // GRO has merged some
-		n.Receive(0, blind(stranger(t, id, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
+		n.Receive(0, blind(stranger(t, id, link.Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
 	}
 	if len(s.got) != 2*stack.HeldPeer || q.path.Next.Alike() != stack.HeldPeer {
 		t.Fatalf("%d packets, %d of them as expected", len(s.got), q.path.Next.Alike())
 	}
 	for i, want := range []int{0, 0, 1, 2} {
-		n.Receive(0, blind(stranger(t, 4711, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
+		n.Receive(0, blind(stranger(t, 4711, link.Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
 		if got := len(s.got) - 2*stack.HeldPeer; got != want {
 			t.Errorf("after packet %d with another ID: %d accepted, want %d", i, got, want)
 		}
@@ -147,7 +149,7 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 	n, q, s := onSockets(t, func(cfg *Config) { cfg.Offload = superOffload() })
 	psn := uint32(0)
 	receive := func(id uint16) {
-		n.Receive(0, blind(stranger(t, id, Offload{}, sends(0x22, psn, 64)...)[0].b), 0)
+		n.Receive(0, blind(stranger(t, id, link.Offload{}, sends(0x22, psn, 64)...)[0].b), 0)
 		psn++
 	}
 	apart := func() (marked bool) {
@@ -195,7 +197,7 @@ func TestSocketsRecogniseTranslation(t *testing.T) {
 			cfg.Translated = func(tr Translation) { told = append(told, tr) }
 		})
 		for i := range 20 { // different errors
-			b := blind(stranger(t, 0, Offload{}, sends(0x22, 0, 100)...)[0].b)
+			b := blind(stranger(t, 0, link.Offload{}, sends(0x22, 0, 100)...)[0].b)
 			b[60+i] ^= byte(1 + i)
 			n.Receive(0, b, 0)
 		}
@@ -203,14 +205,14 @@ func TestSocketsRecogniseTranslation(t *testing.T) {
 			t.Errorf("told of %+v without any", told)
 		}
 		for i := range 20 {
-			b := stranger(t, 0, Offload{}, sends(0x22, uint32(i), 100+4*i)...)[0].b
+			b := stranger(t, 0, link.Offload{}, sends(0x22, uint32(i), 100+4*i)...)[0].b
 			if c.at == ipv4Dst {
-				copy(b[stack.EthernetLen+ipv4Dst:], other.AsSlice())
-				if err := bth.SealICRC(b[stack.EthernetLen:]); err != nil {
+				copy(b[inet.EthernetLen+ipv4Dst:], other.AsSlice())
+				if err := bth.SealICRC(b[inet.EthernetLen:]); err != nil {
 					t.Fatal(err)
 				}
 			}
-			copy(b[stack.EthernetLen+c.at:], c.now.AsSlice())
+			copy(b[inet.EthernetLen+c.at:], c.now.AsSlice())
 			n.Receive(0, blind(b), 0)
 		}
 		if len(s.got) != 0 || len(told) != 1 || !c.ok(told[0]) {
@@ -226,10 +228,10 @@ func TestSocketsSend(t *testing.T) {
 	n.sch.activate(q)
 	frames := 0
 	for _, w := range transmit(n, 0) {
-		for i := range Segments(w.b, w.segSize) {
-			b := Segment(nil, w.b, w.segSize, i)
-			if id := binary.BigEndian.Uint16(b[stack.EthernetLen+4:]); int(id) != i || bth.CheckICRC(b[stack.EthernetLen:]) != nil {
-				t.Errorf("segment %d: ID %d, ICRC %v", i, id, bth.CheckICRC(b[stack.EthernetLen:]))
+		for i := range link.Segments(w.b, w.segSize) {
+			b := link.Segment(nil, w.b, w.segSize, i)
+			if id := binary.BigEndian.Uint16(b[inet.EthernetLen+4:]); int(id) != i || bth.CheckICRC(b[inet.EthernetLen:]) != nil {
+				t.Errorf("segment %d: ID %d, ICRC %v", i, id, bth.CheckICRC(b[inet.EthernetLen:]))
 			}
 			frames++
 		}

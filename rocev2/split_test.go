@@ -5,9 +5,10 @@ import (
 	"math"
 	"testing"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
-	"roced.io/roced/rocev2/stack"
 )
 
 func TestSegmentEdges(t *testing.T) {
@@ -18,36 +19,36 @@ func TestSegmentEdges(t *testing.T) {
 	connect(t, n, q, 0, "10.0.0.2", &macB)
 	n.sch.activate(q)
 	w := transmit(n, 0)[0]
-	if w.segSize != 32 || Segments(w.b, 32) != 4 || Segments(w.b, 0) != 1 || Segments(w.b, 4096) != 1 {
-		t.Errorf("segment size %d, %d segments", w.segSize, Segments(w.b, w.segSize))
+	if w.segSize != 32 || link.Segments(w.b, 32) != 4 || link.Segments(w.b, 0) != 1 || link.Segments(w.b, 4096) != 1 {
+		t.Errorf("segment size %d, %d segments", w.segSize, link.Segments(w.b, w.segSize))
 	}
-	if got := Segment([]byte("x"), w.b, 32, 3); len(got) != 1+42+20 || got[0] != 'x' {
+	if got := link.Segment([]byte("x"), w.b, 32, 3); len(got) != 1+42+20 || got[0] != 'x' {
 		t.Errorf("last segment %x", got)
 	}
 	for _, i := range []int{-1, 4, math.MaxInt} {
-		if got := Segment(nil, w.b, 32, i); got != nil {
+		if got := link.Segment(nil, w.b, 32, i); got != nil {
 			t.Errorf("segment %d: %x", i, got)
 		}
 	}
-	if got := Segment(nil, w.b, 0, 0); !bytes.Equal(got, w.b) || Segment(nil, w.b, 0, 1) != nil {
+	if got := link.Segment(nil, w.b, 0, 0); !bytes.Equal(got, w.b) || link.Segment(nil, w.b, 0, 1) != nil {
 		t.Error("a single frame is not itself")
 	}
 	for i := range w.b {
-		Segments(w.b[:i], 32)
-		Segment(nil, w.b[:i], 32, 0)
+		link.Segments(w.b[:i], 32)
+		link.Segment(nil, w.b[:i], 32, 0)
 	}
 }
 
 // whole checks that an observer sees single frames.
 type whole struct{ rx, tx int }
 
-func (o *whole) Frame(_ mono.Time, d Direction, f []byte, _ string) {
-	if d == Rx {
+func (o *whole) Frame(_ mono.Time, d link.Direction, f []byte, _ string) {
+	if d == link.Rx {
 		o.rx++
 	} else {
 		o.tx++
 	}
-	Segment(nil, f, 32, 0)
+	link.Segment(nil, f, 32, 0)
 }
 
 // FuzzReceive: no frame makes the NIC panic, answer with an invalid frame, or exceed its limits.
@@ -73,7 +74,7 @@ func FuzzReceive(f *testing.F) {
 		n.Receive(0, frame, segSize)
 		n.Advance(1)
 		for f := n.PollTransmit(1); f != nil; f = n.PollTransmit(1) {
-			if f.Len < stack.EthernetLen || f.Len > n.net.MTU()+stack.EthernetLen {
+			if f.Len < inet.EthernetLen || f.Len > n.net.MTU()+inet.EthernetLen {
 				t.Fatalf("frame of %d bytes", f.Len)
 			}
 		}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"roced.io/roced/rocev2/stack"
+	"roced.io/roced/bth/inet"
 )
 
 // Protocol numbers and limits of package stack.
@@ -24,10 +24,12 @@ const (
 )
 
 // gid4 returns the GID of the four bytes of an IPv4 address.
-func gid4(b []byte) GID { return GID{10: 0xff, 11: 0xff, 12: b[0], 13: b[1], 14: b[2], 15: b[3]} }
+func gid4(b []byte) inet.GID {
+	return inet.GID{10: 0xff, 11: 0xff, 12: b[0], 13: b[1], 14: b[2], 15: b[3]}
+}
 
 // connectAV gives q the path of av and the address of its next hop.
-func connectAV(t testing.TB, n *NIC, q *QueuePair, av AddressVector, mac MAC) {
+func connectAV(t testing.TB, n *NIC, q *QueuePair, av AddressVector, mac inet.MAC) {
 	t.Helper()
 	p, err := n.net.NewPath(0, av)
 	if err != nil {
@@ -41,52 +43,52 @@ func connectAV(t testing.TB, n *NIC, q *QueuePair, av AddressVector, mac MAC) {
 }
 
 // ipv6Frame returns a frame with a body. The body has a checksum at offset 2 after skip bytes.
-func ipv6Frame(dstMAC, srcMAC MAC, hop, next byte, src, dst GID, body []byte, skip int) []byte {
-	b := make([]byte, stack.EthernetLen+stack.IPv6Len+len(body))
-	ip := stack.PutEthernet(b, &dstMAC, &srcMAC, 0, stack.TypeIPv6)
-	stack.PutIPv6(ip, 0, hop, next, &src, &dst)
+func ipv6Frame(dstMAC, srcMAC inet.MAC, hop, next byte, src, dst inet.GID, body []byte, skip int) []byte {
+	b := make([]byte, inet.EthernetLen+inet.IPv6Len+len(body))
+	ip := inet.PutEthernet(b, &dstMAC, &srcMAC, 0, inet.TypeIPv6)
+	inet.PutIPv6(ip, 0, hop, next, &src, &dst)
 	binary.BigEndian.PutUint16(ip[4:], uint16(len(body)))
-	copy(ip[stack.IPv6Len:], body)
-	m := ip[stack.IPv6Len+skip:]
-	stack.PutChecksum(m[2:], stack.PseudoSum(&src, &dst, stack.ProtoICMPv6, len(m)), m)
+	copy(ip[inet.IPv6Len:], body)
+	m := ip[inet.IPv6Len+skip:]
+	inet.PutChecksum(m[2:], inet.PseudoSum(&src, &dst, inet.ProtoICMPv6, len(m)), m)
 	return b
 }
 
 // advertFrame returns a neighbour advertisement of the address us from mac to dst.
-func advertFrame(flags byte, mac MAC, us, dst GID) []byte {
+func advertFrame(flags byte, mac inet.MAC, us, dst inet.GID) []byte {
 	m := make([]byte, 32)
 	m[0], m[4] = ndAdvert, flags
 	copy(m[8:], us[:])
 	m[24], m[25] = 2, 1
 	copy(m[26:], mac[:])
-	return ipv6Frame(macA, mac, 255, stack.ProtoICMPv6, us, dst, m, 0)
+	return ipv6Frame(macA, mac, 255, inet.ProtoICMPv6, us, dst, m, 0)
 }
 
 // mldQueryFrame returns a general query that stations answer within a second.
 func mldQueryFrame() []byte {
 	m := make([]byte, 8+24)
-	copy(m, []byte{stack.ProtoICMPv6, 0, 5, 2, 0, 0, 1, 0, mldQuery, 0, 0, 0, 3, 232})
-	return ipv6Frame(MAC{0x33, 0x33, 0, 0, 0, 1}, macB, 1, stack.ProtoHopByHop, gid("fe80::ff:fe00:b"), gid("ff02::1"), m, 8)
+	copy(m, []byte{inet.ProtoICMPv6, 0, 5, 2, 0, 0, 1, 0, mldQuery, 0, 0, 0, 3, 232})
+	return ipv6Frame(inet.MAC{0x33, 0x33, 0, 0, 0, 1}, macB, 1, inet.ProtoHopByHop, gid("fe80::ff:fe00:b"), gid("ff02::1"), m, 8)
 }
 
 // igmpQueryFrame returns a general query that stations answer within a second.
 func igmpQueryFrame() []byte {
-	const l3 = stack.IPv4Len + 4
+	const l3 = inet.IPv4Len + 4
 	src, dst := gid("10.0.0.2"), gid("224.0.0.1")
-	b := make([]byte, stack.EthernetLen+l3+8)
-	ip := stack.PutEthernet(b, &MAC{1, 0, 0x5e, 0, 0, 1}, &macB, 0, stack.TypeIPv4)
-	stack.PutIPv4(ip, 0xc0, 1, stack.ProtoIGMP, &src, &dst)
+	b := make([]byte, inet.EthernetLen+l3+8)
+	ip := inet.PutEthernet(b, &inet.MAC{1, 0, 0x5e, 0, 0, 1}, &macB, 0, inet.TypeIPv4)
+	inet.PutIPv4(ip, 0xc0, 1, inet.ProtoIGMP, &src, &dst)
 	ip[0], ip[3] = 0x40|l3/4, l3+8
-	copy(ip[stack.IPv4Len:], []byte{0x94, 4, 0, 0})
-	stack.SealIPv4(ip[:l3])
+	copy(ip[inet.IPv4Len:], []byte{0x94, 4, 0, 0})
+	inet.SealIPv4(ip[:l3])
 	m := ip[l3:]
 	m[0], m[1] = igmpQuery, 10
-	stack.PutChecksum(m[2:], 0, m)
+	inet.PutChecksum(m[2:], 0, m)
 	return b
 }
 
 // sourceIndex returns the index of an address of n.
-func sourceIndex(t testing.TB, n *NIC, g GID) uint8 {
+func sourceIndex(t testing.TB, n *NIC, g inet.GID) uint8 {
 	t.Helper()
 	i, ok := n.net.IndexOf(g)
 	if !ok {

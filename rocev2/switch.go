@@ -6,8 +6,10 @@ import (
 	"slices"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/memory"
 	"roced.io/roced/rocev2/stack"
@@ -33,14 +35,10 @@ type Switch struct {
 // Member describes a NIC of a switch to the owners of the other NICs.
 type Member struct {
 	Name string
-	MAC  MAC
+	MAC  inet.MAC
 	GIDs []GIDEntry
 	Port any // that of Join
 }
-
-// FarWindow is the maximum number of packets in flight towards an address of another owner's NIC. Their frames wait in a
-// queue of bounded bytes. A socket has room for about as many.
-const FarWindow = 4096
 
 // maxTrain bounds the bytes of UDP payload that one PollTransmit carries; the last packet may exceed it. Like a
 // super-frame they come from one queue pair.
@@ -76,7 +74,7 @@ func (s *Switch) SetFar(list []Member) {
 func (s *Switch) size() int { return len(s.nics) + len(s.far) }
 
 // owns reports whether the member at place i has an address, and returns the member's name.
-func (s *Switch) owns(i int, g *GID, vlan uint16) (name string, ok bool) {
+func (s *Switch) owns(i int, g *inet.GID, vlan uint16) (name string, ok bool) {
 	if i < len(s.nics) {
 		o := s.nics[i]
 		if o == nil || !o.net.Owns(g, vlan) {
@@ -85,7 +83,7 @@ func (s *Switch) owns(i int, g *GID, vlan uint16) (name string, ok bool) {
 		return o.cfg.Name, true
 	}
 	m := &s.far[i-len(s.nics)]
-	return m.Name, *g != GID{} && slices.ContainsFunc(m.GIDs, func(e GIDEntry) bool { return e.GID == *g && e.VLAN == vlan })
+	return m.Name, *g != inet.GID{} && slices.ContainsFunc(m.GIDs, func(e GIDEntry) bool { return e.GID == *g && e.VLAN == vlan })
 }
 
 // LeaveSwitch undoes Join. It does nothing without one.
@@ -106,7 +104,7 @@ func (s *Switch) changed() {
 }
 
 // find returns the place, from 1 on, of the only member but n with an address. It is 0 if there is none.
-func (s *Switch) find(n *NIC, g *GID, vlan uint16) (place uint32) {
+func (s *Switch) find(n *NIC, g *inet.GID, vlan uint16) (place uint32) {
 	for i := range s.size() {
 		if i < len(s.nics) && s.nics[i] == n {
 			continue
@@ -131,7 +129,7 @@ func (s *Switch) near(place uint32) *NIC {
 }
 
 // target returns Ethernet address and port of the member at a place other than 0.
-func (s *Switch) target(place uint32) (mac MAC, port any) {
+func (s *Switch) target(place uint32) (mac inet.MAC, port any) {
 	if o := s.near(place); o != nil {
 		return o.MAC(), o.swPort
 	}
@@ -141,7 +139,7 @@ func (s *Switch) target(place uint32) (mac MAC, port any) {
 
 // Across returns the port of the NIC of the switch that gets a frame of n, nil if the frame takes the link.
 func (n *NIC) Across(frame []byte) (port any) {
-	dst, vlan, qpn, ok := stack.Destination(frame)
+	dst, vlan, qpn, ok := link.Destination(frame)
 	if n.sw == nil || !ok || qpn <= 1 {
 		return nil
 	}
@@ -209,7 +207,7 @@ func (n *NIC) carry(now mono.Time, to *NIC, size int) bool {
 	if b.queue.typ == qp.UD { // its receiver gets the header
 		h := b.seg[:copy(b.seg[:], path.Headers())]
 		l3 = h[path.L2():path.L4()]
-		stack.SetLengths(l3, h[path.L4():], n.net.TakeID(1), size)
+		inet.SetLengths(l3, h[path.L4():], n.net.TakeID(1), size)
 	}
 	if !to.receiveCarried(now, path, path.Entropy(b.t.Path), p, l3, size) {
 		b.queue.wary = true
@@ -238,7 +236,7 @@ func (n *NIC) receiveCarried(now mono.Time, path *stack.Path, entropy uint32, p 
 }
 
 // hand delivers a frame to another NIC of the switch.
-func (n *NIC) hand(now mono.Time, to *NIC, f *Frame) {
+func (n *NIC) hand(now mono.Time, to *NIC, f *link.Frame) {
 	b := &n.tx
 	size := f.SegSize
 	b.loop = f.AppendTo(b.loop[:0])

@@ -2,8 +2,10 @@ package rocev2
 
 import (
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
@@ -13,7 +15,7 @@ const (
 	// pieces of a frame.
 	viewMin = 1024
 	// txArena holds the headers, trailers and copied payloads of one frame.
-	txArena = stack.EthernetLen + stack.VLANLen + stack.MaxIPLen + 64
+	txArena = inet.EthernetLen + inet.VLANLen + inet.MaxIPLen + 64
 	// txScratch holds the payloads gathered for one frame and one more packet.
 	txScratch = 72 << 10
 	// txTurns bounds the frames that one PollTransmit handles without the link (loopback, link down, no address).
@@ -27,7 +29,7 @@ type txState struct {
 	maxBytes int
 
 	// The frame being built or sent.
-	frame   Frame
+	frame   link.Frame
 	bufs    [][]byte
 	arena   []byte
 	off     int // end of the used part of arena
@@ -73,8 +75,8 @@ func (b *txState) init() {
 	b.bufs = make([][]byte, 0, 2*(txArena/viewMin)+2)
 }
 
-func (b *txState) setOffload(o Offload) {
-	b.maxSegs, b.maxBytes = max(o.MaxSegments, 1), min(o.MaxBytes, stack.EthernetLen+stack.MaxIPLen)
+func (b *txState) setOffload(o link.Offload) {
+	b.maxSegs, b.maxBytes = max(o.MaxSegments, 1), min(o.MaxBytes, inet.EthernetLen+inet.MaxIPLen)
 	if o.MaxBytes <= 0 {
 		b.maxSegs = 1
 	}
@@ -111,7 +113,7 @@ func (b *txState) begin(p *stack.Path, size int, entropy uint32) {
 func (b *txState) add(p *bth.Packet, id uint16, size int, snapshot bool) {
 	l4 := b.path.L4()
 	l3, udp := b.seg[b.path.L2():l4], b.seg[l4:b.path.Len()]
-	stack.SetLengths(l3, udp, id+uint16(b.segs), size)
+	inet.SetLengths(l3, udp, id+uint16(b.segs), size)
 	b.start = b.off
 	b.off += p.PutHeaders(b.arena[b.start:])
 	crc := bth.ICRCStart(l3, udp, b.arena[b.start:b.off])
@@ -139,11 +141,11 @@ func (b *txState) fits() bool {
 }
 
 // finish completes the headers and returns the frame.
-func (b *txState) finish(id uint16) *Frame {
+func (b *txState) finish(id uint16) *link.Frame {
 	b.bufs = append(b.bufs, b.arena[b.piece:b.off:b.off])
 	hdrLen := b.path.Len()
 	b.path.Seal(b.arena, id, b.body, b.segs > 1)
-	b.frame = Frame{Bufs: b.bufs, Len: hdrLen + b.body, HdrLen: hdrLen}
+	b.frame = link.Frame{Bufs: b.bufs, Len: hdrLen + b.body, HdrLen: hdrLen}
 	if b.segs > 1 {
 		b.frame.SegSize = b.segSize
 	}

@@ -2,8 +2,10 @@ package rocev2
 
 import (
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
@@ -11,7 +13,7 @@ import (
 // PollTransmit returns the next frame to send, nil if there is none now. The link must have sent the previous frame by
 // then. The work of one call is bounded: after many loopback or discarded frames it may return nil before all is done,
 // and then NextTimeout is past.
-func (n *NIC) PollTransmit(now mono.Time) *Frame {
+func (n *NIC) PollTransmit(now mono.Time) *link.Frame {
 	n.now = now
 	n.flushRun()
 	n.sch.again = false
@@ -49,7 +51,7 @@ func (n *NIC) PollTransmit(now mono.Time) *Frame {
 }
 
 // nextControl returns the oldest control frame. left removes it.
-func (n *NIC) nextControl() *Frame {
+func (n *NIC) nextControl() *link.Frame {
 	f := n.net.NextControl()
 	if f != nil {
 		n.tx.control, n.tx.segs = true, 1
@@ -60,13 +62,13 @@ func (n *NIC) nextControl() *Frame {
 // dispose counts a frame and shows it to the observer. It reports whether the frame does not go to the link: the link is
 // down, the peer is on this NIC, or the peer's address is unknown. A port with fault rules also takes the frames to this
 // NIC, and shows frames itself.
-func (n *NIC) dispose(now mono.Time, f *Frame) bool {
+func (n *NIC) dispose(now mono.Time, f *link.Frame) bool {
 	if f.Carried {
 		return false
 	}
 	b, faults := &n.tx, n.cfg.Offload.Faults
 	data := b.queue != nil
-	own := data && b.path.Local() || !data && MAC(f.Bufs[0]) == n.net.MAC()
+	own := data && b.path.Local() || !data && inet.MAC(f.Bufs[0]) == n.net.MAC()
 	place := uint32(0)
 	if data {
 		place = n.station(b.path)
@@ -105,7 +107,7 @@ func (n *NIC) dispose(now mono.Time, f *Frame) bool {
 }
 
 // loopback delivers a frame to our own address.
-func (n *NIC) loopback(now mono.Time, f *Frame) {
+func (n *NIC) loopback(now mono.Time, f *link.Frame) {
 	b := &n.tx
 	size := f.SegSize
 	b.loop = f.AppendTo(b.loop[:0])
@@ -114,24 +116,24 @@ func (n *NIC) loopback(now mono.Time, f *Frame) {
 }
 
 // observeTx shows f to the observer, segmented.
-func (n *NIC) observeTx(now mono.Time, f *Frame, comment string) {
+func (n *NIC) observeTx(now mono.Time, f *link.Frame, comment string) {
 	if n.obs == nil {
 		return
 	}
 	b := &n.tx
 	b.obs = f.AppendTo(b.obs[:0])
 	if f.SegSize == 0 {
-		n.obs.Frame(now, Tx, b.obs, comment)
+		n.obs.Frame(now, link.Tx, b.obs, comment)
 		return
 	}
 	for i := range b.segs {
-		b.one = stack.Segment(b.one[:0], b.obs, f.SegSize, i)
-		n.obs.Frame(now, Tx, b.one, comment)
+		b.one = link.Segment(b.one[:0], b.obs, f.SegSize, i)
+		n.obs.Frame(now, link.Tx, b.one, comment)
 	}
 }
 
 // nextData returns the next frame of the active queue pairs, which take turns.
-func (n *NIC) nextData(now mono.Time) *Frame {
+func (n *NIC) nextData(now mono.Time) *link.Frame {
 	for range txTurns {
 		q := n.chosen()
 		if q == nil {
@@ -176,7 +178,7 @@ func (n *NIC) mustResolve(q *QueuePair) bool {
 // fill builds one frame of packets of q. It is a super-frame while they have the same destination, path and length; a
 // shorter one may be the last. A CNP has its own frame, in its own traffic class and never marked (IBTA annex A17.9.3).
 // drained: q has nothing more.
-func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
+func (n *NIC) fill(now mono.Time, q *QueuePair) (f *link.Frame, drained bool) {
 	b := &n.tx
 	b.segs, b.carried, b.ahead = 0, 0, readAhead{}
 	to := n.across(&q.path)
@@ -189,7 +191,7 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 		b.off = b.start
 	}
 	if b.carried > 0 {
-		b.frame = Frame{Carried: true, Len: b.carried}
+		b.frame = link.Frame{Carried: true, Len: b.carried}
 		return &b.frame, drained
 	}
 	if b.segs == 0 {

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
 
-func superOffload() Offload { return Offload{MaxSegments: 64, MaxBytes: 65536} }
+func superOffload() link.Offload { return link.Offload{MaxSegments: 64, MaxBytes: 65536} }
 
 // TestSuperFramesEqualSingleFrames: a segmented super-frame equals, byte by byte, the single frames of the same
 // packets. A receiver of either gets the same packets.
@@ -24,7 +26,7 @@ func TestSuperFramesEqualSingleFrames(t *testing.T) {
 		sgid uint8
 		peer string
 	}{{0, "10.0.0.2"}, {1, "fd00::2"}} {
-		send := func(o Offload) (out []wire, s *script) {
+		send := func(o link.Offload) (out []wire, s *script) {
 			cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 			cfg.Offload = o
 			cfg.Seed[0], cfg.Seed[1] = 0xff, 0xf0 // the IP ID wraps
@@ -36,7 +38,7 @@ func TestSuperFramesEqualSingleFrames(t *testing.T) {
 			n.sch.activate(q)
 			return transmit(n, 0), s
 		}
-		single, _ := send(Offload{})
+		single, _ := send(link.Offload{})
 		super, s := send(superOffload())
 		if len(single) != len(mixed) || len(super) > len(mixed)/8 {
 			t.Errorf("%s: %d packets in %d frames, %d super-frames", c.peer, len(mixed), len(single), len(super))
@@ -52,7 +54,7 @@ func TestSuperFramesEqualSingleFrames(t *testing.T) {
 			if !bytes.Equal(one[i], cut[i]) {
 				t.Errorf("%s packet %d:\nsingle %x\ncut    %x", c.peer, i, one[i], cut[i])
 			}
-			if err := bth.CheckICRC(one[i][stack.EthernetLen:]); err != nil {
+			if err := bth.CheckICRC(one[i][inet.EthernetLen:]); err != nil {
 				t.Errorf("%s packet %d: %v", c.peer, i, err)
 			}
 		}
@@ -101,17 +103,17 @@ func TestSuperFrameLayout(t *testing.T) {
 	}
 	f = n.PollTransmit(0)
 	b := f.AppendTo(nil)
-	if f.SegSize != 4112 || f.Len != 42+14*4112 || len(f.Bufs) != 2*14+1 || Segments(b, f.SegSize) != 14 {
+	if f.SegSize != 4112 || f.Len != 42+14*4112 || len(f.Bufs) != 2*14+1 || link.Segments(b, f.SegSize) != 14 {
 		t.Errorf("super-frame: segment %d, %d bytes, %d pieces", f.SegSize, f.Len, len(f.Bufs))
 	}
 	udp := b[34:42]
 	if port := binary.BigEndian.Uint16(udp); port != 0xc000|0x11*0x22 {
 		t.Errorf("source port %#x", port)
 	}
-	if sum := binary.BigEndian.Uint16(udp[6:8]); sum != ^stack.Checksum(stack.PseudoSum(&q.path.Src, &q.path.Dst, 17, 8+14*4112), nil) {
+	if sum := binary.BigEndian.Uint16(udp[6:8]); sum != ^inet.Checksum(inet.PseudoSum(&q.path.Src, &q.path.Dst, 17, 8+14*4112), nil) {
 		t.Errorf("UDP checksum %#x is not that of the pseudo-header", sum)
 	}
-	if stack.Checksum(0, b[14:34]) != 0 || binary.BigEndian.Uint16(b[20:]) != ipv4DF || b[22] != 64 {
+	if inet.Checksum(0, b[14:34]) != 0 || binary.BigEndian.Uint16(b[20:]) != ipv4DF || b[22] != 64 {
 		t.Errorf("IP header %x", b[14:34])
 	}
 	end := n.PollTransmit(0)
@@ -194,7 +196,7 @@ func TestLoopback(t *testing.T) {
 func TestPortWithFaults(t *testing.T) {
 	for _, up := range []bool{true, false} {
 		n := newNIC(t, testConfig(macA, "10.0.0.1/24"))
-		n.SetOffload(Offload{Faults: true})
+		n.SetOffload(link.Offload{Faults: true})
 		obs := new(sentFrames)
 		n.SetObserver(obs)
 		a, b := newScript(sends(0x22, 5, 10)...), newScript()
@@ -208,7 +210,7 @@ func TestPortWithFaults(t *testing.T) {
 			t.Fatalf("link up %v: frame %+v, %d received, %d shown", up, f, len(b.got), *obs)
 		}
 		n.Receive(0, f.AppendTo(nil), 0)
-		n.SetOffload(Offload{})
+		n.SetOffload(link.Offload{})
 		if out := transmit(n, 0); len(out) != 0 || len(b.got) != 1 || *obs != 0 {
 			t.Errorf("link up %v: %d on the link, %d received, %d shown", up, len(out), len(b.got), *obs)
 		}
@@ -218,8 +220,8 @@ func TestPortWithFaults(t *testing.T) {
 // sentFrames counts shown frames that the NIC has sent.
 type sentFrames int
 
-func (s *sentFrames) Frame(_ mono.Time, d Direction, _ []byte, _ string) {
-	if d == Tx {
+func (s *sentFrames) Frame(_ mono.Time, d link.Direction, _ []byte, _ string) {
+	if d == link.Tx {
 		*s++
 	}
 }
@@ -258,13 +260,13 @@ func TestDetachViews(t *testing.T) {
 		t.Error("the frame on its way has changed")
 	}
 	p := n.PollTransmit(0).AppendTo(nil)
-	if err := bth.CheckICRC(p[stack.EthernetLen:]); err != nil || !bytes.Equal(p[54:3054], payload(3000, 2)) {
+	if err := bth.CheckICRC(p[inet.EthernetLen:]); err != nil || !bytes.Equal(p[54:3054], payload(3000, 2)) {
 		t.Errorf("the packet that waited has changed: %v", err)
 	}
 }
 
 func TestTransmitAllocatesNothing(t *testing.T) {
-	for _, o := range []Offload{{}, superOffload()} {
+	for _, o := range []link.Offload{{}, superOffload()} {
 		cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 		cfg.Offload = o
 		n := newNIC(t, cfg)

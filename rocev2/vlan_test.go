@@ -10,13 +10,15 @@ import (
 	"testing"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/stack"
 )
 
 // vlanConfig configures a NIC with an address outside VLANs and others in 10 and 20.
-func vlanConfig(mac MAC, host int) Config {
+func vlanConfig(mac inet.MAC, host int) Config {
 	cfg := testConfig(mac, fmt.Sprintf("10.0.0.%d/24", host))
 	for _, id := range []uint16{10, 20} {
 		cfg.VLANs = append(cfg.VLANs, VLAN{ID: id, Addrs: []netip.Prefix{
@@ -39,7 +41,7 @@ func place(t testing.TB, n *NIC, addr string) uint8 {
 
 // tagOf returns the tag of a frame, -1 if it has none.
 func tagOf(b []byte) (priority, vlan int) {
-	if binary.BigEndian.Uint16(b[12:]) != stack.TypeVLAN {
+	if binary.BigEndian.Uint16(b[12:]) != inet.TypeVLAN {
 		return -1, -1
 	}
 	tci := int(binary.BigEndian.Uint16(b[14:]))
@@ -148,21 +150,21 @@ func TestVLANTraffic(t *testing.T) {
 // checkTag checks a frame and its segments.
 func checkTag(t *testing.T, w wire, priority, vlan int) {
 	t.Helper()
-	for i := range Segments(w.b, w.segSize) {
-		f := Segment(nil, w.b, w.segSize, i)
+	for i := range link.Segments(w.b, w.segSize) {
+		f := link.Segment(nil, w.b, w.segSize, i)
 		p, v := tagOf(f)
-		typ, l2, _ := stack.EtherType(f)
+		typ, l2, _ := inet.EtherType(f)
 		switch {
 		case v != vlan:
 			t.Errorf("VLAN %d, want %d: %x", v, vlan, f[:24])
-		case typ != stack.TypeARP && f[l2+6] != stack.ProtoICMPv6 && p != priority:
+		case typ != inet.TypeARP && f[l2+6] != inet.ProtoICMPv6 && p != priority:
 			t.Errorf("priority %d, want %d: %x", p, priority, f[:24])
 		}
-		if _, body, _, ok := stack.UDPBody(f); ok && bth.CheckICRC(f[l2:]) != nil {
+		if _, body, _, ok := inet.UDPBody(f); ok && bth.CheckICRC(f[l2:]) != nil {
 			t.Errorf("ICRC behind %d bytes of headers", body)
 		}
 	}
-	if _, _, _, ok := stack.UDPBody(w.b); ok && Segments(w.b, w.segSize) == 1 && w.segSize > 0 {
+	if _, _, _, ok := inet.UDPBody(w.b); ok && link.Segments(w.b, w.segSize) == 1 && w.segSize > 0 {
 		t.Error("a super-frame of one segment")
 	}
 }
@@ -176,7 +178,7 @@ func TestVLANEcho(t *testing.T) {
 		t.Errorf("%v", n.CounterSnapshot())
 	}
 	copy(f[34:], []byte{10, 10, 0, 1})
-	stack.SealIPv4(f[18:38])
+	inet.SealIPv4(f[18:38])
 	n.Receive(0, f, 0)
 	out := transmit(n, 0)
 	if len(out) != 1 {
@@ -311,7 +313,7 @@ func TestVLANAnnouncements(t *testing.T) {
 func TestVLANMTU(t *testing.T) {
 	for more, want := range map[int]int{0: 1, 4: 0} {
 		cfg := vlanConfig(macA, 1)
-		cfg.MTU = stack.IPv4Len + stack.UDPLen + minRoCE + 1024
+		cfg.MTU = inet.IPv4Len + inet.UDPLen + minRoCE + 1024
 		n := newNIC(t, cfg)
 		q := plug(t, n, 0x11, qp.RC, newScript(sends(0x22, 0, 1024+more)...))
 		connect(t, n, q, place(t, n, "10.10.0.1"), "10.10.0.2", &macB)

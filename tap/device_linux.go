@@ -9,8 +9,8 @@ import (
 
 	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/port/vnet"
-	"roced.io/roced/rocev2"
 )
 
 // device is an attached TAP device.
@@ -20,7 +20,7 @@ type device struct {
 	name string
 	ns   netns.ID // of Config.Netns
 
-	offload rocev2.Offload
+	offload link.Offload
 	note    string // why the kernel refused an offload
 }
 
@@ -133,13 +133,13 @@ func (d *device) setOffload(want bool) {
 
 // probe returns the super-frames that the kernel accepts. It writes super-frames to a device that is down: the kernel
 // validates them before it refuses them with EIO. It writes nothing to a device that is up.
-func (d *device) probe() rocev2.Offload {
+func (d *device) probe() link.Offload {
 	ifr, err := unix.NewIfreq(d.name)
 	if err == nil {
 		err = unix.IoctlIfreq(d.ctl, unix.SIOCGIFFLAGS, ifr)
 	}
 	if err != nil || ifr.Uint16()&unix.IFF_UP != 0 {
-		return rocev2.Offload{MaxSegments: vnet.MaxSegmentsOld, MaxBytes: vnet.MaxBytes}
+		return link.Offload{MaxSegments: vnet.MaxSegmentsOld, MaxBytes: vnet.MaxBytes}
 	}
 	return vnet.Probe(func(b []byte) error {
 		_, err := unix.Write(d.fd, b)
@@ -183,13 +183,13 @@ func configure(name string, c Config) error {
 }
 
 // query reads the state of the device. gone means that the device no longer exists.
-func (d *device) query() (s port.LinkState, gone bool) {
+func (d *device) query() (s link.State, gone bool) {
 	ifr, err := unix.NewIfreq(d.name)
 	if err == nil {
 		err = unix.IoctlIfreq(d.fd, unix.TUNGETIFF, ifr)
 	}
 	if err != nil {
-		return port.LinkState{Err: err}, true
+		return link.State{Err: err}, true
 	}
 	d.name = ifr.Name() // which may have changed
 	var flags uint16
@@ -198,7 +198,7 @@ func (d *device) query() (s port.LinkState, gone bool) {
 		err = unix.IoctlIfreq(d.ctl, unix.SIOCGIFMTU, ifr)
 	}
 	if err != nil {
-		return port.LinkState{Err: err}, errors.Is(err, unix.ENODEV)
+		return link.State{Err: err}, errors.Is(err, unix.ENODEV)
 	}
 	return port.StateOf(d.ctl, "device", d.name, flags, int(ifr.Uint32())), false
 }

@@ -9,8 +9,8 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/port/vnet"
-	"roced.io/roced/rocev2"
 )
 
 // Config describes a port on a TAP device.
@@ -39,7 +39,7 @@ type Port struct {
 	port.Base
 	cfg       Config
 	dev       *device // nil while the device does not exist
-	offload   rocev2.Offload
+	offload   link.Offload
 	reopening port.Reopening[*device]
 	queue     vnet.Queue
 }
@@ -70,7 +70,7 @@ func (p *Port) adopt(now mono.Time, d *device) {
 }
 
 // Send implements port.Port.
-func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
+func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	if p.FD() < 0 {
 		return port.ErrDown
 	}
@@ -108,11 +108,11 @@ func (p *Port) Poll(now mono.Time) {
 func (p *Port) check(now mono.Time) {
 	s, gone := p.dev.query()
 	if !gone && !p.dev.sameNetns(p.cfg.Netns) {
-		s, gone = port.LinkState{Err: fmt.Errorf("network namespace %s is gone", p.cfg.Netns)}, true
+		s, gone = link.State{Err: fmt.Errorf("network namespace %s is gone", p.cfg.Netns)}, true
 	}
 	if gone {
 		p.dev.close()
-		p.dev, p.offload = nil, rocev2.Offload{}
+		p.dev, p.offload = nil, link.Offload{}
 		p.Lose(now, s.Err)
 		return
 	}
@@ -120,7 +120,7 @@ func (p *Port) check(now mono.Time) {
 }
 
 // Offload implements port.Port. It may change when the device comes back.
-func (p *Port) Offload() rocev2.Offload { return p.offload }
+func (p *Port) Offload() link.Offload { return p.offload }
 
 // Name returns the current name of the device.
 func (p *Port) Name() string {

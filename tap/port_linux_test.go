@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 func TestSingleFrames(t *testing.T) {
@@ -85,7 +85,7 @@ func TestDeleted(t *testing.T) {
 	if err := tx.Send(now, porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 1, 0, 16)); !errors.Is(err, port.ErrDown) {
 		t.Fatalf("Send: %v, want port.ErrDown", err)
 	}
-	if s := tx.State(); s.Up || s.Err == nil || tx.FD() != -1 || tx.Offload() != (rocev2.Offload{}) {
+	if s := tx.State(); s.Up || s.Err == nil || tx.FD() != -1 || tx.Offload() != (link.Offload{}) {
 		t.Fatalf("state %+v, FD %d, offload %+v", s, tx.FD(), tx.Offload())
 	}
 	if d := tx.NextTimeout().Sub(now); d < port.MinBackoff || d > port.MaxBackoff {
@@ -195,7 +195,7 @@ func TestNetnsDeleted(t *testing.T) {
 		}
 	})
 	p := open(t, Config{Name: "roce%d", Netns: name, MTU: 1500})
-	if p.Name() != "roce0" || !p.State().Up || p.State().MTU != 1500 || p.Offload() != (rocev2.Offload{}) {
+	if p.Name() != "roce0" || !p.State().Up || p.State().MTU != 1500 || p.Offload() != (link.Offload{}) {
 		t.Fatalf("name %s, state %+v, offload %+v", p.Name(), p.State(), p.Offload())
 	}
 	if err := netns.DeleteNamed(name); err != nil {
@@ -309,7 +309,7 @@ func BenchmarkTAPRaw(b *testing.B) {
 }
 
 // pump sends b.N frames while another thread receives, and returns the received bytes of payload.
-func pump(b *testing.B, tx, rx port.Port, f *rocev2.Frame) (got int) {
+func pump(b *testing.B, tx, rx port.Port, f *link.Frame) (got int) {
 	stop, done := make(chan struct{}), make(chan int)
 	go func() {
 		runtime.LockOSThread()

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/internal/daemon/shard"
@@ -47,7 +48,7 @@ func newHost(t testing.TB, dir string, i int) *host {
 	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, "link-"+names[i]), Remote: filepath.Join(dir, "link-"+names[1-i])})
 	must(t, err)
 	events := &server.Events{}
-	mac := rocev2.MAC{2, 0, 0, 0, 0, byte(i + 1)}
+	mac := inet.MAC{2, 0, 0, 0, 0, byte(i + 1)}
 	nic, err := rocev2.New(rocev2.Config{Name: "rxe_" + names[i], MAC: mac, MTU: 1500, Seed: [32]byte{byte(i)}, Events: events,
 		Addrs:      []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)},
 		NewProfile: func(name string) (qp.Profile, error) { return rocev2.NewProfile(name) }})

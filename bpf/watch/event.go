@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/rocev2/stack"
+	"roced.io/roced/bth/inet"
 )
 
 // Layout of struct event in watch.c.
@@ -33,7 +33,7 @@ func (s *Socket) packet(b []byte) (at int64, ip []byte, ok bool) {
 	ip = append(ip, b[eventTransport:eventTransport+kept]...)
 	if n := ne.Uint16(b[eventPayload:]); n != 0 { // the headers of a super-frame become those of one of its datagrams
 		l3 := ip[:headers-bth.UDPLen]
-		stack.SetLengths(l3, ip[len(l3):], binary.BigEndian.Uint16(l3[4:])+ne.Uint16(b[eventSegment:]), int(n))
+		inet.SetLengths(l3, ip[len(l3):], binary.BigEndian.Uint16(l3[4:])+ne.Uint16(b[eventSegment:]), int(n))
 	}
 	return int64(ne.Uint64(b)), ip, true
 }

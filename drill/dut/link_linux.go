@@ -12,12 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
+	"roced.io/roced/port/link"
 	"roced.io/roced/port/vnet"
-	"roced.io/roced/rocev2/stack"
 )
 
-// link carries Ethernet frames between the tester and the device.
-type link struct {
+// wire carries Ethernet frames between the tester and the device.
+type wire struct {
 	fd   int
 	to   unix.Sockaddr // of AF_UNIX: the device's socket
 	path string        // of our socket, removed by close
@@ -28,7 +29,7 @@ type link struct {
 const testerSuffix = ".tester"
 
 // openLink opens the link that --link names: an interface, tap:NAME, or unix:PATH.
-func openLink(name string) (*link, error) {
+func openLink(name string) (*wire, error) {
 	if path, ok := strings.CutPrefix(name, "unix:"); ok {
 		return openSocket(path+testerSuffix, path)
 	}
@@ -39,12 +40,12 @@ func openLink(name string) (*link, error) {
 }
 
 // openSocket returns a link of AF_UNIX datagrams, as QEMU and the daemon's port "unix" have it.
-func openSocket(local, remote string) (*link, error) {
+func openSocket(local, remote string) (*wire, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("link: %w", err)
 	}
-	l := &link{fd: fd, to: &unix.SockaddrUnix{Name: remote}}
+	l := &wire{fd: fd, to: &unix.SockaddrUnix{Name: remote}}
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: local}); err != nil {
 		return nil, errors.Join(fmt.Errorf("link %s: %w", local, err), l.close())
 	}
@@ -54,7 +55,7 @@ func openSocket(local, remote string) (*link, error) {
 
 // openInterface returns a link on an Ethernet interface, by AF_PACKET. It needs CAP_NET_RAW. The tester has an address of its
 // own there, for which the interface becomes promiscuous.
-func openInterface(name string) (*link, error) {
+func openInterface(name string) (*wire, error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("link %s: %w", name, err)
@@ -64,7 +65,7 @@ func openInterface(name string) (*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link %s: packet socket: %w", name, err)
 	}
-	l := &link{fd: fd}
+	l := &wire{fd: fd}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
 		return nil, errors.Join(fmt.Errorf("link %s: %w", name, err), l.close())
 	}
@@ -81,12 +82,12 @@ func openInterface(name string) (*link, error) {
 }
 
 // openTAP returns a link on a TAP device, which it creates if it does not exist. The device's side is the interface.
-func openTAP(name string) (*link, error) {
+func openTAP(name string) (*wire, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("link tap:%s: /dev/net/tun: %w", name, err)
 	}
-	l := &link{fd: fd}
+	l := &wire{fd: fd}
 	r, err := unix.NewIfreq(name)
 	if err == nil {
 		r.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
@@ -99,7 +100,7 @@ func openTAP(name string) (*link, error) {
 }
 
 // prepare asks for the kernel's time of each received frame.
-func (l *link) prepare() error {
+func (l *wire) prepare() error {
 	if err := unix.SetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
 		return errors.Join(fmt.Errorf("time stamps: %w", err), l.close())
 	}
@@ -107,7 +108,7 @@ func (l *link) prepare() error {
 }
 
 // send sends a frame.
-func (l *link) send(frame []byte) error {
+func (l *wire) send(frame []byte) error {
 	if l.vnet {
 		frame = append(make([]byte, vnet.HeaderLen), frame...)
 	}
@@ -120,7 +121,7 @@ func (l *link) send(frame []byte) error {
 
 // recv reads a frame into b. at is the kernel's time of its arrival, of a TAP the time of the read. own says that this side
 // sent the frame.
-func (l *link) recv(b []byte) (n int, at time.Time, own bool, err error) {
+func (l *wire) recv(b []byte) (n int, at time.Time, own bool, err error) {
 	control := make([]byte, unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))))
 	n, used, _, from, err := unix.Recvmsg(l.fd, b, control, 0)
 	if err == unix.ENOTSOCK {
@@ -151,7 +152,7 @@ const (
 )
 
 // split returns the frames of received bytes: the segments of a super-frame, else one. Missing UDP checksums become 0.
-func (l *link) split(b []byte) [][]byte {
+func (l *wire) split(b []byte) [][]byte {
 	if !l.vnet {
 		return [][]byte{b}
 	}
@@ -162,18 +163,18 @@ func (l *link) split(b []byte) [][]byte {
 	size := 0
 	if h[1] == vnetUDPSegments {
 		size = int(binary.NativeEndian.Uint16(h[4:]))
-	} else if l4, body, _, ok := stack.UDPBody(frame); ok && h[0]&vnetNeedsChecksum != 0 {
+	} else if l4, body, _, ok := inet.UDPBody(frame); ok && h[0]&vnetNeedsChecksum != 0 {
 		clear(frame[l4+6 : body])
 	}
-	frames := make([][]byte, stack.Segments(frame, size))
+	frames := make([][]byte, link.Segments(frame, size))
 	for i := range frames {
-		frames[i] = stack.Segment(nil, frame, size, i)
+		frames[i] = link.Segment(nil, frame, size, i)
 	}
 	return frames
 }
 
 // wait blocks until a frame can be read, at most for d.
-func (l *link) wait(d time.Duration) (bool, error) {
+func (l *wire) wait(d time.Duration) (bool, error) {
 	p := []unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(p, int(d.Milliseconds()))
 	if err == unix.EINTR {
@@ -182,7 +183,7 @@ func (l *link) wait(d time.Duration) (bool, error) {
 	return n > 0, err
 }
 
-func (l *link) close() error {
+func (l *wire) close() error {
 	err := unix.Close(l.fd)
 	if l.path != "" {
 		err = errors.Join(err, os.Remove(l.path))

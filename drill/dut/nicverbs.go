@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
@@ -106,13 +107,13 @@ func (a *nicAgent) limit(r *request) (string, error) {
 
 // vector returns the address vector to the tester.
 func (r *request) vector() rocev2.AddressVector {
-	v := rocev2.AddressVector{DGID: rocev2.GIDOf(testerIP), TrafficClass: uint8(r.number("tclass", 0)), HopLimit: uint8(r.number("ttl", 0)),
+	v := rocev2.AddressVector{DGID: inet.GIDOf(testerIP), TrafficClass: uint8(r.number("tclass", 0)), HopLimit: uint8(r.number("ttl", 0)),
 		FlowLabel: uint32(r.number("flow", 0)), SL: uint8(r.number("sl", 0))}
 	if r.args["ip"] == "6" {
-		v.DGID, v.SGIDIndex = rocev2.GIDOf(testerIP6), 1
+		v.DGID, v.SGIDIndex = inet.GIDOf(testerIP6), 1
 	}
 	if r.number("vlan", 0) == vlanID {
-		v.DGID, v.SGIDIndex = rocev2.GIDOf(testerVLAN), 3 // 2 is the link-local address
+		v.DGID, v.SGIDIndex = inet.GIDOf(testerVLAN), 3 // 2 is the link-local address
 	}
 	return v
 }

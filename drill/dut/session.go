@@ -21,7 +21,7 @@ import (
 // Session runs scripts against a device on a real link, one after the other.
 type Session struct {
 	options engine.Options // addresses, capabilities and slack of every run
-	link    *link
+	link    *wire
 	agent   *client.Conn
 	frames  chan arrival
 	errs    chan error
@@ -43,7 +43,7 @@ type arrival struct {
 var ErrLost = errors.New("the device under test is lost")
 
 // newSession starts to read the link and the agent's answers. The session owns all arguments.
-func newSession(o engine.Options, l *link, channel io.ReadWriteCloser, cleanup func() error) *Session {
+func newSession(o engine.Options, l *wire, channel io.ReadWriteCloser, cleanup func() error) *Session {
 	s := &Session{options: o, link: l, agent: client.New(channel), frames: make(chan arrival, 1024), errs: make(chan error, 1),
 		stop: make(chan struct{}), began: time.Now(), cleanup: cleanup}
 	s.ids.start()

@@ -11,6 +11,7 @@ import (
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
 	"roced.io/roced/rocev2"
@@ -144,7 +145,7 @@ func (v *virtual) exchange() {
 }
 
 // fromDUT puts a frame of the NIC on the link. The tester's side of the link resolves addresses.
-func (v *virtual) fromDUT(f *rocev2.Frame) {
+func (v *virtual) fromDUT(f *link.Frame) {
 	b := slices.Concat(f.Bufs...)
 	if reply := resolve(b, testerMAC, testerIP, testerIP6); reply != nil {
 		v.send(true, reply)

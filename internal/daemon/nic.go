@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/daemon/config"
@@ -32,7 +33,7 @@ type nic struct {
 	shared  *shared          // nil: the port is not shared with the kernel
 	planes  *planes.Port     // the port, if it has several planes; else nil
 	watched []*host.Follower // of the devices of planes that are not shared
-	mac     rocev2.MAC       // at the start; the NIC's address follows its interface, GUIDs do not
+	mac     inet.MAC         // at the start; the NIC's address follows its interface, GUIDs do not
 	shard   *shard.Station
 	sw      *nicSwitch // nil: on no switch
 	devices []*device

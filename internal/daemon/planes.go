@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
@@ -59,7 +60,7 @@ func (p *sharedPlanes) SetAddrs(addrs []netip.Addr) (err error) {
 }
 
 // Group implements sharedPort.
-func (p *sharedPlanes) Group(gid rocev2.GID, in bool) (err error) {
+func (p *sharedPlanes) Group(gid inet.GID, in bool) (err error) {
 	for _, q := range p.each {
 		err = errors.Join(err, q.Group(gid, in))
 	}

@@ -8,9 +8,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/rocev2"
 )
 
@@ -20,7 +22,7 @@ type sharedPort interface {
 	// SetAddrs replaces the addresses whose frames the port receives.
 	SetAddrs(addrs []netip.Addr) error
 	// Group joins or leaves a multicast group.
-	Group(gid rocev2.GID, in bool) error
+	Group(gid inet.GID, in bool) error
 	// Mode describes the receive and transmit paths of the port, and its problems.
 	Mode() string
 }
@@ -82,7 +84,7 @@ func (f *follower) leads() bool { return f.shared.planes[f.leader.Load()] == f }
 func (s *shared) checkMAC(st *host.State) error {
 	if first := &s.planes[0].state; st.MAC != first.MAC {
 		return fmt.Errorf("interface %s has Ethernet address %v, but the planes of a NIC need the same, that of %s: ip link set %s address %v",
-			st.Name, rocev2.MAC(st.MAC), first.Name, st.Name, rocev2.MAC(first.MAC))
+			st.Name, inet.MAC(st.MAC), first.Name, st.Name, inet.MAC(first.MAC))
 	}
 	return nil
 }
@@ -96,7 +98,7 @@ func (s *shared) do(f func(now mono.Time, core *rocev2.NIC)) {
 func (f *follower) Changed(st host.State) {
 	s := f.shared
 	s.log.Info("interface has changed", "interface", st.Name, "exists", st.Index != 0, "up", st.Up,
-		"mac", rocev2.MAC(st.MAC), "mtu", st.MTU, "addresses", st.Addrs)
+		"mac", inet.MAC(st.MAC), "mtu", st.MTU, "addresses", st.Addrs)
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	led := s.leader.Load()
@@ -134,9 +136,9 @@ func (f *follower) Resolved(dst netip.Addr, mac host.Station) {
 		return
 	}
 	if s.routed() { // the kernel resolves the neighbour
-		mac = host.Station(rocev2.StationOf(dst))
+		mac = host.Station(link.SocketMAC(dst))
 	}
-	s.do(func(now mono.Time, core *rocev2.NIC) { core.Resolved(now, rocev2.GIDOf(dst), rocev2.MAC(mac)) })
+	s.do(func(now mono.Time, core *rocev2.NIC) { core.Resolved(now, inet.GIDOf(dst), inet.MAC(mac)) })
 }
 
 // Unreachable implements host.Handler.
@@ -144,7 +146,7 @@ func (f *follower) Unreachable(dst netip.Addr) {
 	if !f.leads() {
 		return
 	}
-	f.do(func(now mono.Time, core *rocev2.NIC) { core.Unreachable(now, rocev2.GIDOf(dst)) })
+	f.do(func(now mono.Time, core *rocev2.NIC) { core.Unreachable(now, inet.GIDOf(dst)) })
 }
 
 // Destinations implements host.Handler.
@@ -162,7 +164,7 @@ func (s *shared) Failed(err error) { s.log.Warn("cannot follow the interface", "
 
 // linked is a port that takes the state of its interface.
 type linked interface {
-	SetLink(index int, s port.LinkState)
+	SetLink(index int, s link.State)
 }
 
 // routed reports whether the kernel routes the NIC's packets, as for a port on sockets.
@@ -189,16 +191,16 @@ func windowFor(room int) uint32 {
 }
 
 // linkOf returns the link state of a NIC on sockets.
-func (n *nic) linkOf(st *host.State) port.LinkState {
-	s := port.LinkState{MTU: st.MTU}
+func (n *nic) linkOf(st *host.State) link.State {
+	s := link.State{MTU: st.MTU}
 	what := n.cfg.Port.Where()
 	switch {
 	case st.Index == 0:
-		s = port.LinkState{Err: fmt.Errorf("%s does not exist", what)}
+		s = link.State{Err: fmt.Errorf("%s does not exist", what)}
 	case !st.Up:
 		s.Err = fmt.Errorf("%s: interface %s is down", what, st.Name)
-	case st.MTU < rocev2.MinLinkMTU:
-		s = port.LinkState{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500", st.Name, st.MTU, rocev2.MinLinkMTU, st.Name)}
+	case st.MTU < link.MinMTU:
+		s = link.State{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500", st.Name, st.MTU, link.MinMTU, st.Name)}
 	}
 	s.Up = s.Err == nil
 	return s
@@ -207,7 +209,7 @@ func (n *nic) linkOf(st *host.State) port.LinkState {
 // interfaceOf returns the interface settings of the NIC. A NIC on sockets has a synthetic Ethernet address, because
 // one interface may carry several NICs and need not be Ethernet.
 func (n *nic) interfaceOf(st *host.State) *rocev2.Interface {
-	i := &rocev2.Interface{MAC: rocev2.MAC(st.MAC), Addrs: st.Addrs, Routes: st.Routes}
+	i := &rocev2.Interface{MAC: inet.MAC(st.MAC), Addrs: st.Addrs, Routes: st.Routes}
 	if n.routed() {
 		i.MAC = n.cfg.MAC.HardwareAddr()
 	}

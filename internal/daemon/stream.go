@@ -5,6 +5,7 @@ import (
 
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/rocev2"
 )
 
@@ -46,22 +47,22 @@ func (b *broadcast) send(e api.Event) {
 }
 
 // taps shows the frames of a NIC to several observers. It belongs to the shard.
-type taps struct{ list []rocev2.Observer }
+type taps struct{ list []link.Observer }
 
-// Frame implements rocev2.Observer.
-func (t *taps) Frame(now mono.Time, d rocev2.Direction, frame []byte, comment string) {
+// Frame implements link.Observer.
+func (t *taps) Frame(now mono.Time, d link.Direction, frame []byte, comment string) {
 	for _, o := range t.list {
 		o.Frame(now, d, frame, comment)
 	}
 }
 
 // add and remove change the set of observers. Without observers the NIC does not show its frames.
-func (t *taps) add(n *rocev2.NIC, o rocev2.Observer) {
+func (t *taps) add(n *rocev2.NIC, o link.Observer) {
 	t.list = append(t.list, o)
 	n.SetObserver(t)
 }
 
-func (t *taps) remove(n *rocev2.NIC, o rocev2.Observer) {
+func (t *taps) remove(n *rocev2.NIC, o link.Observer) {
 	for i := range t.list {
 		if t.list[i] == o {
 			t.list = append(t.list[:i], t.list[i+1:]...)

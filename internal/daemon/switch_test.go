@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/internal/daemon/config"
 	"roced.io/roced/internal/daemon/shard"
@@ -120,7 +121,7 @@ func (e *end) do(t *testing.T, f func(now mono.Time, core *rocev2.NIC) error) {
 
 func (e *end) connect(t *testing.T, o *end, addr string) {
 	t.Helper()
-	av := rocev2.AddressVector{DGID: rocev2.GIDOf(netip.MustParseAddr(addr))}
+	av := rocev2.AddressVector{DGID: inet.GIDOf(netip.MustParseAddr(addr))}
 	e.do(t, func(now mono.Time, core *rocev2.NIC) error {
 		for _, s := range []struct {
 			attr qp.Attr
@@ -398,7 +399,7 @@ func TestSwitchMembership(t *testing.T) {
 	if got := far(); !slices.Equal(got, []string{"rxe_2 198.18.0.2", "rxe_3 198.18.1.2"}) {
 		t.Errorf("far members: %v", got)
 	}
-	twin, err := rocev2.New(rocev2.Config{Name: "twin", MAC: rocev2.MAC{2}, MTU: 1500, Addrs: []netip.Prefix{netip.MustParsePrefix("198.18.0.2/24")}})
+	twin, err := rocev2.New(rocev2.Config{Name: "twin", MAC: inet.MAC{2}, MTU: 1500, Addrs: []netip.Prefix{netip.MustParsePrefix("198.18.0.2/24")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/porttest"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // groups are multicast groups with the form in which the kernel lists them (proc(5), on a little-endian machine).
@@ -36,7 +37,7 @@ func inGroup(t *testing.T, n *netlab.Namespace, group string) (yes bool) {
 }
 
 // toGroup returns a frame to a group.
-func toGroup(group netip.Addr) *rocev2.Frame {
+func toGroup(group netip.Addr) *link.Frame {
 	from := porttest.Addr4[0]
 	if group.Is6() {
 		from = porttest.Addr6[0]
@@ -59,7 +60,7 @@ func TestGroups(t *testing.T) {
 	}
 	set := func(group string, in bool) {
 		t.Helper()
-		if err := rx.Group(rocev2.GIDOf(netip.MustParseAddr(group)), in); err != nil {
+		if err := rx.Group(inet.GIDOf(netip.MustParseAddr(group)), in); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +79,7 @@ func TestGroups(t *testing.T) {
 	for i := range 30 { // more groups than a socket can join
 		set(netip.AddrFrom4([4]byte{239, 11, 0, byte(i)}).String(), true)
 	}
-	if err := rx.Group(rocev2.GIDOf(porttest.Addr4[1]), true); err == nil {
+	if err := rx.Group(inet.GIDOf(porttest.Addr4[1]), true); err == nil {
 		t.Error("is in a group that is none")
 	}
 	check("239.10.0.1", false)
@@ -89,10 +90,10 @@ func TestGroups(t *testing.T) {
 func TestGroupsAnew(t *testing.T) {
 	b, tx, rx := pair(t)
 	porttest.DeleteLink(t, b.NS[1], netlab.Veth)
-	before := rx.Group(rocev2.GIDOf(netip.MustParseAddr("239.10.0.1")), true) // the port may not have detected the loss of the interface yet
+	before := rx.Group(inet.GIDOf(netip.MustParseAddr("239.10.0.1")), true) // the port may not have detected the loss of the interface yet
 	porttest.Until(t, rx, "gone", func() bool { return rx.FD() == -1 })
 	for group := range groups {
-		if err := rx.Group(rocev2.GIDOf(netip.MustParseAddr(group)), true); err != nil {
+		if err := rx.Group(inet.GIDOf(netip.MustParseAddr(group)), true); err != nil {
 			t.Fatalf("%v, before: %v", err, before)
 		}
 	}

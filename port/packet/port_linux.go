@@ -10,11 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/port/vnet"
-	"roced.io/roced/rocev2"
 )
 
 // Buffers of the socket in bytes: room for several hundred received super-frames, and for the frames in the transmit
@@ -55,8 +56,8 @@ type Port struct {
 	groups *port.Groups  // nil until the port is open
 	index  int           // of the interface that the sockets are bound to, 0 if none
 
-	offload rocev2.Offload // known limits of the kernel
-	note    string         // warning for Mode
+	offload link.Offload // known limits of the kernel
+	note    string       // warning for Mode
 	queue   vnet.Queue
 }
 
@@ -113,7 +114,7 @@ func (p *Port) SetAddrs(addrs []netip.Addr) error {
 }
 
 // Group joins or leaves a multicast group. The port receives the frames to its groups.
-func (p *Port) Group(gid rocev2.GID, in bool) error {
+func (p *Port) Group(gid inet.GID, in bool) error {
 	return p.groups.Update(gid.Addr(), in, p.setFilter)
 }
 
@@ -133,7 +134,7 @@ func (p *Port) sendLoopback(b []byte) error {
 
 // Send implements port.Port. It sends the segments of a super-frame as single frames if the kernel refuses the
 // super-frame.
-func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
+func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	if p.FD() < 0 {
 		return port.ErrDown
 	}
@@ -150,12 +151,12 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 // sendSegments sends a super-frame that the kernel has refused as single frames. If the kernel accepts the first one,
 // the super-frame was too large, and Offload promises less from now on. If a later frame fails, it and the rest are
 // lost, because the first one cannot be taken back.
-func (p *Port) sendSegments(f *rocev2.Frame) unix.Errno {
+func (p *Port) sendSegments(f *link.Frame) unix.Errno {
 	whole := f.AppendTo(nil)
-	count := rocev2.Segments(whole, f.SegSize)
-	one := rocev2.Frame{Bufs: make([][]byte, 1)}
+	count := link.Segments(whole, f.SegSize)
+	one := link.Frame{Bufs: make([][]byte, 1)}
 	for i := range count {
-		one.Bufs[0] = rocev2.Segment(one.Bufs[0][:0], whole, f.SegSize, i)
+		one.Bufs[0] = link.Segment(one.Bufs[0][:0], whole, f.SegSize, i)
 		one.Len = len(one.Bufs[0])
 		if e := p.queue.Send(p.FD(), &one); e != 0 && i == 0 {
 			return e
@@ -194,7 +195,7 @@ func (p *Port) check(now mono.Time) {
 	}
 	if index != 0 && p.index == 0 {
 		if err := p.bind(index); err != nil {
-			s = port.LinkState{Err: err}
+			s = link.State{Err: err}
 		} else if p.Counters.Reopened < p.Counters.Lost {
 			p.Counters.Reopened++
 		}
@@ -227,7 +228,7 @@ func (p *Port) countOverruns() {
 }
 
 // Offload implements port.Port.
-func (p *Port) Offload() rocev2.Offload { return p.offload }
+func (p *Port) Offload() link.Offload { return p.offload }
 
 // Stats implements port.Monitored.
 func (p *Port) Stats() port.Stats {

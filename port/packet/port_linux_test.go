@@ -17,8 +17,8 @@ import (
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/port/vnet"
-	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
 )
 
@@ -137,8 +137,8 @@ func TestLimits(t *testing.T) {
 // room ones. It returns the number of accepted frames.
 func olderKernel(p *Port, max, room int) (taken *int) {
 	taken = new(int)
-	p.queue.Refuse = func(f *rocev2.Frame) unix.Errno {
-		if f.SegSize != 0 && rocev2.Segments(f.AppendTo(nil), f.SegSize) > max {
+	p.queue.Refuse = func(f *link.Frame) unix.Errno {
+		if f.SegSize != 0 && link.Segments(f.AppendTo(nil), f.SegSize) > max {
 			return unix.EINVAL
 		}
 		if *taken == room {
@@ -153,18 +153,18 @@ func olderKernel(p *Port, max, room int) (taken *int) {
 // TestRefusedSuperFrames refuses super-frames. They arrive as single frames. The port then accepts shorter super-frames or
 // none, and reports the latter in Mode.
 func TestRefusedSuperFrames(t *testing.T) {
-	best := rocev2.Offload{MaxSegments: vnet.MaxSegments, MaxBytes: vnet.MaxBytes}
-	older := rocev2.Offload{MaxSegments: vnet.MaxSegmentsOld, MaxBytes: vnet.MaxBytes}
+	best := link.Offload{MaxSegments: vnet.MaxSegments, MaxBytes: vnet.MaxBytes}
+	older := link.Offload{MaxSegments: vnet.MaxSegmentsOld, MaxBytes: vnet.MaxBytes}
 	for _, c := range []struct {
 		name  string
 		max   int // maximum number of segments that the kernel accepts
 		sizes []int
 		whole []bool // whether each super-frame arrives unsegmented
-		want  []rocev2.Offload
+		want  []link.Offload
 	}{
-		{"64 segments", vnet.MaxSegmentsOld, []int{40, 100, 64, 128}, []bool{true, false, true, false}, []rocev2.Offload{best, older, older, older}},
-		{"none", 0, []int{100, 64, 2}, []bool{false, false, false}, []rocev2.Offload{older, {}, {}}},
-		{"none, short ones first", 0, []int{2, 100}, []bool{false, false}, []rocev2.Offload{{}, {}}},
+		{"64 segments", vnet.MaxSegmentsOld, []int{40, 100, 64, 128}, []bool{true, false, true, false}, []link.Offload{best, older, older, older}},
+		{"none", 0, []int{100, 64, 2}, []bool{false, false, false}, []link.Offload{older, {}, {}}},
+		{"none, short ones first", 0, []int{2, 100}, []bool{false, false}, []link.Offload{{}, {}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, tx, rx := pair(t)
@@ -189,7 +189,7 @@ func TestRefusedFrames(t *testing.T) {
 	_, tx, _ := pair(t)
 	best, f := tx.Offload(), porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 96, 10*96)
 	answer := unix.EINVAL
-	tx.queue.Refuse = func(*rocev2.Frame) unix.Errno { return answer }
+	tx.queue.Refuse = func(*link.Frame) unix.Errno { return answer }
 	for i := range 2 {
 		if err := tx.Send(porttest.Clock(), f); !errors.Is(err, unix.EINVAL) || tx.Stats().SendDropped != uint64(i+1) {
 			t.Errorf("%v, %+v", err, tx.Stats())
@@ -255,7 +255,7 @@ func TestFilter(t *testing.T) {
 	_, tx, rx := pair(t)
 	buf := make([]byte, 1<<17)
 	next := uint16(0)
-	arrives := func(t *testing.T, f *rocev2.Frame) {
+	arrives := func(t *testing.T, f *link.Frame) {
 		t.Helper()
 		porttest.MustSend(t, tx, f)
 		got, _, err := rx.Recv(porttest.Clock(), buf)
@@ -265,7 +265,7 @@ func TestFilter(t *testing.T) {
 	}
 	for name, b := range strangers {
 		t.Run(name, func(t *testing.T) {
-			porttest.MustSend(t, tx, &rocev2.Frame{Bufs: [][]byte{b}, Len: len(b)})
+			porttest.MustSend(t, tx, &link.Frame{Bufs: [][]byte{b}, Len: len(b)})
 			next++
 			arrives(t, porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], next, 0, 100))
 		})
@@ -275,7 +275,7 @@ func TestFilter(t *testing.T) {
 		b = append(append(bytes.Clone(b[:34]), 1, 1, 1, 1), b[34:]...)
 		b[14]++
 		binary.BigEndian.PutUint16(b[16:], uint16(len(b)-14))
-		arrives(t, &rocev2.Frame{Bufs: [][]byte{b}, Len: len(b)})
+		arrives(t, &link.Frame{Bufs: [][]byte{b}, Len: len(b)})
 	})
 	t.Run("own frames", func(t *testing.T) {
 		if got, _, err := tx.Recv(porttest.Clock(), buf); err == nil {

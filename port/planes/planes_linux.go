@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/path"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
-	"roced.io/roced/rocev2/stack"
+	"roced.io/roced/port/link"
 )
 
 // Port is a link on several ports. It is up while one of them is. A port without room for a frame delays the frames of all
@@ -62,7 +62,7 @@ func New(ports []port.Monitored) (*Port, error) {
 }
 
 // Send implements port.Port.
-func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
+func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	first, probe, ok := p.planeOf(f)
 	if !ok {
 		return p.sendAll(now, f)
@@ -77,14 +77,14 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 }
 
 // planeOf returns the plane of a RoCEv2 packet, and whether it is an EV probe. ok is false for other frames.
-func (p *Port) planeOf(f *rocev2.Frame) (i int, probe, ok bool) {
+func (p *Port) planeOf(f *link.Frame) (i int, probe, ok bool) {
 	b, body := f.Bufs[0], f.HdrLen
 	if body == 0 { // all of the frame is in b
-		if _, body, _, ok = stack.UDPBody(b); !ok {
+		if _, body, _, ok = inet.UDPBody(b); !ok {
 			return 0, false, false
 		}
 	}
-	source := binary.BigEndian.Uint16(b[body-stack.UDPLen:])
+	source := binary.BigEndian.Uint16(b[body-inet.UDPLen:])
 	return path.EVPlane(bth.JoinEntropy(source, 0), len(p.planes)), isProbe(b[body:]), true
 }
 
@@ -99,7 +99,7 @@ func isProbe(b []byte) bool {
 }
 
 // sendAll sends a frame in all planes. It fails only if no port takes the frame.
-func (p *Port) sendAll(now mono.Time, f *rocev2.Frame) error {
+func (p *Port) sendAll(now mono.Time, f *link.Frame) error {
 	all := port.ErrDown
 	for i := range p.planes {
 		switch err := p.planes[i].send(now, f); {
@@ -113,7 +113,7 @@ func (p *Port) sendAll(now mono.Time, f *rocev2.Frame) error {
 }
 
 // send sends a frame in the plane.
-func (q *plane) send(now mono.Time, f *rocev2.Frame) error {
+func (q *plane) send(now mono.Time, f *link.Frame) error {
 	err := q.Send(now, f)
 	q.blocked = err == port.ErrAgain
 	if err == nil {
@@ -191,7 +191,7 @@ func (q *plane) watch(ep int) {
 }
 
 // Offload implements port.Port: the super-frames that all ports accept that are up.
-func (p *Port) Offload() (o rocev2.Offload) {
+func (p *Port) Offload() (o link.Offload) {
 	first := true
 	for i := range p.planes {
 		q := &p.planes[i]
@@ -208,7 +208,7 @@ func (p *Port) Offload() (o rocev2.Offload) {
 }
 
 // State implements port.Monitored. The MTU is that of the plane with the smallest.
-func (p *Port) State() (s port.LinkState) {
+func (p *Port) State() (s link.State) {
 	for i := range p.planes {
 		q := p.planes[i].State()
 		if q.Up {
@@ -244,7 +244,7 @@ func (p *Port) Stats() (s port.Stats) {
 }
 
 // Plane returns the state of plane i, and its traffic.
-func (p *Port) Plane(i int) (port.LinkState, Traffic) {
+func (p *Port) Plane(i int) (link.State, Traffic) {
 	return p.planes[i].State(), p.planes[i].traffic
 }
 

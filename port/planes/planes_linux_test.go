@@ -13,25 +13,25 @@ import (
 	"roced.io/roced/path"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // fake is a port that is connected to the test.
 type fake struct {
-	state   port.LinkState
+	state   link.State
 	sent    int
 	sendErr error
 	frames  int // to receive
 	recvErr error
 	due     mono.Time
 	fd      int
-	offload rocev2.Offload
+	offload link.Offload
 	stats   port.Stats
 	polls   int
 	closed  bool
 }
 
-func (f *fake) Send(mono.Time, *rocev2.Frame) error {
+func (f *fake) Send(mono.Time, *link.Frame) error {
 	switch {
 	case !f.state.Up:
 		return port.ErrDown
@@ -55,12 +55,12 @@ func (f *fake) Recv(_ mono.Time, buf []byte) ([]byte, int, error) {
 	return buf[:100], 40, nil
 }
 
-func (f *fake) NextTimeout() mono.Time  { return f.due }
-func (f *fake) Offload() rocev2.Offload { return f.offload }
-func (f *fake) State() port.LinkState   { return f.state }
-func (f *fake) Poll(mono.Time)          { f.polls++ }
-func (f *fake) Stats() port.Stats       { return f.stats }
-func (f *fake) Close() error            { f.closed = true; return nil }
+func (f *fake) NextTimeout() mono.Time { return f.due }
+func (f *fake) Offload() link.Offload  { return f.offload }
+func (f *fake) State() link.State      { return f.state }
+func (f *fake) Poll(mono.Time)         { f.polls++ }
+func (f *fake) Stats() port.Stats      { return f.stats }
+func (f *fake) Close() error           { f.closed = true; return nil }
 
 func (f *fake) FD() int {
 	if !f.state.Up {
@@ -74,7 +74,7 @@ func open(t *testing.T, n int) (p *Port, ports []*fake) {
 	t.Helper()
 	var all []port.Monitored
 	for i := range n {
-		f := &fake{state: port.LinkState{Up: true, MTU: 4200}, due: mono.Never, fd: -1, offload: rocev2.Offload{MaxSegments: 64, MaxBytes: 60000}}
+		f := &fake{state: link.State{Up: true, MTU: 4200}, due: mono.Never, fd: -1, offload: link.Offload{MaxSegments: 64, MaxBytes: 60000}}
 		f.stats.Overruns = uint64(1 + i)
 		ports, all = append(ports, f), append(all, f)
 	}
@@ -108,7 +108,7 @@ const (
 )
 
 // packet returns a RoCEv2 packet with that UDP source port, in one piece.
-func packet(source uint16, o bth.Opcode) *rocev2.Frame {
+func packet(source uint16, o bth.Opcode) *link.Frame {
 	b := make([]byte, headers+bth.BTHLen+100)
 	b[12], b[13] = 8, 0
 	b[14], b[14+9] = 0x45, 17
@@ -117,11 +117,11 @@ func packet(source uint16, o bth.Opcode) *rocev2.Frame {
 	binary.BigEndian.PutUint16(udp[2:], bth.UDPPort)
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
 	udp[8] = byte(o)
-	return &rocev2.Frame{Bufs: [][]byte{b}, Len: len(b)}
+	return &link.Frame{Bufs: [][]byte{b}, Len: len(b)}
 }
 
 // request returns an endpoint request.
-func request(source uint16, op bth.MRCEndpointOp) *rocev2.Frame {
+func request(source uint16, op bth.MRCEndpointOp) *link.Frame {
 	f := packet(source, bth.OpcodeMRCEndpointRequest)
 	h := bth.ERTH{Op: op}
 	h.Put(f.Bufs[0][headers+bth.BTHLen:])
@@ -129,15 +129,15 @@ func request(source uint16, op bth.MRCEndpointOp) *rocev2.Frame {
 }
 
 // split returns f as the NIC builds it: headers first, then the payload.
-func split(f *rocev2.Frame) *rocev2.Frame {
+func split(f *link.Frame) *link.Frame {
 	b := f.Bufs[0]
-	return &rocev2.Frame{Bufs: [][]byte{b[:headers+bth.BTHLen], b[headers+bth.BTHLen:]}, Len: f.Len, HdrLen: headers}
+	return &link.Frame{Bufs: [][]byte{b[:headers+bth.BTHLen], b[headers+bth.BTHLen:]}, Len: f.Len, HdrLen: headers}
 }
 
-func arp() *rocev2.Frame {
+func arp() *link.Frame {
 	b := make([]byte, 60)
 	b[12], b[13] = 8, 6
-	return &rocev2.Frame{Bufs: [][]byte{b}, Len: len(b)}
+	return &link.Frame{Bufs: [][]byte{b}, Len: len(b)}
 }
 
 // evs returns the entropy values of a path selection with n planes, by plane.
@@ -172,7 +172,7 @@ func TestPlane(t *testing.T) {
 		for plane, sources := range all {
 			for _, source := range sources {
 				whole := packet(source, writeOnly)
-				for _, f := range []*rocev2.Frame{whole, split(whole)} {
+				for _, f := range []*link.Frame{whole, split(whole)} {
 					if err := p.Send(0, f); err != nil {
 						t.Fatal(err)
 					}
@@ -313,25 +313,25 @@ func TestBrokenPlane(t *testing.T) {
 func TestState(t *testing.T) {
 	p, ports := open(t, 3)
 	ports[1].state.MTU, ports[2].state.MTU = 1500, 0
-	ports[2].offload = rocev2.Offload{MaxSegments: 8, MaxBytes: 9000}
+	ports[2].offload = link.Offload{MaxSegments: 8, MaxBytes: 9000}
 	why := errors.New("no carrier")
 	for _, c := range []struct {
 		up      [3]bool
 		ports   uint32
-		offload rocev2.Offload
+		offload link.Offload
 		err     error
 	}{
-		{[3]bool{true, true, true}, 7, rocev2.Offload{MaxSegments: 8, MaxBytes: 9000}, nil},
-		{[3]bool{true, true, false}, 3, rocev2.Offload{MaxSegments: 64, MaxBytes: 60000}, nil},
-		{[3]bool{false, false, true}, 4, rocev2.Offload{MaxSegments: 8, MaxBytes: 9000}, nil},
-		{[3]bool{}, 0, rocev2.Offload{}, why},
+		{[3]bool{true, true, true}, 7, link.Offload{MaxSegments: 8, MaxBytes: 9000}, nil},
+		{[3]bool{true, true, false}, 3, link.Offload{MaxSegments: 64, MaxBytes: 60000}, nil},
+		{[3]bool{false, false, true}, 4, link.Offload{MaxSegments: 8, MaxBytes: 9000}, nil},
+		{[3]bool{}, 0, link.Offload{}, why},
 	} {
 		for i, up := range c.up {
 			if ports[i].state.Up, ports[i].state.Err = up, nil; !up {
 				ports[i].state.Err = why
 			}
 		}
-		expect(t, "state", p.State(), port.LinkState{Up: c.ports != 0, MTU: 1500, Err: c.err, Ports: c.ports})
+		expect(t, "state", p.State(), link.State{Up: c.ports != 0, MTU: 1500, Err: c.err, Ports: c.ports})
 		expect(t, "offload", p.Offload(), c.offload)
 		st, _ := p.Plane(2)
 		expect(t, "plane 2", st, ports[2].state)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // burst has the messages of a super-frame whose datagrams are sent as separate messages, by one call of sendmmsg(2).
@@ -23,7 +23,7 @@ const maxBurst = maxIov + 2*maxSegments
 // writeApart sends the datagrams of a frame as separate messages. The frame has consecutive IP IDs, but the kernel sends
 // IP ID 0, so writeApart changes the ICRCs. The first begun datagrams have been sent already. If there is no room for all,
 // p.begun is the number of sent datagrams.
-func (p *Port) writeApart(s *source, f *rocev2.Frame, o *outgoing, begun int) unix.Errno {
+func (p *Port) writeApart(s *source, f *link.Frame, o *outgoing, begun int) unix.Errno {
 	bufs := f.Bufs
 	if len(bufs) > maxIov {
 		p.flat = appendAll(p.flat[:0], bufs)

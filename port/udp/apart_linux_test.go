@@ -11,7 +11,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // sized returns the packets of a super-frame: count packets of size bytes, except for the last one.
@@ -75,8 +75,8 @@ func TestNumberedAlone(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	whole := appendAll(nil, frame(addr4[0], addr4[1], 0xc000, 0, sized(3, 500, 500)...).Bufs)
 	for i := range 3 {
-		one := rocev2.Segment(nil, whole, 500+bth.BTHLen+bth.ICRCLen, i)
-		mustSend(t, tx, &rocev2.Frame{Bufs: [][]byte{one}, Len: len(one), HdrLen: ethLen + ipv4Len + udpLen})
+		one := link.Segment(nil, whole, 500+bth.BTHLen+bth.ICRCLen, i)
+		mustSend(t, tx, &link.Frame{Bufs: [][]byte{one}, Len: len(one), HdrLen: ethLen + ipv4Len + udpLen})
 		check(t, recvAll(t, rx, 1)[0], addr4[0], addr4[1], 0xc000, 0, packet(i, 500))
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
-	"roced.io/roced/rocev2/stack"
+	"roced.io/roced/port/link"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +29,7 @@ func clock() mono.Time { return mono.Time(time.Since(start)) + 1 }
 var (
 	addr4 = [2]netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")}
 	addr6 = [2]netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")}
-	macs  = [2]rocev2.MAC{{2, 0, 0, 0, 0, 0xa}, {2, 0, 0, 0, 0, 0xb}}
+	macs  = [2]inet.MAC{{2, 0, 0, 0, 0, 0xa}, {2, 0, 0, 0, 0, 0xb}}
 )
 
 // bed creates two namespaces whose interfaces have the addresses.
@@ -59,7 +59,7 @@ func open(t testing.TB, b *netlab.Bed, i int, addrs ...netip.Addr) (*Port, *[]st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	p.SetLink(0, port.LinkState{Up: true, MTU: netlab.MTU})
+	p.SetLink(0, link.State{Up: true, MTU: netlab.MTU})
 	return p, warnings
 }
 
@@ -85,7 +85,7 @@ func packet(place, size int) []byte {
 }
 
 // frame returns a frame or super-frame of packets with equal sizes; the last one may be shorter.
-func frame(src, dst netip.Addr, port uint16, tos uint8, packets ...[]byte) *rocev2.Frame {
+func frame(src, dst netip.Addr, port uint16, tos uint8, packets ...[]byte) *link.Frame {
 	var whole, one []byte
 	for i, p := range packets {
 		h := headers(src, dst, port, tos, uint16(i), len(p)+bth.ICRCLen)
@@ -96,7 +96,7 @@ func frame(src, dst netip.Addr, port uint16, tos uint8, packets ...[]byte) *roce
 		whole = append(whole, one[len(h):]...)
 	}
 	h := headers(src, dst, port, tos, 0, len(whole))
-	f := &rocev2.Frame{Bufs: [][]byte{h, whole[:7], nil, whole[7:]}, Len: len(h) + len(whole), HdrLen: len(h)}
+	f := &link.Frame{Bufs: [][]byte{h, whole[:7], nil, whole[7:]}, Len: len(h) + len(whole), HdrLen: len(h)}
 	if len(packets) > 1 {
 		f.SegSize = len(packets[0]) + bth.ICRCLen
 	}
@@ -105,9 +105,9 @@ func frame(src, dst netip.Addr, port uint16, tos uint8, packets ...[]byte) *roce
 
 func headers(src, dst netip.Addr, port uint16, tos uint8, id uint16, size int) []byte {
 	var h header
-	h.init(rocev2.StationOf(dst), dst)
+	h.init(link.SocketMAC(dst), dst)
 	var from name
-	gid := rocev2.GIDOf(src)
+	gid := inet.GIDOf(src)
 	from.set(&gid, src.Is4(), port, 0)
 	b := make([]byte, h.len)
 	h.put(b, &from, tos, size)
@@ -115,12 +115,12 @@ func headers(src, dst netip.Addr, port uint16, tos uint8, id uint16, size int) [
 		ip := b[ethLen:]
 		binary.BigEndian.PutUint16(ip[4:], id)
 		ip[10], ip[11] = 0, 0
-		binary.BigEndian.PutUint16(ip[10:], stack.Checksum(0, ip[:ipv4Len]))
+		binary.BigEndian.PutUint16(ip[10:], inet.Checksum(0, ip[:ipv4Len]))
 	}
 	return b
 }
 
-func mustSend(t testing.TB, p *Port, f *rocev2.Frame) {
+func mustSend(t testing.TB, p *Port, f *link.Frame) {
 	t.Helper()
 	if err := p.Send(clock(), f); err != nil {
 		t.Fatal(err)
@@ -134,8 +134,8 @@ func recv(t testing.TB, p *Port, wait time.Duration) (segments [][]byte) {
 	for deadline := clock().Add(wait); ; {
 		frame, size, err := p.Recv(clock(), buf)
 		if err == nil {
-			for i := range rocev2.Segments(frame, size) {
-				segments = append(segments, rocev2.Segment(nil, frame, size, i))
+			for i := range link.Segments(frame, size) {
+				segments = append(segments, link.Segment(nil, frame, size, i))
 			}
 			return segments
 		}

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
 )
 
 // groupOptions are the options of the socket of a multicast group. Each group has its own socket, which is bound to the
@@ -27,7 +27,7 @@ var groupOptions = map[bool][]option{
 }
 
 // Group joins or leaves a multicast group.
-func (p *Port) Group(gid rocev2.GID, in bool) error {
+func (p *Port) Group(gid inet.GID, in bool) error {
 	a := gid.Addr()
 	p.wanted = slices.DeleteFunc(p.wanted, func(w netip.Addr) bool { return w == a })
 	if !in {

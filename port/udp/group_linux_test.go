@@ -8,9 +8,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/netlab"
-	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // index returns the index of the veth in a namespace.
@@ -46,8 +46,8 @@ func TestGroups(t *testing.T) {
 		far, _ := open(t, b, 1)
 		ports := []*Port{tx, near, far}
 		for i, p := range ports {
-			p.SetLink(index(t, b.NS[max(i-1, 0)]), port.LinkState{Up: true, MTU: netlab.MTU})
-			if err := p.Group(rocev2.GIDOf(group), true); err != nil {
+			p.SetLink(index(t, b.NS[max(i-1, 0)]), link.State{Up: true, MTU: netlab.MTU})
+			if err := p.Group(inet.GIDOf(group), true); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -80,17 +80,17 @@ func TestGroups(t *testing.T) {
 		// Memberships belong to an interface: on another one no packet arrives, and the port joins again on the first
 		// one.
 		const lo = 1
-		far.SetLink(lo, port.LinkState{Up: true, MTU: netlab.MTU})
+		far.SetLink(lo, link.State{Up: true, MTU: netlab.MTU})
 		mustRecvNothing(t, far)
 		mustSend(t, tx, f)
 		mustRecvNothing(t, far)
-		far.SetLink(index(t, b.NS[1]), port.LinkState{Up: true, MTU: netlab.MTU})
+		far.SetLink(index(t, b.NS[1]), link.State{Up: true, MTU: netlab.MTU})
 		mustRecvNothing(t, far)
 		mustSend(t, tx, f)
 		if !arrives(far) {
 			t.Errorf("%s: nothing after the interface has changed", c.group)
 		}
-		if err := near.Group(rocev2.GIDOf(group), false); err != nil || len(near.groups) != 0 {
+		if err := near.Group(inet.GIDOf(group), false); err != nil || len(near.groups) != 0 {
 			t.Errorf("%v", err)
 		}
 		mustSend(t, tx, f)

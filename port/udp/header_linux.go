@@ -5,8 +5,8 @@ import (
 	"net/netip"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/rocev2"
-	"roced.io/roced/rocev2/stack"
+	"roced.io/roced/bth/inet"
+	"roced.io/roced/port/link"
 )
 
 // Lengths of headers.
@@ -27,7 +27,7 @@ type header struct {
 	v4  bool
 }
 
-func (h *header) init(mac rocev2.MAC, dst netip.Addr) {
+func (h *header) init(mac inet.MAC, dst netip.Addr) {
 	h.v4 = dst.Is4()
 	copy(h.b[:], mac[:])
 	ip := h.b[ethLen:]
@@ -50,14 +50,14 @@ func (h *header) put(frame []byte, from *name, tos uint8, size int) {
 	copy(frame, h.b[:h.len])
 	ip := frame[ethLen:]
 	src := from.addr(h.v4)
-	station := frame[6:12] // as in rocev2.StationOf
+	station := frame[6:12] // as in link.SocketMAC
 	station[0], station[1] = 2, 0
 	copy(station[2:], src[len(src)-4:])
 	if h.v4 {
 		ip[1] = tos
 		binary.BigEndian.PutUint16(ip[2:], uint16(ipv4Len+udpLen+size))
 		copy(ip[12:16], src)
-		stack.PutChecksum(ip[10:], 0, ip[:ipv4Len])
+		inet.PutChecksum(ip[10:], 0, ip[:ipv4Len])
 	} else {
 		ip[0], ip[1] = 0x60|tos>>4, tos<<4
 		binary.BigEndian.PutUint16(ip[4:], uint16(udpLen+size))
@@ -70,7 +70,7 @@ func (h *header) put(frame []byte, from *name, tos uint8, size int) {
 
 // outgoing has the fields of the headers of a frame to send.
 type outgoing struct {
-	src, dst rocev2.GID
+	src, dst inet.GID
 	v4       bool
 	group    bool // dst is a multicast group
 	tos, hop uint8
@@ -90,11 +90,11 @@ func (o *outgoing) read(b []byte) bool {
 	case binary.BigEndian.Uint16(b[12:]) == bth.EtherTypeIPv4 && ip[0] == 0x45 && ip[9] == protoUDP:
 		o.id = binary.BigEndian.Uint16(ip[4:])
 		o.v4, o.len, o.tos, o.hop = true, ethLen+ipv4Len+udpLen, ip[1], ip[8]
-		o.src = rocev2.GID{10: 0xff, 11: 0xff, 12: ip[12], 13: ip[13], 14: ip[14], 15: ip[15]}
-		o.dst = rocev2.GID{10: 0xff, 11: 0xff, 12: ip[16], 13: ip[17], 14: ip[18], 15: ip[19]}
+		o.src = inet.GID{10: 0xff, 11: 0xff, 12: ip[12], 13: ip[13], 14: ip[14], 15: ip[15]}
+		o.dst = inet.GID{10: 0xff, 11: 0xff, 12: ip[16], 13: ip[17], 14: ip[18], 15: ip[19]}
 	case binary.BigEndian.Uint16(b[12:]) == bth.EtherTypeIPv6 && ip[0]>>4 == 6 && ip[6] == protoUDP && len(b) >= maxHdr:
 		o.v4, o.len, o.tos, o.hop = false, maxHdr, ip[0]<<4|ip[1]>>4, ip[7]
-		o.src, o.dst = rocev2.GID(ip[8:24]), rocev2.GID(ip[24:40])
+		o.src, o.dst = inet.GID(ip[8:24]), inet.GID(ip[24:40])
 	default:
 		return false
 	}
@@ -105,6 +105,6 @@ func (o *outgoing) read(b []byte) bool {
 }
 
 // trimmed reports whether f is a packet of MRC as switches trim it, such as by a fault rule.
-func (o *outgoing) trimmed(f *rocev2.Frame) bool {
+func (o *outgoing) trimmed(f *link.Frame) bool {
 	return f.SegSize == 0 && bth.TrimmedLen(f.Bufs[0][o.len:]) == f.Len-o.len
 }

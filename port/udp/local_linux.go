@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
 )
 
 // sndbuf is the send buffer of a socket in bytes: room for the frames in the transmit queue of an interface.
@@ -26,7 +26,7 @@ const hopLimit = 64
 // local is an address of the NIC with its sockets.
 type local struct {
 	addr netip.Addr
-	gid  rocev2.GID
+	gid  inet.GID
 	rx   int // bound to the RoCEv2 port
 	hdr  header
 	// drops is the last value of the kernel's counter of datagrams dropped for lack of room.
@@ -81,7 +81,7 @@ var (
 
 // listen opens the receiving socket of an address or group.
 func (p *Port) listen(a netip.Addr, opts []option) (*local, error) {
-	l := &local{addr: a, gid: rocev2.GIDOf(a), rx: -1, sources: map[uint16]*source{}}
+	l := &local{addr: a, gid: inet.GIDOf(a), rx: -1, sources: map[uint16]*source{}}
 	l.hdr.init(p.cfg.MAC, a)
 	fd, err := p.socket(a, bth.UDPPort, opts)
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -204,7 +204,7 @@ func (l *local) close() {
 type name [unix.SizeofSockaddrInet6]byte
 
 // set sets n and returns its length.
-func (n *name) set(gid *rocev2.GID, v4 bool, port uint16, zone uint32) uint32 {
+func (n *name) set(gid *inet.GID, v4 bool, port uint16, zone uint32) uint32 {
 	binary.BigEndian.PutUint16(n[2:], port)
 	if v4 {
 		*(*uint16)(unsafe.Pointer(&n[0])) = unix.AF_INET

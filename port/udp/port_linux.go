@@ -18,10 +18,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // Config describes a port.
@@ -29,7 +30,7 @@ type Config struct {
 	// Netns is the network namespace of the sockets: a path, a name as in ip-netns(8), or empty for that of the caller.
 	Netns string
 	// MAC is the MAC of this NIC in received frames.
-	MAC rocev2.MAC
+	MAC inet.MAC
 	// Offload selects the peers that receive super-frames.
 	Offload Offload
 	// Warn, if not nil, receives each warning for the administrator once. The goroutine of the port calls it; it must
@@ -77,7 +78,7 @@ type Port struct {
 	retry  mono.Time    // when to retry to send
 	full   int          // socket whose buffer is full, -1 if none
 
-	offload rocev2.Offload
+	offload link.Offload
 	single  bool // segment all super-frames in the port
 	begun   int  // sent datagrams of a frame that is waiting for room
 	out     message
@@ -109,18 +110,18 @@ func (p *Port) open(index int, addrs []netip.Addr) (err error) {
 	if err := p.bind(); err != nil {
 		return err
 	}
-	p.offload = rocev2.Offload{MaxSegments: maxSegments, MaxBytes: maxBytes}
+	p.offload = link.Offload{MaxSegments: maxSegments, MaxBytes: maxBytes}
 	p.single = p.cfg.Offload == OffloadNever || len(p.locals) > 0 && !knowsSegments(p.locals[0].rx)
 	return nil
 }
 
 // SetLink sets the index and the state of the interface.
-func (p *Port) SetLink(index int, s port.LinkState) {
+func (p *Port) SetLink(index int, s link.State) {
 	if index != p.index {
 		p.leaveAll() // memberships are the interface's
 	}
 	p.index = index
-	s.MTU = min(s.MTU, rocev2.MaxLinkMTU)
+	s.MTU = min(s.MTU, link.MaxMTU)
 	p.SetState(s, p.epoll)
 }
 
@@ -181,7 +182,7 @@ func (p *Port) Poll(now mono.Time) {
 func (p *Port) NextTimeout() mono.Time { return p.Next.Min(p.retry) }
 
 // Offload implements port.Port.
-func (p *Port) Offload() rocev2.Offload { return p.offload }
+func (p *Port) Offload() link.Offload { return p.offload }
 
 // Room returns the size of the kernel's receive buffer of an address in bytes.
 func (p *Port) Room() int {

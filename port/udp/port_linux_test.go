@@ -16,7 +16,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // check compares headers, ICRC and data of a received segment with the sent packet.
@@ -168,7 +168,7 @@ func TestTrimmed(t *testing.T) {
 		p := packet(7, bth.METHLen)
 		p[0] = byte(bth.TransportMRC | bth.OpWriteMiddle)
 		whole := append(headers(addr4[0], addr4[1], source, bth.MRCDSCPTrimmed<<2, 9, len(p)), p...)
-		mustSend(t, tx, &rocev2.Frame{Bufs: [][]byte{whole}, Len: len(whole), HdrLen: len(whole) - len(p)})
+		mustSend(t, tx, &link.Frame{Bufs: [][]byte{whole}, Len: len(whole), HdrLen: len(whole) - len(p)})
 		got := recvAll(t, rx, 1)[0]
 		if !bytes.Equal(got[len(got)-len(p):], p) || len(got) != len(whole) || got[ethLen+1] != bth.MRCDSCPTrimmed<<2 {
 			t.Errorf("from port %#x: sent\n%x, received\n%x", source, whole, got)
@@ -254,7 +254,7 @@ func TestUnsendable(t *testing.T) {
 	}
 	mustSend(t, tx, frame(addr4[0], addr4[1], 0xc000, 0, packet(0, 100)))
 	recvAll(t, rx, 1)
-	if err := tx.Send(clock(), &rocev2.Frame{Bufs: [][]byte{make([]byte, 60)}, Len: 60}); err == nil {
+	if err := tx.Send(clock(), &link.Frame{Bufs: [][]byte{make([]byte, 60)}, Len: 60}); err == nil {
 		t.Error("no datagram, but sent")
 	}
 }
@@ -404,14 +404,14 @@ func TestLoopback(t *testing.T) {
 // TestLink checks that the port carries no frames while the interface is down.
 func TestLink(t *testing.T) {
 	_, tx, _ := openBoth(t)
-	tx.SetLink(0, port.LinkState{Err: fmt.Errorf("unplugged")})
+	tx.SetLink(0, link.State{Err: fmt.Errorf("unplugged")})
 	_, _, err := tx.Recv(clock(), make([]byte, 2000))
 	serr := tx.Send(clock(), frame(addr4[0], addr4[1], 0xc000, 0, packet(0, 0)))
 	if err != port.ErrDown || serr != port.ErrDown || tx.FD() != -1 || tx.State().Err == nil {
 		t.Errorf("receive: %v, send: %v, %+v", err, serr, tx.State())
 	}
-	tx.SetLink(0, port.LinkState{Up: true, MTU: 65536})
-	if tx.State().MTU != rocev2.MaxLinkMTU || tx.FD() < 0 {
+	tx.SetLink(0, link.State{Up: true, MTU: 65536})
+	if tx.State().MTU != link.MaxMTU || tx.FD() < 0 {
 		t.Errorf("%+v", tx.State())
 	}
 }

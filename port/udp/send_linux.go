@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/mapped"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // Limits of Linux on a message with UDP_SEGMENT: 128 datagrams (UDP_MAX_SEGMENTS; 64 in older kernels), and the length of an
@@ -28,7 +29,7 @@ func knowsSegments(fd int) bool {
 }
 
 // Send implements port.Port.
-func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
+func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	p.retry = mono.Never
 	begun := p.begun
 	p.begun = 0
@@ -74,13 +75,13 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 }
 
 // apart reports whether to send the datagrams of a super-frame as separate messages.
-func (p *Port) apart(f *rocev2.Frame) bool {
+func (p *Port) apart(f *link.Frame) bool {
 	return p.single || f.Apart && p.cfg.Offload == OffloadKnown
 }
 
 // refused handles a super-frame that the kernel has refused: it sends the packets as single datagrams. If the kernel
 // accepts one of them, the super-frame was too large, so the port uses shorter super-frames, or none.
-func (p *Port) refused(s *source, f *rocev2.Frame, o *outgoing) unix.Errno {
+func (p *Port) refused(s *source, f *link.Frame, o *outgoing) unix.Errno {
 	e := p.writeApart(s, f, o, 0)
 	switch count := (f.Len - o.len + f.SegSize - 1) / f.SegSize; {
 	case e != 0 && p.begun == 0:
@@ -93,7 +94,7 @@ func (p *Port) refused(s *source, f *rocev2.Frame, o *outgoing) unix.Errno {
 }
 
 // local returns the source address of a frame, nil if it is not available.
-func (p *Port) local(gid *rocev2.GID) *local {
+func (p *Port) local(gid *inet.GID) *local {
 	for _, l := range p.locals {
 		if l.gid == *gid {
 			return l
@@ -149,7 +150,7 @@ func appendAll(b []byte, bufs [][]byte) []byte {
 }
 
 // renumbered returns a copy of a frame with another UDP source port, which the ICRC covers.
-func (p *Port) renumbered(f *rocev2.Frame, o *outgoing, port uint16) *rocev2.Frame {
+func (p *Port) renumbered(f *link.Frame, o *outgoing, port uint16) *link.Frame {
 	p.flat = appendAll(p.flat[:0], f.Bufs)
 	body := p.flat[o.len:]
 	size := f.SegSize
@@ -166,7 +167,7 @@ func (p *Port) renumbered(f *rocev2.Frame, o *outgoing, port uint16) *rocev2.Fra
 	}
 	udp := p.flat[o.len-udpLen:]
 	udp[0], udp[1] = uint8(port>>8), uint8(port)
-	return &rocev2.Frame{Bufs: [][]byte{p.flat}, Len: f.Len, HdrLen: f.HdrLen, SegSize: f.SegSize, Apart: f.Apart}
+	return &link.Frame{Bufs: [][]byte{p.flat}, Len: f.Len, HdrLen: f.HdrLen, SegSize: f.SegSize, Apart: f.Apart}
 }
 
 // sent converts the result of a send call to the result of Send.

@@ -15,7 +15,7 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 const (
@@ -154,11 +154,11 @@ func (p *Port) connect(now mono.Time) {
 		err = unix.Connect(p.sock, &unix.SockaddrUnix{Name: p.cfg.Remote})
 	}
 	if err != nil {
-		p.SetState(port.LinkState{Err: wrapPath("connect", p.cfg.Remote, err)}, -1)
+		p.SetState(link.State{Err: wrapPath("connect", p.cfg.Remote, err)}, -1)
 		return
 	}
 	p.peer = id
-	p.SetState(port.LinkState{Up: true}, p.sock) // a socket has no MTU
+	p.SetState(link.State{Up: true}, p.sock) // a socket has no MTU
 }
 
 // disconnect disconnects from the remote socket. err is the reason.
@@ -188,7 +188,7 @@ func (p *Port) Poll(now mono.Time) {
 }
 
 // Send implements port.Port.
-func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
+func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	if p.FD() < 0 {
 		return port.ErrDown
 	}
@@ -237,7 +237,7 @@ func (p *Port) message(trap uintptr, v []unix.Iovec, flags int) (int, unix.Errno
 }
 
 // Offload implements port.Port. A datagram holds one frame.
-func (p *Port) Offload() rocev2.Offload { return rocev2.Offload{} }
+func (p *Port) Offload() link.Offload { return link.Offload{} }
 
 // Close implements port.Port. It removes the socket file unless another port has replaced it.
 func (p *Port) Close() error {

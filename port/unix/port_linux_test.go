@@ -13,7 +13,7 @@ import (
 
 	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 func open(t testing.TB, local, remote string) *Port {
@@ -54,7 +54,7 @@ func TestFrames(t *testing.T) {
 			t.Fatalf("%d bytes: received %d, %v", size, n, ok)
 		}
 	}
-	if a.Offload() != (rocev2.Offload{}) {
+	if a.Offload() != (link.Offload{}) {
 		t.Error("offload")
 	}
 }
@@ -209,7 +209,7 @@ func TestCloseLeavesOthersAlone(t *testing.T) {
 func TestOversize(t *testing.T) {
 	a, b := pair(t)
 	porttest.MustSend(t, a, porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 4152))
-	porttest.MustSend(t, a, &rocev2.Frame{Bufs: [][]byte{{1, 2, 3}}, Len: 3})
+	porttest.MustSend(t, a, &link.Frame{Bufs: [][]byte{{1, 2, 3}}, Len: 3})
 	small := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 100)
 	porttest.MustSend(t, a, small)
 	n, _, ok := porttest.Recv(t, b, make([]byte, 1000), time.Second)

@@ -7,19 +7,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // Probe returns the super-frames that the kernel accepts. It passes super-frames with virtio headers to send, which
 // writes them where they do no harm. A kernel refuses with EINVAL a kind of super-frame that it does not know (UDP
 // before Linux 6.2) and a super-frame with too many segments. After any other result Probe assumes support.
-func Probe(send func(b []byte) error) rocev2.Offload {
+func Probe(send func(b []byte) error) link.Offload {
 	for _, segments := range []int{MaxSegments, MaxSegmentsOld} {
 		if err := send(probeFrame(segments)); !errors.Is(err, unix.EINVAL) {
-			return rocev2.Offload{MaxSegments: segments, MaxBytes: MaxBytes}
+			return link.Offload{MaxSegments: segments, MaxBytes: MaxBytes}
 		}
 	}
-	return rocev2.Offload{}
+	return link.Offload{}
 }
 
 // probeFrame returns a super-frame of MaxBytes behind its virtio header. Its addresses are the loopback address and
@@ -45,10 +45,10 @@ const discardPort = 9
 
 // Reduce returns the super-frames that the kernel still accepts after it has refused one with this number of
 // segments: the limit of older kernels, or none.
-func Reduce(o rocev2.Offload, refused int) rocev2.Offload {
+func Reduce(o link.Offload, refused int) link.Offload {
 	if refused > MaxSegmentsOld {
 		o.MaxSegments = min(o.MaxSegments, MaxSegmentsOld)
 		return o
 	}
-	return rocev2.Offload{}
+	return link.Offload{}
 }

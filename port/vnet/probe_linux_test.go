@@ -8,28 +8,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // TestProbe simulates the results of different kernels.
 func TestProbe(t *testing.T) {
-	best := rocev2.Offload{MaxSegments: MaxSegments, MaxBytes: MaxBytes}
+	best := link.Offload{MaxSegments: MaxSegments, MaxBytes: MaxBytes}
 	for _, c := range []struct {
 		name string
 		max  int // maximum number of segments without EINVAL
 		err  error
-		want rocev2.Offload
+		want link.Offload
 	}{
 		{"taken", 128, nil, best},
-		{"64 taken", 64, nil, rocev2.Offload{MaxSegments: MaxSegmentsOld, MaxBytes: MaxBytes}},
-		{"none taken", 0, nil, rocev2.Offload{}},
+		{"64 taken", 64, nil, link.Offload{MaxSegments: MaxSegmentsOld, MaxBytes: MaxBytes}},
+		{"none taken", 0, nil, link.Offload{}},
 		{"loopback is down", 128, unix.ENETDOWN, best},
 		{"no room", 128, fmt.Errorf("write: %w", unix.ENOBUFS), best},
-		{"64 known, device is down", 64, unix.EIO, rocev2.Offload{MaxSegments: MaxSegmentsOld, MaxBytes: MaxBytes}},
+		{"64 known, device is down", 64, unix.EIO, link.Offload{MaxSegments: MaxSegmentsOld, MaxBytes: MaxBytes}},
 	} {
 		got := Probe(func(b []byte) error {
 			h := (*header)(b)
-			if len(b) != HeaderLen+MaxBytes || rocev2.Segments(b[HeaderLen:], h.segmentSize()) > c.max {
+			if len(b) != HeaderLen+MaxBytes || link.Segments(b[HeaderLen:], h.segmentSize()) > c.max {
 				return unix.EINVAL
 			}
 			return c.err
@@ -45,7 +45,7 @@ func TestProbeFrame(t *testing.T) {
 	for _, segments := range []int{MaxSegments, MaxSegmentsOld} {
 		b := probeFrame(segments)
 		h, eth := (*header)(b), b[HeaderLen:]
-		if n := rocev2.Segments(eth, h.segmentSize()); n != segments || len(eth) != MaxBytes {
+		if n := link.Segments(eth, h.segmentSize()); n != segments || len(eth) != MaxBytes {
 			t.Errorf("%d segments in %d bytes, want %d", n, len(eth), segments)
 		}
 		start, csum := binary.NativeEndian.Uint16(h[6:]), binary.NativeEndian.Uint16(h[8:])

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // HeaderLen is the size of struct virtio_net_hdr without the field num_buffers.
@@ -64,14 +64,14 @@ func (h *header) segmentSize() int {
 // Queue sends and receives frames with their virtio headers. The zero value is ready to use.
 type Queue struct {
 	// Refuse, if not nil, returns the error of a write before the kernel sees it. Tests set it.
-	Refuse func(f *rocev2.Frame) unix.Errno
+	Refuse func(f *link.Frame) unix.Errno
 
 	tx, rx header
 	vector port.Vector
 }
 
 // Send writes a frame or super-frame.
-func (q *Queue) Send(fd int, f *rocev2.Frame) unix.Errno {
+func (q *Queue) Send(fd int, f *link.Frame) unix.Errno {
 	if q.Refuse != nil {
 		if e := q.Refuse(f); e != 0 {
 			return e

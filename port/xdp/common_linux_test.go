@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,7 +71,7 @@ func open(t testing.TB, b *netlab.Bed, i int, c Config) *Port {
 }
 
 // frame returns a UDP frame with n bytes of payload that depend on their position.
-func frame(src, dst netip.Addr, dport, id uint16, n int) *rocev2.Frame {
+func frame(src, dst netip.Addr, dport, id uint16, n int) *link.Frame {
 	h := append(make([]byte, 12), 0x08, 0)
 	if src.Is4() {
 		ip := []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0}
@@ -94,11 +94,11 @@ func frame(src, dst netip.Addr, dport, id uint16, n int) *rocev2.Frame {
 		body[i] = byte(i ^ i>>8 ^ int(id))
 	}
 	third := n / 3
-	return &rocev2.Frame{Bufs: [][]byte{h, body[:third], nil, body[third:]}, Len: len(h) + n, HdrLen: len(h)}
+	return &link.Frame{Bufs: [][]byte{h, body[:third], nil, body[third:]}, Len: len(h) + n, HdrLen: len(h)}
 }
 
 // roce returns a RoCEv2 frame to the other namespace, over IPv4 or IPv6.
-func roce(from int, six bool, id uint16, n int) *rocev2.Frame {
+func roce(from int, six bool, id uint16, n int) *link.Frame {
 	family := 0
 	if six {
 		family = 1
@@ -133,7 +133,7 @@ func waitFD(p port.Port, d time.Duration) int16 {
 }
 
 // send sends a frame without batching.
-func send(t testing.TB, p *Port, f *rocev2.Frame) {
+func send(t testing.TB, p *Port, f *link.Frame) {
 	t.Helper()
 	if err := p.Send(clock(), f); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
+	xdplink "github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/steer"
@@ -15,6 +15,7 @@ import (
 	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 )
 
 // Sizes in chunks, powers of two.
@@ -38,7 +39,7 @@ type device struct {
 	perRx  uint32        // chunks of each queue
 	sg     bool          // frames may span chunks
 	zc     bool
-	link   link.Link
+	link   xdplink.Link
 	native bool
 
 	held   *xsk.Socket // whose first chunks hold the frame of the last Recv; nil: none
@@ -67,7 +68,7 @@ func (d *device) open(c *Config) (err error) {
 	if d.ctl, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return err
 	}
-	var state port.LinkState
+	var state link.State
 	if d.index, state = port.QueryInterface(d.ctl, c.Interface); d.index == 0 {
 		return state.Err
 	}
@@ -190,11 +191,11 @@ func retryBusy(open func() (*xsk.Socket, error)) (s *xsk.Socket, err error) {
 func (d *device) attach(c *Config) error {
 	var refused []error
 	for _, native := range c.Attach.attempts() {
-		flags := link.XDPGenericMode
+		flags := xdplink.XDPGenericMode
 		if native {
-			flags = link.XDPDriverMode
+			flags = xdplink.XDPDriverMode
 		}
-		l, err := link.AttachXDP(link.XDPOptions{Program: d.steer.Program(), Interface: d.index, Flags: flags})
+		l, err := xdplink.AttachXDP(xdplink.XDPOptions{Program: d.steer.Program(), Interface: d.index, Flags: flags})
 		if err == nil {
 			d.link, d.native = l, native
 			return nil

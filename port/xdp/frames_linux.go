@@ -10,14 +10,14 @@ import (
 	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // The port or the kernel owns each chunk. Chunks to send from are in free, or pass through the tx and the completion
 // ring. Chunks to receive into are in the fill ring, or in the rx ring until the port has copied the frame.
 
 // Send implements port.Port.
-func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
+func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	if p.FD() < 0 {
 		return port.ErrDown
 	}
@@ -72,7 +72,7 @@ func (p *Port) reclaim() {
 
 // put copies a frame into chunks and puts them into the tx ring. The caller has checked that there are enough chunks; the
 // ring has an entry for each chunk.
-func (p *Port) put(f *rocev2.Frame) {
+func (p *Port) put(f *link.Frame) {
 	tx := &p.dev.queues[0].Tx
 	left := f.Len
 	var d xsk.Desc

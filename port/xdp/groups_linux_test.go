@@ -10,8 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/netlab"
-	"roced.io/roced/rocev2"
 )
 
 // TestGroups joins and leaves groups. The port joins its groups again on a new interface.
@@ -25,7 +25,7 @@ func TestGroups(t *testing.T) {
 		other := roce(0, false, 2, 100)
 		set := func(in bool) {
 			t.Helper()
-			if err := p.Group(rocev2.GIDOf(group), in); err != nil {
+			if err := p.Group(inet.GIDOf(group), in); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -10,16 +10,17 @@ import (
 	"net/netip"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 const (
 	ethLen   = port.EthLen
-	maxFrame = ethLen + rocev2.MaxLinkMTU
+	maxFrame = ethLen + link.MaxMTU
 	// txBatch is the number of frames after which the port notifies the kernel.
 	txBatch = 64
 	// rxBatch is the number of chunks after which the port returns received chunks to the kernel.
@@ -150,7 +151,7 @@ func (p *Port) SetAddrs(addrs []netip.Addr) error {
 }
 
 // Group joins or leaves a multicast group. The port receives the frames to its groups.
-func (p *Port) Group(gid rocev2.GID, in bool) error { return p.groups.Update(gid.Addr(), in, p.steer) }
+func (p *Port) Group(gid inet.GID, in bool) error { return p.groups.Update(gid.Addr(), in, p.steer) }
 
 // steer makes the program steer the frames to the addresses and the groups. Without a device, adopt does it later.
 func (p *Port) steer() error {
@@ -173,7 +174,7 @@ func (p *Port) NextTimeout() mono.Time {
 }
 
 // Offload implements port.Port. The port accepts no super-frames.
-func (p *Port) Offload() rocev2.Offload { return rocev2.Offload{} }
+func (p *Port) Offload() link.Offload { return link.Offload{} }
 
 // Stats implements port.Monitored.
 func (p *Port) Stats() port.Stats {

@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // modes are the modes that a veth supports.
@@ -52,7 +52,7 @@ func TestFrames(t *testing.T) {
 }
 
 // expect receives f.
-func expect(t testing.TB, p *Port, f *rocev2.Frame) {
+func expect(t testing.TB, p *Port, f *link.Frame) {
 	t.Helper()
 	buf := make([]byte, 1<<17)
 	if n, ok := recv(t, p, buf, 5*time.Second); !ok || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
@@ -292,9 +292,9 @@ func TestRefused(t *testing.T) {
 	from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
 	super := roce(0, false, 0, 2000)
 	super.SegSize = 1000
-	long := &rocev2.Frame{Bufs: [][]byte{make([]byte, maxFrame+1)}, Len: maxFrame + 1}
-	short := &rocev2.Frame{Bufs: [][]byte{make([]byte, 13)}, Len: 13}
-	for _, f := range []*rocev2.Frame{super, long, short} {
+	long := &link.Frame{Bufs: [][]byte{make([]byte, maxFrame+1)}, Len: maxFrame + 1}
+	short := &link.Frame{Bufs: [][]byte{make([]byte, 13)}, Len: 13}
+	for _, f := range []*link.Frame{super, long, short} {
 		if err := from.Send(clock(), f); err == nil || errors.Is(err, port.ErrAgain) {
 			t.Errorf("frame of %d bytes: %v", f.Len, err)
 		}
@@ -365,7 +365,7 @@ func TestWakes(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	b := veth(t, 9000, 1)
 	from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
-	frames := []*rocev2.Frame{roce(0, false, 1, 1000), roce(0, false, 2, 4152)}
+	frames := []*link.Frame{roce(0, false, 1, 1000), roce(0, false, 2, 4152)}
 	buf := make([]byte, 1<<16)
 	allocs := testing.AllocsPerRun(100, func() {
 		now := from.Next - 1

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/rocev2/stack"
+	"roced.io/roced/bth/inet"
 )
 
 // In generic mode the program also receives unsegmented super-frames, which a sender on the same machine has passed to a
@@ -60,7 +60,7 @@ func uncut(frame []byte) (l3, udp, body []byte, ok bool) {
 		return nil, nil, nil, false
 	}
 	const protoUDP = 17
-	return l3, udp, rest[udpLen:n], ^stack.Checksum(uint64(protoUDP+n), addrs) == binary.BigEndian.Uint16(udp[6:])
+	return l3, udp, rest[udpLen:n], ^inet.Checksum(uint64(protoUDP+n), addrs) == binary.BigEndian.Uint16(udp[6:])
 }
 
 const (
@@ -73,7 +73,7 @@ func icrcValid(l3, udp, packet []byte) bool {
 	var h [ipv6Len]byte
 	ip := h[:copy(h[:], l3)]
 	u := [udpLen]byte(udp)
-	stack.SetLengths(ip, u[:], binary.BigEndian.Uint16(ip[4:]), len(packet))
+	inet.SetLengths(ip, u[:], binary.BigEndian.Uint16(ip[4:]), len(packet))
 	end := len(packet) - bth.ICRCLen
 	crc := bth.ICRCStart(ip, u[:], packet[:bth.BTHLen])
 	return bth.ICRCUpdate(crc, packet[bth.BTHLen:end]) == bth.GetICRC(packet[end:])

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // superFrame returns a super-frame of packets with these sizes to one queue pair, each with its ICRC.
@@ -71,7 +71,7 @@ func TestSegmentSize(t *testing.T) {
 		if got := segmentSize(f); got != size {
 			t.Fatalf("segments of %d bytes, want %d", got, size)
 		}
-		if n := rocev2.Segments(f, size); n != len(sizes) {
+		if n := link.Segments(f, size); n != len(sizes) {
 			t.Fatalf("%d segments, want %d", n, len(sizes))
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )
@@ -75,7 +76,7 @@ func (b *backlog) step(depth int) (done bool) {
 
 func backlogPair(t *testing.T) *Pair {
 	return New(t, Options{Seed: 1, Rate: backlogRate, Limit: time.Minute,
-		Offload: rocev2.Offload{MaxSegments: 128, MaxBytes: 1 << 16}, Config: func(c *rocev2.Config) { c.PeerWindow = 8192 }})
+		Offload: link.Offload{MaxSegments: 128, MaxBytes: 1 << 16}, Config: func(c *rocev2.Config) { c.PeerWindow = 8192 }})
 }
 
 // beside returns the longest time of a WRITE of 1 KiB of one client, one after another, beside another client with k queue

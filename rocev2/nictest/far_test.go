@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )
 
 // super enables super-frames that are delivered unchanged, as between TAPs.
-var super = rocev2.Offload{MaxSegments: 64, MaxBytes: 65535}
+var super = link.Offload{MaxSegments: 64, MaxBytes: 65535}
 
 // TestFarIsCopiedInLargePieces counts the accesses of 64 KiB messages: one for each super-frame. A message needs two
 // or three super-frames.

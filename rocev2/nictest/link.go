@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
-	"roced.io/roced/rocev2/stack"
+	"roced.io/roced/port/link"
 )
 
 // Flight is a frame in flight.
@@ -41,7 +41,7 @@ func (f *Flight) RoCE(p *bth.Packet) (ok bool) {
 
 // udpPayload returns the payload of a UDP datagram to the RoCEv2 port, nil for other frames.
 func udpPayload(frame []byte) []byte {
-	l4, body, _, ok := stack.UDPBody(frame)
+	l4, body, _, ok := inet.UDPBody(frame)
 	if !ok || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort {
 		return nil
 	}
@@ -127,8 +127,8 @@ func DropNth(from *Node, match func(*bth.Packet) bool, nth ...int) Hook {
 	}
 }
 
-// link holds the frames in flight, in the order of their arrival.
-type link []arrival
+// wire holds the frames in flight, in the order of their arrival.
+type wire []arrival
 
 type arrival struct {
 	at mono.Time
@@ -136,20 +136,20 @@ type arrival struct {
 }
 
 // add inserts f behind the frames that arrive at the same time.
-func (l *link) add(at mono.Time, f *Flight) {
+func (l *wire) add(at mono.Time, f *Flight) {
 	i, _ := slices.BinarySearchFunc(*l, at+1, func(a arrival, t mono.Time) int { return cmp.Compare(a.at, t) })
 	*l = slices.Insert(*l, i, arrival{at, f})
 }
 
 // pop removes and returns the first frame.
-func (l *link) pop() *Flight {
+func (l *wire) pop() *Flight {
 	f := (*l)[0].f
 	*l = slices.Delete(*l, 0, 1)
 	return f
 }
 
 // next returns when the next frame arrives.
-func (l *link) next() mono.Time {
+func (l *wire) next() mono.Time {
 	if len(*l) == 0 {
 		return mono.Never
 	}
@@ -157,7 +157,7 @@ func (l *link) next() mono.Time {
 }
 
 // send puts a frame of n on the link and segments a super-frame.
-func (p *Pair) send(n *Node, f *rocev2.Frame) {
+func (p *Pair) send(n *Node, f *link.Frame) {
 	p.tx = f.AppendTo(p.tx[:0])
 	if len(p.tx) != f.Len {
 		p.Fatalf("a frame of %d bytes has Len %d", len(p.tx), f.Len)
@@ -166,8 +166,8 @@ func (p *Pair) send(n *Node, f *rocev2.Frame) {
 		p.fly(n, append([]byte(nil), p.tx...), f.SegSize, nil)
 		return
 	}
-	for i := range rocev2.Segments(p.tx, f.SegSize) {
-		p.fly(n, rocev2.Segment(nil, p.tx, f.SegSize, i), 0, p.o.Hook)
+	for i := range link.Segments(p.tx, f.SegSize) {
+		p.fly(n, link.Segment(nil, p.tx, f.SegSize, i), 0, p.o.Hook)
 	}
 }
 
@@ -175,7 +175,7 @@ func (p *Pair) send(n *Node, f *rocev2.Frame) {
 func (p *Pair) fly(n *Node, b []byte, segSize int, hook Hook) {
 	f := &Flight{At: p.now, From: n, To: n.Peer(), Seq: n.sent, Frame: b, segSize: segSize}
 	n.sent++
-	p.frames += rocev2.Segments(b, segSize)
+	p.frames += link.Segments(b, segSize)
 	p.note(f)
 	n.free = max(n.free, p.now)
 	if p.o.Rate > 0 {

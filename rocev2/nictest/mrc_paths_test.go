@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/rocev2/stack"
 )
 
 // paths16 makes queue pairs of MRC with 16 entropy values, each of which has a path of its own.
@@ -235,8 +235,8 @@ func forged(src byte, p *bth.Packet) []byte {
 	copy(l3[8:], []byte{64, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, 1})
 	binary.BigEndian.PutUint16(l4, 0xc000)
 	binary.BigEndian.PutUint16(l4[2:], bth.UDPPort)
-	stack.SetLengths(l3, l4, 0, len(body))
-	stack.SealIPv4(l3)
+	inet.SetLengths(l3, l4, 0, len(body))
+	inet.SealIPv4(l3)
 	end := len(body) - bth.ICRCLen
 	crc := bth.ICRCStart(l3, l4, body[:bth.BTHLen])
 	bth.PutICRC(body[end:], bth.ICRCUpdate(crc, body[bth.BTHLen:end]))

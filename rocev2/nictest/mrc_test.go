@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/rocev2/stack"
+	"roced.io/roced/bth/inet"
 )
 
 // trim cuts the WRITE of MRC in an IPv4 frame behind its TSETH, as a switch does.
@@ -16,7 +16,7 @@ func trim(f *Flight) {
 	f.Frame = f.Frame[:eth+ip+udp+left]
 	binary.BigEndian.PutUint16(f.Frame[eth+2:], ip+udp+left)
 	binary.BigEndian.PutUint16(f.Frame[eth+ip+4:], udp+left)
-	stack.SealIPv4(f.Frame[eth : eth+ip])
+	inet.SealIPv4(f.Frame[eth : eth+ip])
 }
 
 // TestMRCTrimmed: a NACK answers each packet that a switch has trimmed. The packet is retransmitted without a timeout.

@@ -21,7 +21,9 @@ import (
 	"net/netip"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )
@@ -35,7 +37,7 @@ type Options struct {
 	// Busy polls a NIC for its next frame when the link has sent the last one, like hardware. Otherwise frames queue in
 	// front of the link.
 	Busy    bool
-	Offload rocev2.Offload
+	Offload link.Offload
 	// Whole delivers super-frames unsegmented and without Hook.
 	Whole bool
 	Hook  Hook
@@ -67,7 +69,7 @@ type Pair struct {
 	tb     TB
 	o      Options
 	now    mono.Time
-	link   link
+	link   wire
 	digest hash.Hash64
 	frames int
 	rx, tx []byte // the frame being delivered, or sent
@@ -131,7 +133,7 @@ func (p *Pair) node(name string, num byte) *Node {
 	p.tb.Helper()
 	n := &Node{Name: name, pair: p, nextVA: uint64(num) << 32, qps: make(map[*rocev2.QueuePair]*QP)}
 	cfg := rocev2.Config{
-		Name: "rxe_" + name, MAC: rocev2.MAC{2, 0, 0, 0, 0, num}, MTU: p.o.MTU, Offload: p.o.Offload,
+		Name: "rxe_" + name, MAC: inet.MAC{2, 0, 0, 0, 0, num}, MTU: p.o.MTU, Offload: p.o.Offload,
 		Addrs: []netip.Prefix{
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, num}), 24),
 			netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 15: num}), 64),
@@ -204,7 +206,7 @@ func (n *Node) Counter(name string) uint64 {
 }
 
 // GID returns an address of the node.
-func (n *Node) GID(index uint8) rocev2.GID { return n.NIC.GIDs()[index].GID }
+func (n *Node) GID(index uint8) inet.GID { return n.NIC.GIDs()[index].GID }
 
 // sink collects the events of a node.
 type sink struct{ n *Node }

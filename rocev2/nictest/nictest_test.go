@@ -10,6 +10,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )
@@ -223,7 +224,7 @@ func lossy(loss float64) Hook {
 
 // run sends messages of random sizes with random operations over a lossy link, and checks every byte. It returns the
 // digest.
-func run(t *testing.T, seed uint64, loss float64, offload rocev2.Offload) uint64 {
+func run(t *testing.T, seed uint64, loss float64, offload link.Offload) uint64 {
 	p := New(t, Options{Seed: seed, Hook: lossy(loss), Offload: offload, Rate: 40e9})
 	a, b := p.RC(func(o *QPOptions) { o.PSN = 0xffffff - uint32(seed)%64 })
 	const size = 1 << 14
@@ -257,7 +258,7 @@ func TestLossAndRepeatability(t *testing.T) {
 		seeds = 3
 	}
 	for seed := range seeds {
-		for _, o := range []rocev2.Offload{{}, {MaxSegments: 16, MaxBytes: 65535}} {
+		for _, o := range []link.Offload{{}, {MaxSegments: 16, MaxBytes: 65535}} {
 			t.Run(fmt.Sprintf("seed=%d/segments=%d", seed, o.MaxSegments), func(t *testing.T) {
 				if x, y := run(t, seed, 0.02, o), run(t, seed, 0.02, o); x != y {
 					t.Errorf("the same seed gives %x and %x", x, y)
@@ -269,7 +270,7 @@ func TestLossAndRepeatability(t *testing.T) {
 
 // TestWhole: the receiver accepts unsegmented super-frames.
 func TestWhole(t *testing.T) {
-	p := New(t, Options{Seed: 1, Whole: true, Offload: rocev2.Offload{MaxSegments: 40, MaxBytes: 65535}})
+	p := New(t, Options{Seed: 1, Whole: true, Offload: link.Offload{MaxSegments: 40, MaxBytes: 65535}})
 	a, _ := p.RC()
 	src, dst := p.A.Buffer(1<<20), p.B.Buffer(1<<20)
 	src.Fill(1)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/port/link"
 	"roced.io/roced/rocev2"
 )
 
@@ -15,7 +16,7 @@ type left struct {
 }
 
 // busyPair returns a pair whose link takes 8 us per packet, and a record of the packets of node A.
-func busyPair(t *testing.T, o rocev2.Offload, quantum int) (*Pair, *[]left) {
+func busyPair(t *testing.T, o link.Offload, quantum int) (*Pair, *[]left) {
 	var out []left
 	p := New(t, Options{Seed: 1, Rate: 1e9, Busy: true, Config: func(c *rocev2.Config) { c.Quantum = quantum }, Offload: o})
 	p.SetHook(OnlyRoCE(func(f *Flight) Fate {
@@ -54,7 +55,7 @@ func TestDatagramsGoFirst(t *testing.T) {
 		{name: "highest", av: rocev2.AddressVector{SL: 15}, first: true, others: rocev2.AddressVector{SL: 6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, out := busyPair(t, rocev2.Offload{MaxSegments: 2, MaxBytes: 4000}, 0)
+			p, out := busyPair(t, link.Offload{MaxSegments: 2, MaxBytes: 4000}, 0)
 			with := func(av rocev2.AddressVector) Option {
 				return func(o *QPOptions) {
 					o.GID = c.gid
@@ -91,7 +92,7 @@ func TestDatagramsGoFirst(t *testing.T) {
 // TestPriorityFollowsAddress: datagrams of one queue pair have the priorities of their addresses. The first leaves in
 // the order of its queue with others, the next two before all others.
 func TestPriorityFollowsAddress(t *testing.T) {
-	p, out := busyPair(t, rocev2.Offload{}, 1000)
+	p, out := busyPair(t, link.Offload{}, 1000)
 	ua, ub, low, _ := p.UD()
 	va, vb, _, _ := p.UD()
 	av := ua.AV()

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // stuck bounds the calls of the NICs at one instant without a frame. More means that a NIC requests calls that do nothing.
@@ -33,7 +33,7 @@ func (p *Pair) transmit() {
 }
 
 // poll takes a frame from n, unless the link is busy.
-func (p *Pair) poll(n *Node) *rocev2.Frame {
+func (p *Pair) poll(n *Node) *link.Frame {
 	if n.waits = p.o.Busy && n.free > p.now; n.waits {
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/bth/inet"
+	"roced.io/roced/port/link"
 	"roced.io/roced/rocev2"
 )
 
@@ -64,7 +66,7 @@ func TestSwitchReachesOtherOwners(t *testing.T) {
 		t.Errorf("super-frames of 64 KiB go to %v", got)
 	}
 	other := p.B.NIC.Member()
-	other.GIDs = []rocev2.GIDEntry{{GID: rocev2.GID{15: 9}}, {}}
+	other.GIDs = []rocev2.GIDEntry{{GID: inet.GID{15: 9}}, {}}
 	for _, far := range [][]rocev2.Member{nil, {other}, {p.B.NIC.Member(), p.B.NIC.Member()}} {
 		sw.SetFar(far)
 		p.SetHook(nil)
@@ -90,8 +92,8 @@ func TestSwitchFarAddresses(t *testing.T) {
 	}
 }
 
-// TestSwitchFarWindow bounds the packets in flight towards a NIC of another owner, whose queue is bounded.
-func TestSwitchFarWindow(t *testing.T) {
+// TestSwitchRemoteWindow bounds the packets in flight towards a NIC of another owner, whose queue is bounded.
+func TestSwitchRemoteWindow(t *testing.T) {
 	for _, far := range []bool{false, true} {
 		p := New(t, Options{Seed: 1, Delay: time.Millisecond, Config: func(c *rocev2.Config) { c.MaxUnacked = 1 << 16 }})
 		if far {
@@ -99,12 +101,12 @@ func TestSwitchFarWindow(t *testing.T) {
 		}
 		a, _ := p.RC(func(q *QPOptions) { q.MTU = 1 })
 		p.RunIdle()
-		const size = 2 * rocev2.FarWindow * 256
+		const size = 2 * link.RemoteWindow * 256
 		src, dst := p.A.Buffer(size), p.B.Buffer(size)
 		before := p.A.Counter("sent_pkts")
 		a.Post(Write(1, dst.At(0), src.SGE()))
 		p.Run(time.Millisecond)
-		if n := p.A.Counter("sent_pkts") - before; far != (n <= rocev2.FarWindow) {
+		if n := p.A.Counter("sent_pkts") - before; far != (n <= link.RemoteWindow) {
 			t.Errorf("another owner: %v; %d packets in flight", far, n)
 		}
 		a.WaitSend(1)

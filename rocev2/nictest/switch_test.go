@@ -10,6 +10,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )
@@ -110,7 +111,7 @@ type watcher struct {
 	frames [2]int
 }
 
-func (w *watcher) Frame(_ mono.Time, d rocev2.Direction, frame []byte, comment string) {
+func (w *watcher) Frame(_ mono.Time, d link.Direction, frame []byte, comment string) {
 	if f := (&Flight{Frame: frame}); udpPayload(f.Frame) == nil {
 		return
 	}
@@ -163,7 +164,7 @@ func TestSwitchShowsFrames(t *testing.T) {
 // its time, in both directions.
 func TestSwitchShowsPartsOfAStream(t *testing.T) {
 	shown := [2]int{}
-	for _, o := range []Options{{}, {Far: true}, {Offload: rocev2.Offload{MaxSegments: 2, MaxBytes: 1 << 15}}} {
+	for _, o := range []Options{{}, {Far: true}, {Offload: link.Offload{MaxSegments: 2, MaxBytes: 1 << 15}}} {
 		o.Seed, o.Switch = 2, &rocev2.Switch{}
 		p := New(t, o)
 		a, _ := p.RC()
@@ -182,7 +183,7 @@ func TestSwitchShowsPartsOfAStream(t *testing.T) {
 				p.send(sender, f)
 			}
 			rcvd, sent = node.Counter("rcvd_pkts")-rcvd, node.Counter("sent_pkts")-sent
-			if i%3 > 0 && (w.frames[rocev2.Rx] != int(rcvd) || w.frames[rocev2.Tx] != int(sent)) {
+			if i%3 > 0 && (w.frames[link.Rx] != int(rcvd) || w.frames[link.Tx] != int(sent)) {
 				t.Errorf("poll %d: frames %v, %d packets received, %d sent", i, w.frames, rcvd, sent)
 			}
 			shown[0] += w.frames[0]
@@ -206,7 +207,7 @@ func TestSwitchFaults(t *testing.T) {
 		a, _ := p.RC()
 		src, dst := p.A.Buffer(1<<16), p.B.Buffer(1<<16)
 		node := map[string]*Node{"sender": p.A, "receiver": p.B}[rules]
-		node.NIC.SetOffload(rocev2.Offload{Faults: true})
+		node.NIC.SetOffload(link.Offload{Faults: true})
 		p.SetHook(OnlyRoCE(Drop(0.1)))
 		a.Post(Write(1, dst.At(0), src.SGE()))
 		a.WaitSend(1)
@@ -214,7 +215,7 @@ func TestSwitchFaults(t *testing.T) {
 			t.Errorf("rules of the %s: %d frames, nothing lost", rules, p.Frames())
 		}
 		before := p.Frames()
-		node.NIC.SetOffload(rocev2.Offload{})
+		node.NIC.SetOffload(link.Offload{})
 		a.Post(Write(2, dst.At(0), src.SGE()))
 		a.WaitSend(2)
 		if p.Frames() != before {

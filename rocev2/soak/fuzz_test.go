@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
-	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
 )
 
@@ -30,9 +30,9 @@ func FuzzNIC(f *testing.F) {
 	addPrograms(f, 300)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := &program{b}
-		o := rocev2.Offload{}
+		o := link.Offload{}
 		if d.byte()&1 != 0 {
-			o = rocev2.Offload{MaxSegments: 64, MaxBytes: 65549}
+			o = link.Offload{MaxSegments: 64, MaxBytes: 65549}
 		}
 		r := newRig(t, o)
 		for n := 0; d.more() && n < 400; n++ {
@@ -289,7 +289,7 @@ func (r *rig) control(d *program) {
 	case 0:
 		_ = n.SetLink(now, d.byte()&1 != 0, 0)
 	case 1:
-		n.SetOffload(rocev2.Offload{MaxSegments: d.below(130), MaxBytes: d.u16()})
+		n.SetOffload(link.Offload{MaxSegments: d.below(130), MaxBytes: d.u16()})
 	case 2:
 		_ = n.ModifyQP(now, r.own[d.below(3)].QueuePair, qp.Attr{State: qp.State(d.below(8))}, qp.AttrState, nil)
 	case 3: // freed memory may hold secrets immediately

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // TestHostileMemory attacks one NIC for a long time: its memory use stays bounded.
 func TestHostileMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	r := newRig(t, rocev2.Offload{MaxSegments: 64, MaxBytes: 65549})
+	r := newRig(t, link.Offload{MaxSegments: 64, MaxBytes: 65549})
 	steps := func(n int) {
 		for range n {
 			b := make([]byte, 256)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
@@ -53,7 +54,7 @@ const (
 
 const regionLen = 1 << 14
 
-func newRig(t testing.TB, o rocev2.Offload) *rig {
+func newRig(t testing.TB, o link.Offload) *rig {
 	r := &rig{last: make(map[bth.QPN]bth.PSN), complete: make(map[uint64]int)}
 	r.p = nictest.New(t, nictest.Options{Seed: 1, Offload: o, Hook: r.look})
 	var err error

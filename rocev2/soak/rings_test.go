@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
-	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
 )
 
@@ -15,9 +15,9 @@ func FuzzRings(f *testing.F) {
 	addPrograms(f, 300)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := &program{b}
-		o := rocev2.Offload{}
+		o := link.Offload{}
 		if d.byte()&1 != 0 {
-			o = rocev2.Offload{MaxSegments: 64, MaxBytes: 65549}
+			o = link.Offload{MaxSegments: 64, MaxBytes: 65549}
 		}
 		r := newRig(t, o)
 		r.secretsOfOthers()

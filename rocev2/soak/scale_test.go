@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )
@@ -68,12 +70,12 @@ const (
 	leanDepth = 16
 )
 
-func newLean(tb testing.TB, o rocev2.Offload) *lean {
+func newLean(tb testing.TB, o link.Offload) *lean {
 	l := &lean{now: mono.Time(time.Second), buf: make([]byte, 0, 1<<17)}
 	for i := range l.nics {
 		var err error
 		l.nics[i], err = rocev2.New(rocev2.Config{
-			Name: "lean", MAC: rocev2.MAC{2, 0, 0, 0, 0, byte(i + 1)}, MTU: 4300, Offload: o,
+			Name: "lean", MAC: inet.MAC{2, 0, 0, 0, 0, byte(i + 1)}, MTU: 4300, Offload: o,
 			Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)},
 		})
 		check(tb, err)
@@ -182,7 +184,7 @@ func heap() uint64 {
 // after sending and receiving once.
 func TestManyQueuePairs(t *testing.T) {
 	const pairs, most = 10_000, 4096
-	l := newLean(t, rocev2.Offload{MaxSegments: 16, MaxBytes: 65549})
+	l := newLean(t, link.Offload{MaxSegments: 16, MaxBytes: 65549})
 	w := l.write(16)
 	before := heap()
 	for range pairs {
@@ -215,7 +217,7 @@ func TestManyQueuePairs(t *testing.T) {
 }
 
 // busy makes n queue pairs send for d of wall time, and returns the throughput.
-func busy(tb testing.TB, n int, o rocev2.Offload, d time.Duration) (bytesPerSecond float64) {
+func busy(tb testing.TB, n int, o link.Offload, d time.Duration) (bytesPerSecond float64) {
 	const size = 16 << 10
 	l := newLean(tb, o)
 	for range n {
@@ -249,7 +251,7 @@ func (l *lean) retired() (n int) {
 
 // BenchmarkBusyQPs compares the throughput of 8 and of 1000 busy queue pairs.
 func BenchmarkBusyQPs(b *testing.B) {
-	for _, o := range []rocev2.Offload{{}, {MaxSegments: 64, MaxBytes: 65549}} {
+	for _, o := range []link.Offload{{}, {MaxSegments: 64, MaxBytes: 65549}} {
 		b.Run(fmt.Sprintf("segments=%d", max(o.MaxSegments, 1)), func(b *testing.B) {
 			few, many := 0.0, 0.0
 			for range b.N {
@@ -265,7 +267,7 @@ func BenchmarkBusyQPs(b *testing.B) {
 
 // TestNoAllocations transfers data in steady state: packets allocate no memory.
 func TestNoAllocations(t *testing.T) {
-	for _, o := range []rocev2.Offload{{}, {MaxSegments: 64, MaxBytes: 65549}} {
+	for _, o := range []link.Offload{{}, {MaxSegments: 64, MaxBytes: 65549}} {
 		for _, op := range []qp.WROpcode{qp.WRWrite, qp.WRSend, qp.WRRead, qp.WRFetchAdd} {
 			l := newLean(t, o)
 			w := l.write(20_000)

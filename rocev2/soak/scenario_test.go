@@ -8,9 +8,9 @@ import (
 
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
-	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
 )
 
@@ -21,7 +21,7 @@ type scenario struct {
 	pairs   int
 	gid     uint8
 	mtu     qp.MTU
-	offload rocev2.Offload
+	offload link.Offload
 	unacked uint32
 	delay   time.Duration
 	rate    uint64
@@ -104,7 +104,7 @@ func draw(seed uint64) scenario {
 	}
 	s.drawTransport(rand.New(rand.NewPCG(seed, 0x78)))
 	if chance(rng, 50) {
-		s.offload = rocev2.Offload{MaxSegments: 2 + rng.IntN(127), MaxBytes: pick(rng, 65549, 20000)}
+		s.offload = link.Offload{MaxSegments: 2 + rng.IntN(127), MaxBytes: pick(rng, 65549, 20000)}
 	}
 	if chance(rng, 40) {
 		s.pause = time.Duration(1 + rng.IntN(100_000))

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
-	"roced.io/roced/rocev2"
 )
 
 var (
@@ -106,7 +106,7 @@ func TestSoakOnSwitch(t *testing.T) {
 		t.Run(fmt.Sprintf("seed=%d", *flagFirst+k), func(t *testing.T) {
 			s := draw(*flagFirst + k)
 			if s.swtch = true; len(s.rules) > 0 {
-				s.offload = rocev2.Offload{Faults: true}
+				s.offload = link.Offload{Faults: true}
 			}
 			c, _ := run(t, s)
 			sum.add(&c)

@@ -3,6 +3,7 @@ package stack
 import (
 	"encoding/binary"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 )
 
@@ -25,8 +26,8 @@ func (s *Stack) receiveARP(now mono.Time, b []byte) Drop {
 	if [6]byte(b[:6]) != arpHeader || op != arpRequest && op != arpReply {
 		return DropARP
 	}
-	mac, sender, target := MAC(b[8:14]), gidOf4(b[14:18]), gidOf4(b[24:28])
-	if !mac.unicast() {
+	mac, sender, target := inet.MAC(b[8:14]), inet.GIDOf4(b[14:18]), inet.GIDOf4(b[24:28])
+	if !mac.Unicast() {
 		return DropARP
 	}
 	vlan := s.in.VLAN
@@ -45,7 +46,7 @@ func (s *Stack) receiveARP(now mono.Time, b []byte) Drop {
 
 // sendARPRequest requests nb's address, by unicast where one is known (RFC 1122 2.3.2.1, unicast poll).
 func (s *Stack) sendARPRequest(nb *Neighbour) {
-	dst, target := broadcastMAC, MAC{}
+	dst, target := broadcastMAC, inet.MAC{}
 	if nb.Usable() {
 		dst, target = nb.MAC, nb.MAC
 	}
@@ -53,8 +54,8 @@ func (s *Stack) sendARPRequest(nb *Neighbour) {
 }
 
 // sendARP queues an ARP packet from our address src.
-func (s *Stack) sendARP(op, vlan uint16, dst, targetMAC *MAC, src, target *GID) {
-	a := s.control(dst, newTag(vlan, 0), TypeARP, arpLen)
+func (s *Stack) sendARP(op, vlan uint16, dst, targetMAC *inet.MAC, src, target *inet.GID) {
+	a := s.control(dst, inet.NewTag(vlan, 0), inet.TypeARP, arpLen)
 	if a == nil {
 		return
 	}

@@ -1,5 +1,10 @@
 package stack
 
+import (
+	"roced.io/roced/bth/inet"
+	"roced.io/roced/port/link"
+)
+
 // controlSlots is the number of ARP, ND, ICMP, IGMP, MLD and management frames that may wait.
 const controlSlots = 64
 
@@ -9,7 +14,7 @@ type controlRing struct {
 	head  int
 	len   int
 	bufs  [1][]byte
-	frame Frame
+	frame link.Frame
 }
 
 // alloc appends a frame of size bytes for the caller to fill. When the ring is full it counts the frame as dropped and
@@ -30,12 +35,12 @@ func (s *Stack) alloc(size int) []byte {
 }
 
 // control appends a frame with size bytes behind its Ethernet header and returns those, nil when the ring is full.
-func (s *Stack) control(dst *MAC, t Tag, typ uint16, size int) []byte {
-	b := s.alloc(t.len() + size)
+func (s *Stack) control(dst *inet.MAC, t inet.Tag, typ uint16, size int) []byte {
+	b := s.alloc(t.Len() + size)
 	if b == nil {
 		return nil
 	}
-	return PutEthernet(b, dst, &s.cfg.MAC, t, typ)
+	return inet.PutEthernet(b, dst, &s.cfg.MAC, t, typ)
 }
 
 // SendControl queues a copy of a complete frame. It returns false when too many frames wait.
@@ -46,7 +51,7 @@ func (s *Stack) SendControl(frame []byte) bool {
 }
 
 // NextControl returns the oldest control frame, nil if there is none. PopControl removes it.
-func (s *Stack) NextControl() *Frame {
+func (s *Stack) NextControl() *link.Frame {
 	if s.ctl.len == 0 {
 		return nil
 	}
@@ -60,7 +65,7 @@ func (s *Stack) PopControl() {
 }
 
 // NextHeld removes and returns the oldest frame whose neighbour has answered, nil if there is none.
-func (s *Stack) NextHeld() *Frame {
+func (s *Stack) NextHeld() *link.Frame {
 	t := &s.neigh
 	if len(t.ready) == 0 {
 		return nil
@@ -73,9 +78,9 @@ func (s *Stack) NextHeld() *Frame {
 }
 
 // single returns a frame of one piece.
-func (r *controlRing) single(b []byte) *Frame {
-	_, body, _, _ := UDPBody(b)
+func (r *controlRing) single(b []byte) *link.Frame {
+	_, body, _, _ := inet.UDPBody(b)
 	r.bufs[0] = b
-	r.frame = Frame{Bufs: r.bufs[:], Len: len(b), HdrLen: body}
+	r.frame = link.Frame{Bufs: r.bufs[:], Len: len(b), HdrLen: body}
 	return &r.frame
 }

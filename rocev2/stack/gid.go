@@ -3,6 +3,9 @@ package stack
 import (
 	"fmt"
 	"net/netip"
+
+	"roced.io/roced/bth/inet"
+
 	"slices"
 	"strings"
 )
@@ -10,39 +13,17 @@ import (
 // GIDTypeRoCEv2 is the type of every GID of this NIC, numbered as ibv_gid_type_sysfs.
 const GIDTypeRoCEv2 = 2
 
-// GID is a RoCEv2 GID: an IPv6 address or an IPv4-mapped one (IBTA annex A17.3).
-type GID [16]byte
-
 // GIDEntry is one entry of the GID table (ibv_gid_entry).
 type GIDEntry struct {
-	GID   GID
+	GID   inet.GID
 	Index uint8
 	Type  uint8
 	VLAN  uint16 // 0: untagged frames
 }
 
-// GIDOf returns the GID of an address, IPv4-mapped for an IPv4 address (IBTA annex A17.4.2).
-func GIDOf(a netip.Addr) GID { return a.As16() }
-
-// Addr returns the address of g, IPv4 for an IPv4-mapped one.
-func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
-
-// is4 reports whether g is IPv4-mapped, ::ffff:a.b.c.d.
-func (g *GID) is4() bool {
-	return [12]byte(g[:12]) == [12]byte{10: 0xff, 11: 0xff}
-}
-
-// Multicast reports whether g is a multicast address.
-func (g *GID) Multicast() bool { return g[0] == 0xff || g.is4() && g[12]>>4 == 0xe }
-
-// gidOf4 returns the GID of the four bytes of an IPv4 address.
-func gidOf4(b []byte) GID {
-	return GID{10: 0xff, 11: 0xff, 12: b[0], 13: b[1], 14: b[2], 15: b[3]}
-}
-
 // linkLocal returns the link-local address of m, fe80:: and its modified EUI-64 (RFC 4291 2.5.1 and appendix A).
-func linkLocal(m MAC) GID {
-	return GID{0: 0xfe, 1: 0x80,
+func linkLocal(m inet.MAC) inet.GID {
+	return inet.GID{0: 0xfe, 1: 0x80,
 		8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]}
 }
 
@@ -75,7 +56,7 @@ type network struct {
 
 // Station is an address in a VLAN, or in none if that is 0.
 type Station struct {
-	Addr GID
+	Addr inet.GID
 	VLAN uint16
 }
 
@@ -123,7 +104,7 @@ func (t addrTable) from(cfg *Config) (addrTable, error) {
 		if !stationAddr(g.Unmap()) {
 			return t, fmt.Errorf("%w: gateway %v", ErrAddress, g)
 		}
-		t.gateways = append(t.gateways, Station{GIDOf(g), t.vlanOf(g.Unmap())})
+		t.gateways = append(t.gateways, Station{inet.GIDOf(g), t.vlanOf(g.Unmap())})
 	}
 	return t, nil
 }
@@ -133,7 +114,7 @@ func (t *addrTable) addAll(cfg *Config, addrs []netip.Prefix, vlan uint16) error
 	addrs = slices.Clone(addrs)
 	slices.SortStableFunc(addrs, func(a, b netip.Prefix) int { return addrRank(a) - addrRank(b) })
 	for _, p := range addrs {
-		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !cfg.stationAddr(a) || !t.add(GIDOf(p.Addr()), vlan) {
+		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !cfg.stationAddr(a) || !t.add(inet.GIDOf(p.Addr()), vlan) {
 			return fmt.Errorf("%w: %v", ErrAddress, p)
 		}
 		t.prefixes = append(t.prefixes, network{p.Masked(), vlan})
@@ -153,7 +134,7 @@ func (t *addrTable) vlanOf(a netip.Addr) uint16 {
 
 // add puts g into its earlier place, a new one or a free one. It returns false when the table is full or g is in
 // another VLAN: peers and rdma_cm name an address without its VLAN.
-func (t *addrTable) add(g GID, vlan uint16) bool {
+func (t *addrTable) add(g inet.GID, vlan uint16) bool {
 	free := -1
 	for i := range t.gids {
 		if t.gids[i].GID == g {
@@ -200,7 +181,7 @@ func stationAddr(a netip.Addr) bool {
 }
 
 // own reports whether g is one of the NIC's addresses in a VLAN.
-func (t *addrTable) own(g *GID, vlan uint16) bool {
+func (t *addrTable) own(g *inet.GID, vlan uint16) bool {
 	for i := range t.gids { // runs for every packet, so without an iterator
 		if t.gids[i].GID == *g && t.gids[i].VLAN == vlan && t.gids[i].live {
 			return true
@@ -222,7 +203,7 @@ func (t *addrTable) inVLAN(vlan uint16) bool {
 // first4 returns the first entry of an IPv4 address in a VLAN, nil if there is none.
 func (t *addrTable) first4(vlan uint16) *GIDEntry {
 	for g := range t.live {
-		if g.GID.is4() && g.VLAN == vlan {
+		if g.GID.Is4() && g.VLAN == vlan {
 			return g
 		}
 	}
@@ -259,7 +240,7 @@ func (s *Stack) GIDError(err error, index uint32) error {
 func (s *Stack) NumGIDs() int { return len(s.addrs.gids) }
 
 // IndexOf returns the index of a GID of ours.
-func (s *Stack) IndexOf(g GID) (index uint8, ok bool) {
+func (s *Stack) IndexOf(g inet.GID) (index uint8, ok bool) {
 	for e := range s.addrs.live {
 		if e.GID == g {
 			return e.Index, true
@@ -293,8 +274,8 @@ func (s *Stack) announce() {
 	}
 	for e := range s.addrs.live {
 		g := &e.GID
-		if g.is4() {
-			s.sendARP(arpRequest, e.VLAN, &broadcastMAC, &MAC{}, g, g)
+		if g.Is4() {
+			s.sendARP(arpRequest, e.VLAN, &broadcastMAC, &inet.MAC{}, g, g)
 		} else {
 			s.sendAdvert(Station{*g, e.VLAN}, &allNodes, &allNodesMAC, false)
 		}
@@ -313,7 +294,7 @@ const RouteOwn RouteBits = 129
 
 // Source returns the entry of the GID table that packets for dst come from, and the rank of the route. ok is false
 // if there is no route.
-func (s *Stack) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) {
+func (s *Stack) Source(dst inet.GID) (e GIDEntry, bits RouteBits, ok bool) {
 	t := &s.addrs
 	a := dst.Addr()
 	bits = -1
@@ -337,7 +318,7 @@ func (s *Stack) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) {
 		return e, bits, true
 	}
 	for g := range t.live {
-		if g.GID.is4() != dst.is4() || g.GID.Addr().IsLinkLocalUnicast() {
+		if g.GID.Is4() != dst.Is4() || g.GID.Addr().IsLinkLocalUnicast() {
 			continue
 		}
 		if _, ok := t.nextHop(dst, g.VLAN); ok {
@@ -349,7 +330,7 @@ func (s *Stack) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) {
 
 // nextHop returns the next hop for g from an address in a VLAN: g itself when it is on-link there, else the gateway
 // of its family.
-func (t *addrTable) nextHop(g GID, vlan uint16) (Station, bool) {
+func (t *addrTable) nextHop(g inet.GID, vlan uint16) (Station, bool) {
 	a := g.Addr()
 	for _, p := range t.prefixes {
 		if p.vlan == vlan && p.Contains(a) {
@@ -357,7 +338,7 @@ func (t *addrTable) nextHop(g GID, vlan uint16) (Station, bool) {
 		}
 	}
 	for _, gw := range t.gateways {
-		if gw.VLAN == vlan && gw.Addr.is4() == g.is4() {
+		if gw.VLAN == vlan && gw.Addr.Is4() == g.Is4() {
 			return gw, true
 		}
 	}

@@ -3,6 +3,7 @@ package stack
 import (
 	"encoding/binary"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 )
 
@@ -21,7 +22,7 @@ func (s *Stack) receiveICMP(d *Datagram) Drop {
 	if len(m) < icmpLen {
 		return DropShort
 	}
-	if Checksum(0, m) != 0 {
+	if inet.Checksum(0, m) != 0 {
 		return DropICMP
 	}
 	return s.receiveEcho(d, icmpEcho, icmpEchoReply)
@@ -33,7 +34,7 @@ func (s *Stack) receiveICMPv6(now mono.Time, d *Datagram) Drop {
 	if len(m) < icmpLen {
 		return DropShort
 	}
-	if Checksum(PseudoSum(&d.Src, &d.Dst, ProtoICMPv6, len(m)), m) != 0 {
+	if inet.Checksum(inet.PseudoSum(&d.Src, &d.Dst, inet.ProtoICMPv6, len(m)), m) != 0 {
 		return DropICMP
 	}
 	if m[0] == ndSolicit || m[0] == ndAdvert {
@@ -57,16 +58,16 @@ func (s *Stack) receiveEcho(d *Datagram, request, reply byte) Drop {
 // sendEchoReply queues the answer to the echo request d for the station that sent it. The stack does not answer
 // groups (RFC 1122 3.2.2).
 func (s *Stack) sendEchoReply(d *Datagram, typ byte) {
-	l3, etherType := IPv4Len, uint16(TypeIPv4)
+	l3, etherType := inet.IPv4Len, uint16(inet.TypeIPv4)
 	if d.V6 {
-		l3, etherType = IPv6Len, TypeIPv6
+		l3, etherType = inet.IPv6Len, inet.TypeIPv6
 	}
 	size := l3 + len(d.Payload)
-	if size > s.cfg.MTU || !d.SrcMAC.unicast() || !stationAddr(d.Src.Addr()) {
+	if size > s.cfg.MTU || !d.SrcMAC.Unicast() || !stationAddr(d.Src.Addr()) {
 		s.Counters.TxDroppedControl++
 		return
 	}
-	ip := s.control(&d.SrcMAC, newTag(d.VLAN, 0), etherType, size)
+	ip := s.control(&d.SrcMAC, inet.NewTag(d.VLAN, 0), etherType, size)
 	if ip == nil {
 		return
 	}
@@ -74,14 +75,14 @@ func (s *Stack) sendEchoReply(d *Datagram, typ byte) {
 	copy(m, d.Payload)
 	m[0], m[2], m[3] = typ, 0, 0
 	if d.V6 {
-		PutIPv6(ip, 0, defaultTTL, ProtoICMPv6, &d.Dst, &d.Src)
+		inet.PutIPv6(ip, 0, defaultTTL, inet.ProtoICMPv6, &d.Dst, &d.Src)
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(m)))
-		PutChecksum(m[2:], PseudoSum(&d.Dst, &d.Src, ProtoICMPv6, len(m)), m)
+		inet.PutChecksum(m[2:], inet.PseudoSum(&d.Dst, &d.Src, inet.ProtoICMPv6, len(m)), m)
 		return
 	}
-	PutIPv4(ip, 0, defaultTTL, ProtoICMP, &d.Dst, &d.Src)
+	inet.PutIPv4(ip, 0, defaultTTL, inet.ProtoICMP, &d.Dst, &d.Src)
 	binary.BigEndian.PutUint16(ip[2:], uint16(size))
 	binary.BigEndian.PutUint16(ip[4:], s.TakeID(1))
-	SealIPv4(ip)
-	PutChecksum(m[2:], 0, m)
+	inet.SealIPv4(ip)
+	inet.PutChecksum(m[2:], 0, m)
 }

@@ -1,6 +1,9 @@
 package stack
 
-import "roced.io/roced/plugin/mono"
+import (
+	"roced.io/roced/bth/inet"
+	"roced.io/roced/plugin/mono"
+)
 
 // Neighbour discovery (RFC 4861).
 const (
@@ -15,24 +18,24 @@ const (
 	ndMessageLen = ndLen + 8 // with one link-layer address option
 )
 
-var allNodes = GID{0: 0xff, 1: 0x02, 15: 1}
+var allNodes = inet.GID{0: 0xff, 1: 0x02, 15: 1}
 
 // solicitedNode returns the solicited-node multicast address of g (RFC 4291 2.7.1) and its Ethernet address
 // (RFC 2464 section 7).
-func solicitedNode(g *GID) (GID, MAC) {
-	return GID{0: 0xff, 1: 0x02, 11: 1, 12: 0xff, 13: g[13], 14: g[14], 15: g[15]},
-		MAC{0x33, 0x33, 0xff, g[13], g[14], g[15]}
+func solicitedNode(g *inet.GID) (inet.GID, inet.MAC) {
+	return inet.GID{0: 0xff, 1: 0x02, 11: 1, 12: 0xff, 13: g[13], 14: g[14], 15: g[15]},
+		inet.MAC{0x33, 0x33, 0xff, g[13], g[14], g[15]}
 }
 
 // linkOption finds the link-layer address option typ among the options b. ok is false for a malformed option
 // (RFC 4861 4.6: length 0).
-func linkOption(b []byte, typ byte) (mac MAC, found, ok bool) {
+func linkOption(b []byte, typ byte) (mac inet.MAC, found, ok bool) {
 	for len(b) > 0 {
 		if len(b) < 8 || b[1] == 0 || len(b) < int(b[1])*8 {
 			return mac, false, false
 		}
 		if b[0] == typ && b[1] == 1 {
-			mac, found = MAC(b[2:8]), true
+			mac, found = inet.MAC(b[2:8]), true
 		}
 		b = b[int(b[1])*8:]
 	}
@@ -46,8 +49,8 @@ func (s *Stack) receiveND(now mono.Time, d *Datagram) Drop {
 	if d.TTL != ndHopLimit || len(b) < ndLen || b[1] != 0 {
 		return DropND
 	}
-	target := GID(b[8:24])
-	if target[0] == 0xff || d.Src[0] == 0xff || !d.SrcMAC.unicast() {
+	target := inet.GID(b[8:24])
+	if target[0] == 0xff || d.Src[0] == 0xff || !d.SrcMAC.Unicast() {
 		return DropND
 	}
 	if b[0] == ndSolicit {
@@ -58,10 +61,10 @@ func (s *Stack) receiveND(now mono.Time, d *Datagram) Drop {
 
 // receiveSolicit answers a solicitation for one of our addresses (RFC 4861 7.2.3, 7.2.4). The unspecified source
 // address marks duplicate address detection by another station: the stack defends its address (RFC 4862 5.4.3).
-func (s *Stack) receiveSolicit(now mono.Time, d *Datagram, target *GID) Drop {
+func (s *Stack) receiveSolicit(now mono.Time, d *Datagram, target *inet.GID) Drop {
 	mac, found, ok := linkOption(d.Payload[ndLen:], optSourceLL)
-	dad := d.Src == GID{}
-	if !ok || dad && (found || d.Dst[0] != 0xff) || found && !mac.unicast() {
+	dad := d.Src == inet.GID{}
+	if !ok || dad && (found || d.Dst[0] != 0xff) || found && !mac.Unicast() {
 		return DropND
 	}
 	if found {
@@ -86,10 +89,10 @@ func (s *Stack) receiveSolicit(now mono.Time, d *Datagram, target *GID) Drop {
 }
 
 // receiveAdvert handles an advertisement (RFC 4861 7.2.5).
-func (s *Stack) receiveAdvert(now mono.Time, d *Datagram, target *GID) Drop {
+func (s *Stack) receiveAdvert(now mono.Time, d *Datagram, target *inet.GID) Drop {
 	flags := d.Payload[4]
 	mac, found, ok := linkOption(d.Payload[ndLen:], optTargetLL)
-	if !ok || flags&naSolicited != 0 && d.Dst[0] == 0xff || found && !mac.unicast() {
+	if !ok || flags&naSolicited != 0 && d.Dst[0] == 0xff || found && !mac.Unicast() {
 		return DropND
 	}
 	if s.addrs.own(target, d.VLAN) {
@@ -126,7 +129,7 @@ func (s *Stack) sendSolicit(nb *Neighbour) {
 }
 
 // sendAdvert advertises our address own.
-func (s *Stack) sendAdvert(own Station, dst *GID, mac *MAC, solicited bool) {
+func (s *Stack) sendAdvert(own Station, dst *inet.GID, mac *inet.MAC, solicited bool) {
 	flags := byte(naOverride)
 	if solicited {
 		flags |= naSolicited
@@ -135,18 +138,18 @@ func (s *Stack) sendAdvert(own Station, dst *GID, mac *MAC, solicited bool) {
 }
 
 // sendND queues a message with our link-layer address as its only option.
-func (s *Stack) sendND(typ, flags byte, src Station, dst *GID, mac *MAC, target *GID, opt byte) {
-	ip := s.control(mac, newTag(src.VLAN, 0), TypeIPv6, IPv6Len+ndMessageLen)
+func (s *Stack) sendND(typ, flags byte, src Station, dst *inet.GID, mac *inet.MAC, target *inet.GID, opt byte) {
+	ip := s.control(mac, inet.NewTag(src.VLAN, 0), inet.TypeIPv6, inet.IPv6Len+ndMessageLen)
 	if ip == nil {
 		return
 	}
-	PutIPv6(ip, 0, ndHopLimit, ProtoICMPv6, &src.Addr, dst)
+	inet.PutIPv6(ip, 0, ndHopLimit, inet.ProtoICMPv6, &src.Addr, dst)
 	ip[5] = ndMessageLen
-	m := ip[IPv6Len:]
+	m := ip[inet.IPv6Len:]
 	clear(m)
 	m[0], m[4] = typ, flags
 	copy(m[8:24], target[:])
 	m[24], m[25] = opt, 1
 	copy(m[26:32], s.cfg.MAC[:])
-	PutChecksum(m[2:], PseudoSum(&src.Addr, dst, ProtoICMPv6, ndMessageLen), m)
+	inet.PutChecksum(m[2:], inet.PseudoSum(&src.Addr, dst, inet.ProtoICMPv6, ndMessageLen), m)
 }

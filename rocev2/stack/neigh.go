@@ -4,8 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/list"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 )
 
 // Neighbour resolution (RFC 4861 section 10; Linux' defaults for ARP). The first requests for an unknown station
@@ -39,12 +41,12 @@ const (
 // so that a flood of ARP or ND messages adds none.
 type Neighbour struct {
 	Station
-	MAC   MAC
+	MAC   inet.MAC
 	State NeighbourState
 	Refs  int // paths that lead here
 
 	holders   map[Holder]int // of Refs, except those of Unlimited
-	src       GID            // own address that the requests come from
+	src       inet.GID       // own address that the requests come from
 	tries     uint8
 	confirmed mono.Time // last proof of reachability at MAC
 	at        mono.Time // next try; in state Failed the earliest one
@@ -125,7 +127,7 @@ func (s *Stack) Neighbours() []*Neighbour { return s.neigh.list }
 func (s *Stack) Held() int { return s.neigh.held }
 
 // resolve returns the entry of a station with one more reference. It starts the resolution of an unknown station.
-func (s *Stack) resolve(now mono.Time, hop Station, src GID, h Holder) (*Neighbour, error) {
+func (s *Stack) resolve(now mono.Time, hop Station, src inet.GID, h Holder) (*Neighbour, error) {
 	t := &s.neigh
 	nb := t.byAddr[hop]
 	if !t.mayHold(nb, h) {
@@ -180,7 +182,7 @@ func (s *Stack) probe(now mono.Time, nb *Neighbour) {
 	switch {
 	case s.cfg.Shared:
 		s.neigh.queries.push(Query{Dst: nb.Addr, Src: nb.src})
-	case nb.Addr.is4():
+	case nb.Addr.Is4():
 		s.sendARPRequest(nb)
 	default:
 		s.sendSolicit(nb)
@@ -199,7 +201,7 @@ func (s *Stack) Reuse(now mono.Time, nb *Neighbour) {
 }
 
 // Learn records that nb has answered from mac.
-func (s *Stack) Learn(now mono.Time, nb *Neighbour, mac MAC) {
+func (s *Stack) Learn(now mono.Time, nb *Neighbour, mac inet.MAC) {
 	nb.MAC, nb.State, nb.tries, nb.confirmed = mac, Valid, 0, now
 	for _, f := range nb.held {
 		copy(f[:6], mac[:])
@@ -253,7 +255,7 @@ func (s *Stack) advanceNeighbours(now mono.Time) {
 }
 
 // Hold keeps a copy of a frame for nb until it answers. When too many wait it drops the oldest, as the kernel does.
-func (s *Stack) Hold(nb *Neighbour, f *Frame) {
+func (s *Stack) Hold(nb *Neighbour, f *link.Frame) {
 	t := &s.neigh
 	if len(nb.held) > 0 && (len(nb.held) >= NeighHeld || t.held >= neighHeldAll) {
 		nb.held = slices.Delete(nb.held, 0, 1)
@@ -270,7 +272,7 @@ func (s *Stack) Hold(nb *Neighbour, f *Frame) {
 
 // ResolveNeighbour reports to done whether the next hop to dst answers: at once, or from a later call of the stack.
 // src is the index of the source in the GID table.
-func (s *Stack) ResolveNeighbour(now mono.Time, dst GID, src uint8, h Holder, done func(now mono.Time, err error)) error {
+func (s *Stack) ResolveNeighbour(now mono.Time, dst inet.GID, src uint8, h Holder, done func(now mono.Time, err error)) error {
 	p, err := s.NewPathOf(now, AddressVector{DGID: dst, SGIDIndex: src}, h)
 	if err != nil {
 		return err

@@ -4,18 +4,19 @@ import (
 	"encoding/binary"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 )
 
 // MaxHeaderLen is the length of a tagged Ethernet header, IPv6 and UDP.
-const MaxHeaderLen = EthernetLen + VLANLen + IPv6Len + UDPLen
+const MaxHeaderLen = inet.EthernetLen + inet.VLANLen + inet.IPv6Len + inet.UDPLen
 
 // maxPriority is the highest priority of IEEE 802.1Q.
 const maxPriority = 7
 
 // AddressVector describes the route to a peer (ibv_ah_attr with a GRH).
 type AddressVector struct {
-	DGID         GID
+	DGID         inet.GID
 	SGIDIndex    uint8
 	TrafficClass uint8  // DSCP and ECN bits
 	HopLimit     uint8  // 0: the default
@@ -34,7 +35,7 @@ func (v *AddressVector) Priority() uint8 {
 
 // Path is the route of a connection or of an address handle, with prepared headers. The zero Path leads nowhere.
 type Path struct {
-	Src, Dst GID
+	Src, Dst inet.GID
 	Next     *Neighbour // next hop; nil for a peer on this NIC and for a group
 	Group    bool       // Dst is a multicast group
 	holder   Holder     // of Next
@@ -101,30 +102,30 @@ func (s *Stack) newPath(av *AddressVector) (Path, *GIDEntry, error) {
 		return Path{}, nil, s.GIDError(ErrGIDIndex, uint32(av.SGIDIndex))
 	}
 	p := Path{Src: from.GID, Dst: av.DGID, flow: av.FlowLabel & 0xfffff}
-	if p.Src.is4() != p.Dst.is4() {
+	if p.Src.Is4() != p.Dst.Is4() {
 		return Path{}, nil, s.GIDError(ErrFamily, uint32(av.SGIDIndex))
 	}
 	return p, from, nil
 }
 
 // makeHeaders fills the header template.
-func (p *Path) makeHeaders(mac *MAC, vlan uint16, av *AddressVector) {
-	t := newTag(vlan, av.Priority())
+func (p *Path) makeHeaders(mac *inet.MAC, vlan uint16, av *AddressVector) {
+	t := inet.NewTag(vlan, av.Priority())
 	hop := av.HopLimit
 	if hop == 0 {
 		hop = defaultTTL
 	}
-	var dst MAC
+	var dst inet.MAC
 	if p.Next == nil {
 		dst = *mac
 	}
-	p.l2 = uint8(t.len())
-	if p.Src.is4() {
-		p.hdrLen = uint16(p.l2) + IPv4Len + UDPLen
-		PutIPv4(PutEthernet(p.hdr[:], &dst, mac, t, TypeIPv4), av.TrafficClass, hop, ProtoUDP, &p.Src, &p.Dst)
+	p.l2 = uint8(t.Len())
+	if p.Src.Is4() {
+		p.hdrLen = uint16(p.l2) + inet.IPv4Len + inet.UDPLen
+		inet.PutIPv4(inet.PutEthernet(p.hdr[:], &dst, mac, t, inet.TypeIPv4), av.TrafficClass, hop, inet.ProtoUDP, &p.Src, &p.Dst)
 	} else {
-		p.hdrLen = uint16(p.l2) + IPv6Len + UDPLen
-		PutIPv6(PutEthernet(p.hdr[:], &dst, mac, t, TypeIPv6), av.TrafficClass, hop, ProtoUDP, &p.Src, &p.Dst)
+		p.hdrLen = uint16(p.l2) + inet.IPv6Len + inet.UDPLen
+		inet.PutIPv6(inet.PutEthernet(p.hdr[:], &dst, mac, t, inet.TypeIPv6), av.TrafficClass, hop, inet.ProtoUDP, &p.Src, &p.Dst)
 	}
 	binary.BigEndian.PutUint16(p.hdr[p.L4()+2:], bth.UDPPort)
 	p.SetSourcePort(flowSourcePort(p.flow))
@@ -134,21 +135,21 @@ func (p *Path) makeHeaders(mac *MAC, vlan uint16, av *AddressVector) {
 func (p *Path) Valid() bool { return p.hdrLen != 0 }
 
 // IPv4 reports whether p is a path of IPv4.
-func (p *Path) IPv4() bool { return p.Src.is4() }
+func (p *Path) IPv4() bool { return p.Src.Is4() }
 
 // VLAN returns the VLAN of the tag, 0 without one.
 func (p *Path) VLAN() uint16 {
-	_, _, t := EtherType(p.Headers())
-	return t.vlan()
+	_, _, t := inet.EtherType(p.Headers())
+	return t.VLAN()
 }
 
 // ECN returns the ECN bits of packets.
 func (p *Path) ECN() uint8 {
 	ip := p.hdr[p.l2:]
-	if p.Src.is4() {
-		return ip[1] & ECNMask
+	if p.Src.Is4() {
+		return ip[1] & inet.ECNMask
 	}
-	return ip[1] >> 4 & ECNMask
+	return ip[1] >> 4 & inet.ECNMask
 }
 
 // Local reports whether p leads to an address of this NIC.
@@ -164,7 +165,7 @@ func (p *Path) Len() int { return int(p.hdrLen) }
 func (p *Path) L2() int { return int(p.l2) }
 
 // L4 returns the offset of the UDP header.
-func (p *Path) L4() int { return int(p.hdrLen) - UDPLen }
+func (p *Path) L4() int { return int(p.hdrLen) - inet.UDPLen }
 
 // SourcePort returns the UDP source port of p, 0 for the zero Path.
 func (p *Path) SourcePort() uint16 {
@@ -181,8 +182,8 @@ func (p *Path) SetSourcePort(port uint16) { binary.BigEndian.PutUint16(p.hdr[p.L
 func (p *Path) Entropy(entropy uint32) uint32 {
 	switch {
 	case entropy == 0:
-		return bth.JoinEntropy(p.SourcePort(), FlowLabel(p.hdr[p.l2:]))
-	case p.Src.is4():
+		return bth.JoinEntropy(p.SourcePort(), inet.FlowLabel(p.hdr[p.l2:]))
+	case p.Src.Is4():
 		return entropy & 0xffff
 	}
 	return entropy
@@ -193,13 +194,13 @@ func (p *Path) Entropy(entropy uint32) uint32 {
 func (p *Path) SetEntropy(frame []byte, entropy uint32) {
 	port, label := bth.SplitEntropy(entropy)
 	binary.BigEndian.PutUint16(frame[p.L4():], port)
-	if !p.Src.is4() {
-		SetFlowLabel(frame[p.l2:], label)
+	if !p.Src.Is4() {
+		inet.SetFlowLabel(frame[p.l2:], label)
 	}
 }
 
 // SetSource sets the Ethernet source address, after the interface has got another one.
-func (p *Path) SetSource(mac MAC) { copy(p.hdr[6:12], mac[:]) }
+func (p *Path) SetSource(mac inet.MAC) { copy(p.hdr[6:12], mac[:]) }
 
 // SetQPNs derives the UDP source port of a connection from its queue pair numbers, unless the address vector has a
 // flow label that chooses it.
@@ -217,11 +218,11 @@ func (s *Stack) SetQPNs(p *Path, local, remote bth.QPN) {
 // SetTrafficClass replaces the DSCP and ECN bits in the headers of a frame, which the ICRC does not cover, and the
 // priority in its tag.
 func (p *Path) SetTrafficClass(frame []byte, tclass uint8) {
-	if p.l2 > EthernetLen {
-		frame[EthernetLen] = frame[EthernetLen]&0x1f | tclass&0xe0
+	if p.l2 > inet.EthernetLen {
+		frame[inet.EthernetLen] = frame[inet.EthernetLen]&0x1f | tclass&0xe0
 	}
 	ip := frame[p.l2:]
-	if p.Src.is4() {
+	if p.Src.Is4() {
 		ip[1] = tclass
 		return
 	}
@@ -234,12 +235,12 @@ func (p *Path) SetTrafficClass(frame []byte, tclass uint8) {
 func (p *Path) Seal(frame []byte, id uint16, n int, super bool) {
 	l4 := p.L4()
 	l3, udp := frame[p.l2:l4], frame[l4:p.hdrLen]
-	SetLengths(l3, udp, id, n)
-	if p.Src.is4() {
-		SealIPv4(l3)
+	inet.SetLengths(l3, udp, id, n)
+	if p.Src.Is4() {
+		inet.SealIPv4(l3)
 	}
 	if super {
-		binary.BigEndian.PutUint16(udp[6:], fold(PseudoSum(&p.Src, &p.Dst, ProtoUDP, UDPLen+n)))
+		binary.BigEndian.PutUint16(udp[6:], inet.Fold(inet.PseudoSum(&p.Src, &p.Dst, inet.ProtoUDP, inet.UDPLen+n)))
 	}
 }
 

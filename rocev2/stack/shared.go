@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 )
 
@@ -13,7 +14,7 @@ import (
 // stack repeats queries at the pace of ARP requests until an answer arrives, so that both may be lost.
 
 // Query requests the station to which packets from Src to Dst go.
-type Query struct{ Dst, Src GID }
+type Query struct{ Dst, Src inet.GID }
 
 // queryRing holds the queries that PollQuery has not returned. It has room for one of each neighbour and more. When
 // it is full, push drops the query: it will be repeated.
@@ -42,14 +43,14 @@ func (s *Stack) PollQuery() (q Query, ok bool) {
 }
 
 // Resolved reports that packets to dst go to the station mac. The stack ignores destinations without a path.
-func (s *Stack) Resolved(now mono.Time, dst GID, mac MAC) {
-	if nb := s.neigh.byAddr[Station{Addr: dst}]; nb != nil && mac.unicast() {
+func (s *Stack) Resolved(now mono.Time, dst inet.GID, mac inet.MAC) {
+	if nb := s.neigh.byAddr[Station{Addr: dst}]; nb != nil && mac.Unicast() {
 		s.Learn(now, nb, mac)
 	}
 }
 
 // Unreachable reports that dst has no route for now.
-func (s *Stack) Unreachable(now mono.Time, dst GID) {
+func (s *Stack) Unreachable(now mono.Time, dst inet.GID) {
 	if nb := s.neigh.byAddr[Station{Addr: dst}]; nb != nil && nb.State != Failed {
 		s.fail(now, nb)
 	}
@@ -66,7 +67,7 @@ func (s *Stack) Destinations() []Query {
 
 // Interface is the configuration that a shared stack takes over from its interface.
 type Interface struct {
-	MAC    MAC
+	MAC    inet.MAC
 	Addrs  []netip.Prefix
 	Routes []netip.Prefix // see Config.Routes
 }
@@ -75,7 +76,7 @@ type Interface struct {
 // keeps its place in the GID table while it is present, and gets it again when it returns. Existing paths keep
 // their source address; the caller passes a new MAC to them with Path.SetSource.
 func (s *Stack) SetInterface(i *Interface) (changed bool, err error) {
-	if !i.MAC.unicast() {
+	if !i.MAC.Unicast() {
 		return false, fmt.Errorf("%w: %x", ErrMAC, i.MAC[:])
 	}
 	cfg := s.cfg

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 )
 
 // The link of a NIC may be UDP sockets (Config.Sockets). A kernel then adds the IP and UDP headers of sent packets
@@ -61,12 +62,6 @@ type sockets struct {
 	seen   int         // number of consecutive packets with last
 }
 
-// StationOf returns the Ethernet address that represents a peer in headers that the port has made up.
-func StationOf(a netip.Addr) MAC {
-	b := a.As16()
-	return MAC{2, 0, b[12], b[13], b[14], b[15]}
-}
-
 // stationAddr reports whether a can be the address of a peer, or of ours.
 func (c *Config) stationAddr(a netip.Addr) bool {
 	return stationAddr(a) || c.Sockets && a.IsLoopback()
@@ -78,7 +73,7 @@ func (s *Stack) AcceptICRC(l3 []byte, length int, diff uint32) bool {
 	if s.sockets.unwind == nil || l3[0]>>4 != 4 {
 		return false
 	}
-	dist := len(l3) + UDPLen + length - bth.ICRCLen
+	dist := len(l3) + inet.UDPLen + length - bth.ICRCLen
 	w, ok := s.sockets.unwind.Word(diff, dist-ipv4IDWord)
 	if !ok {
 		return false
@@ -96,7 +91,7 @@ func (s *Stack) AcceptICRC(l3 []byte, length int, diff uint32) bool {
 		nb.alike, nb.odd = 0, 0
 	}
 	binary.LittleEndian.PutUint32(word, sent)
-	SealIPv4(l3)
+	inet.SealIPv4(l3)
 	return true
 }
 
@@ -104,7 +99,7 @@ func (s *Stack) AcceptICRC(l3 []byte, length int, diff uint32) bool {
 // index in a super-frame. The first byte is the least significant one.
 func socketID(word uint32) bool {
 	word = bits.ReverseBytes32(word)
-	return word>>16 < maxSocketID && word&0xffff == ipv4DF
+	return word>>16 < maxSocketID && word&0xffff == inet.IPv4DF
 }
 
 // Recognise learns from an accepted packet of the datagram being received whether its sender is a NIC on sockets:
@@ -128,7 +123,7 @@ func (nb *Neighbour) Alike() int { return int(nb.alike) }
 
 // Apart reports whether the datagrams of a super-frame on this path must leave one by one.
 func (s *Stack) Apart(p *Path) bool {
-	return s.cfg.Sockets && p.Src.is4() && (p.Next == nil || p.Next.alike < LikePeer)
+	return s.cfg.Sockets && p.Src.Is4() && (p.Next == nil || p.Next.alike < LikePeer)
 }
 
 // lookForTranslator detects that a packet had another address when it was sent. Any ICRC difference can be that of

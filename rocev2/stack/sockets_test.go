@@ -2,6 +2,9 @@ package stack
 
 import (
 	"encoding/binary"
+
+	"roced.io/roced/bth/inet"
+
 	"testing"
 )
 
@@ -18,7 +21,7 @@ func TestSocketID(t *testing.T) {
 }
 
 func TestGroupMAC(t *testing.T) {
-	if got := groupMAC(&GID{10: 0xff, 11: 0xff, 12: 239, 13: 0xff, 14: 2, 15: 3}); got != (MAC{1, 0, 0x5e, 0x7f, 2, 3}) {
+	if got := groupMAC(&inet.GID{10: 0xff, 11: 0xff, 12: 239, 13: 0xff, 14: 2, 15: 3}); got != (inet.MAC{1, 0, 0x5e, 0x7f, 2, 3}) {
 		t.Errorf("%v", got)
 	}
 }

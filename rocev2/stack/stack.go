@@ -18,6 +18,7 @@ import (
 	"net/netip"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 )
 
@@ -39,7 +40,7 @@ var (
 
 // Config describes a Stack.
 type Config struct {
-	MAC MAC
+	MAC inet.MAC
 	MTU int // largest IP packet of the link in bytes
 	// Addrs are the stack's own addresses with their prefix lengths. Unless Shared is set, the stack adds the
 	// link-local IPv6 address of MAC as the last GID.
@@ -55,7 +56,7 @@ type Config struct {
 	Sockets    bool
 	Translated func(Translation) // called on address translation on the path; may be nil
 	// Group makes the kernel join or leave a multicast group of a shared interface. Nil: no groups there.
-	Group   func(group GID, in bool) error
+	Group   func(group inet.GID, in bool) error
 	FirstID uint16 // IP ID of the first IPv4 packet
 }
 
@@ -90,7 +91,7 @@ type Stack struct {
 
 // New returns a Stack.
 func New(cfg Config) (*Stack, error) {
-	if !cfg.MAC.unicast() {
+	if !cfg.MAC.Unicast() {
 		return nil, fmt.Errorf("%w: %x", ErrMAC, cfg.MAC[:])
 	}
 	s := &Stack{cfg: cfg, ipID: cfg.FirstID}
@@ -107,10 +108,10 @@ func New(cfg Config) (*Stack, error) {
 }
 
 // MAC returns the Ethernet address of the stack.
-func (s *Stack) MAC() MAC { return s.cfg.MAC }
+func (s *Stack) MAC() inet.MAC { return s.cfg.MAC }
 
 // Owns reports whether g is an address of the stack in a VLAN, 0 for none.
-func (s *Stack) Owns(g *GID, vlan uint16) bool { return s.addrs.own(g, vlan) }
+func (s *Stack) Owns(g *inet.GID, vlan uint16) bool { return s.addrs.own(g, vlan) }
 
 // MTU returns the largest IP packet of the link in bytes.
 func (s *Stack) MTU() int { return s.cfg.MTU }
@@ -151,7 +152,7 @@ func (s *Stack) TakeID(n int) uint16 {
 // until the next Receive.
 type Datagram struct {
 	IPHeader
-	SrcMAC MAC
+	SrcMAC inet.MAC
 	VLAN   uint16 // 0: none
 	L2     int    // length of the Ethernet header
 	UDP    []byte // header
@@ -162,35 +163,35 @@ type Datagram struct {
 // the RoCEv2 port of one of our addresses or groups. For any other frame it returns nil and the verdict, Accepted
 // for control messages that the stack has handled.
 func (s *Stack) Receive(now mono.Time, frame []byte) (*Datagram, Drop) {
-	if len(frame) < EthernetLen {
+	if len(frame) < inet.EthernetLen {
 		return nil, DropShort
 	}
 	if !s.acceptMAC(frame) {
 		return nil, DropMAC
 	}
 	d := &s.in
-	d.SrcMAC = MAC(frame[6:12])
-	typ, l2, t := EtherType(frame)
-	d.L2, d.VLAN = l2, t.vlan() // a tag with VLAN 0 carries only a priority
+	d.SrcMAC = inet.MAC(frame[6:12])
+	typ, l2, t := inet.EtherType(frame)
+	d.L2, d.VLAN = l2, t.VLAN() // a tag with VLAN 0 carries only a priority
 	switch {
 	case l2 == 0:
 		return nil, DropShort
 	case d.VLAN != 0 && !s.addrs.inVLAN(d.VLAN):
 		return nil, DropVLAN
-	case typ == TypeIPv4:
+	case typ == inet.TypeIPv4:
 		if r := d.ParseIPv4(frame[l2:]); r != Accepted {
 			return nil, r
 		}
-	case typ == TypeIPv6:
+	case typ == inet.TypeIPv6:
 		if r := d.ParseIPv6(frame[l2:]); r != Accepted {
 			return nil, r
 		}
-	case typ == TypeARP && !s.cfg.Shared: // on a shared interface the kernel answers
+	case typ == inet.TypeARP && !s.cfg.Shared: // on a shared interface the kernel answers
 		return nil, s.receiveARP(now, frame[l2:])
 	default:
 		return nil, DropEtherType
 	}
-	if d.Proto == ProtoUDP {
+	if d.Proto == inet.ProtoUDP {
 		if r := s.receiveUDP(d); r != Accepted {
 			return nil, r
 		}
@@ -203,13 +204,13 @@ func (s *Stack) Receive(now mono.Time, frame []byte) (*Datagram, Drop) {
 func (s *Stack) receiveControl(now mono.Time, d *Datagram) Drop {
 	switch {
 	case s.cfg.Shared:
-	case d.Proto == ProtoICMP && !d.V6:
+	case d.Proto == inet.ProtoICMP && !d.V6:
 		return s.receiveICMP(d)
-	case d.Proto == ProtoICMPv6 && d.V6:
+	case d.Proto == inet.ProtoICMPv6 && d.V6:
 		return s.receiveICMPv6(now, d)
-	case d.Proto == ProtoIGMP && !d.V6:
+	case d.Proto == inet.ProtoIGMP && !d.V6:
 		return s.receiveIGMP(now, d)
-	case d.Proto == ProtoHopByHop && d.V6:
+	case d.Proto == inet.ProtoHopByHop && d.V6:
 		return s.receiveMLD(now, d)
 	}
 	return DropProto
@@ -218,10 +219,10 @@ func (s *Stack) receiveControl(now mono.Time, d *Datagram) Drop {
 // receiveUDP checks port, destination and length. It does not verify UDP checksums: the ICRC covers more (IBTA
 // annex A17.3.3).
 func (s *Stack) receiveUDP(d *Datagram) Drop {
-	if len(d.Payload) < UDPLen {
+	if len(d.Payload) < inet.UDPLen {
 		return DropShort
 	}
-	d.UDP = d.Payload[:UDPLen]
+	d.UDP = d.Payload[:inet.UDPLen]
 	if binary.BigEndian.Uint16(d.UDP[2:]) != bth.UDPPort {
 		return DropPort
 	}
@@ -229,9 +230,9 @@ func (s *Stack) receiveUDP(d *Datagram) Drop {
 		return DropAddr
 	}
 	end := int(binary.BigEndian.Uint16(d.UDP[4:]))
-	if end < UDPLen || end > len(d.Payload) {
+	if end < inet.UDPLen || end > len(d.Payload) {
 		return DropShort
 	}
-	d.Body = d.Payload[UDPLen:end]
+	d.Body = d.Payload[inet.UDPLen:end]
 	return Accepted
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
@@ -29,13 +30,13 @@ type Agent struct {
 
 // peerID identifies an exchange that a peer has started.
 type peerID struct {
-	gid rocev2.GID
+	gid inet.GID
 	id  uint32
 }
 
 // peerQP identifies a queue pair of a peer.
 type peerQP struct {
-	gid rocev2.GID
+	gid inet.GID
 	qpn bth.QPN
 }
 

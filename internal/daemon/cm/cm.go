@@ -15,6 +15,7 @@ import (
 	"errors"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
@@ -152,7 +153,7 @@ type ListenParam struct {
 	ServiceID, Mask uint64
 	// Local restricts the listener to requests for this address; zero: any. A restricted listener takes precedence over
 	// an unrestricted one, and both may exist.
-	Local rocev2.GID
+	Local inet.GID
 	// Family restricts a listener without Local to addresses of a family, including later addresses of the port. It
 	// takes precedence over one of any family.
 	Family Family

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/daemon/cm"
 	"roced.io/roced/plugin/mono"
@@ -27,7 +28,7 @@ type datagram struct {
 // side is an agent, its port and the owner of its connections.
 type side struct {
 	name  string
-	gid   rocev2.GID
+	gid   inet.GID
 	agent *cm.Agent
 	world *world
 	down  bool // SendMAD fails
@@ -54,7 +55,7 @@ func newWorld(seed byte) *world {
 }
 
 func (w *world) side(name string, addr, seed byte) *side {
-	s := &side{name: name, gid: rocev2.GID{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: addr}, world: w}
+	s := &side{name: name, gid: inet.GID{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: addr}, world: w}
 	s.agent = cm.New(cm.Config{Port: s, GUID: 0xff_fe00_0000 + uint64(addr), Seed: [32]byte{addr, seed}, MaxConns: 8})
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/daemon/cm"
 	"roced.io/roced/plugin/mono"
@@ -47,7 +48,7 @@ func newFlood(t *testing.T, backlog int) *flood {
 	return f
 }
 
-var floodLocal = rocev2.GID{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 2}
+var floodLocal = inet.GID{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 2}
 
 // message sends a datagram from a forged address.
 func (f *flood) message(now mono.Time, attr mad.Attr, peer byte, put func(b []byte)) {
@@ -55,14 +56,14 @@ func (f *flood) message(now mono.Time, attr mad.Attr, peer byte, put func(b []by
 	h := mad.CMHeader(attr, uint64(f.next))
 	h.Put(m[:])
 	put(m[:])
-	f.agent.ReceiveMAD(now, rocev2.MADRoute{SGID: floodLocal, DGID: rocev2.GID{10: 0xff, 11: 0xff, 12: 198, 13: 19, 15: peer}}, m[:])
+	f.agent.ReceiveMAD(now, rocev2.MADRoute{SGID: floodLocal, DGID: inet.GID{10: 0xff, 11: 0xff, 12: 198, 13: 19, 15: peer}}, m[:])
 }
 
 func (f *flood) request(now mono.Time, peer byte) {
 	f.next++
 	r := mad.REQ{LocalCommID: f.next, ServiceID: service, LocalQPN: 2 + f.next%1000, Type: mad.RC, PathMTU: 3, PKey: bth.DefaultPKey,
 		LocalCMTimeout: 31, MaxCMRetries: 15, RetryCount: 7, // the longest that a REQ can request
-		Primary: mad.Path{LocalGID: rocev2.GID{10: 0xff, 11: 0xff, 12: 198, 13: 19, 15: peer}, RemoteGID: floodLocal, HopLimit: 1, LocalAckTimeout: 31}}
+		Primary: mad.Path{LocalGID: inet.GID{10: 0xff, 11: 0xff, 12: 198, 13: 19, 15: peer}, RemoteGID: floodLocal, HopLimit: 1, LocalAckTimeout: 31}}
 	f.message(now, mad.AttrREQ, peer, func(b []byte) { r.Put(b) })
 }
 

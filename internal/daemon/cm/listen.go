@@ -3,10 +3,10 @@ package cm
 import (
 	"slices"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/list"
 
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
 )
 
 // Listener accepts requests for a service.
@@ -25,7 +25,7 @@ type Listener struct {
 // service is the key of a listener without mask.
 type service struct {
 	id       uint64
-	local    rocev2.GID
+	local    inet.GID
 	family   Family
 	datagram bool
 }
@@ -72,7 +72,7 @@ func (l *Listener) Close(mono.Time) {
 }
 
 // find returns the listener for a request to the address local.
-func (a *Agent) find(id uint64, local rocev2.GID, datagram bool) *Listener {
+func (a *Agent) find(id uint64, local inet.GID, datagram bool) *Listener {
 	for _, s := range [...]service{{local: local}, {family: familyOf(local)}, {}} {
 		s.id, s.datagram = id, datagram
 		if l := a.listeners[s]; l != nil {
@@ -87,7 +87,7 @@ func (a *Agent) find(id uint64, local rocev2.GID, datagram bool) *Listener {
 	return nil
 }
 
-func familyOf(g rocev2.GID) Family {
+func familyOf(g inet.GID) Family {
 	if g.Addr().Is4() {
 		return IPv4
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/daemon/cm"
 	"roced.io/roced/internal/observe/pcapng"
@@ -65,7 +66,7 @@ type station struct {
 func newStation(t *testing.T, host byte) *station {
 	t.Helper()
 	nic, err := rocev2.New(rocev2.Config{
-		Name: "rxe_test", MAC: rocev2.MAC{2, 5: host}, MTU: 1500,
+		Name: "rxe_test", MAC: inet.MAC{2, 5: host}, MTU: 1500,
 		Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, host}), 24)},
 	})
 	if err != nil {
@@ -160,7 +161,7 @@ func (s *station) resolve(host byte) {
 
 const clientID, serverID = 0xed828ad7, 0xee828ad7
 
-func gid4(host byte) rocev2.GID { return rocev2.GID{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: host} }
+func gid4(host byte) inet.GID { return inet.GID{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: host} }
 
 func (s *station) want(events ...cm.EventKind) {
 	s.t.Helper()

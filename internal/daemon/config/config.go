@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/base/strict"
-	"roced.io/roced/rocev2"
 )
 
 // Config is the whole configuration of a daemon.
@@ -291,4 +291,4 @@ func (p *Port) ownMAC() bool { return !p.Shared() || p.Type == "udp" }
 func (p *Port) UseOffload() bool { return p.Offload == nil || *p.Offload }
 
 // HardwareAddr returns the address in the NIC's type.
-func (m MAC) HardwareAddr() rocev2.MAC { return rocev2.MAC(m) }
+func (m MAC) HardwareAddr() inet.MAC { return inet.MAC(m) }

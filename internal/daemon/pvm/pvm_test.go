@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
@@ -354,7 +355,7 @@ func BenchmarkWrite(b *testing.B) {
 	for _, n := range []int{64, page, size} {
 		for _, kind := range []string{"shared", "distant"} {
 			b.Run(fmt.Sprintf("%d/%s", n, kind), func(b *testing.B) {
-				p := nictest.New(b, nictest.Options{Seed: 1, Offload: rocev2.Offload{MaxSegments: 64, MaxBytes: 65535}, Whole: true})
+				p := nictest.New(b, nictest.Options{Seed: 1, Offload: link.Offload{MaxSegments: 64, MaxBytes: 65535}, Whole: true})
 				x, _ := p.RC(func(o *nictest.QPOptions) { o.MTU = 5 })
 				var key [2]uint32
 				for i, node := range []*nictest.Node{p.A, p.B} {

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
@@ -521,7 +522,7 @@ func hostileRound(t *testing.T, s *SendRing, r *RecvRing, c *CQRing, w *qp.SendW
 // but says what it was made of.
 func TestSendVector(t *testing.T) {
 	r, p, _ := sendPair(t, 4, 1, 0)
-	av := rocev2.AddressVector{DGID: rocev2.GID{0xfd, 15: 9}, SGIDIndex: 3, TrafficClass: 4, HopLimit: 5, FlowLabel: 0x6789a}
+	av := rocev2.AddressVector{DGID: inet.GID{0xfd, 15: 9}, SGIDIndex: 3, TrafficClass: 4, HopLimit: 5, FlowLabel: 0x6789a}
 	asked := 0
 	r.AHOf = func(got Destination) uint32 {
 		if asked++; got != (Destination{av, 0x1234}) {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/shard"
@@ -55,7 +56,7 @@ type client struct {
 	qps      table[queuePair]
 	ahs      table[addressHandle]
 	origins  map[origin][]*rocev2.AH // of ahs; on the shard only
-	groups   map[rocev2.GID]int      // multicast groups: how many of qps are attached
+	groups   map[inet.GID]int        // multicast groups: how many of qps are attached
 
 	traffic traffic
 }
@@ -99,7 +100,7 @@ func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Ac
 		pds: newCounted[rocev2.PD](l.PDs, quota.PDs, account), mrs: newCounted[memoryRegion](l.MRs, quota.MRs, account), mws: newCounted[rocev2.MW](l.MWs, quota.MWs, account),
 		cqs: newCounted[completionQueue](l.CQs, quota.CQs, account), srqs: newCounted[sharedQueue](l.SRQs, quota.SRQs, account),
 		qps: newCounted[queuePair](min(l.QPs, uverbs.MaxQPHandle), quota.QPs, account), ahs: newCounted[addressHandle](l.AHs, quota.AHs, account),
-		origins: map[origin][]*rocev2.AH{}, groups: map[rocev2.GID]int{},
+		origins: map[origin][]*rocev2.AH{}, groups: map[inet.GID]int{},
 	}
 	c.worker = newWorker(c)
 	if !c.trusted() {

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
@@ -54,7 +55,7 @@ func (c *client) getContext(q *request) error {
 func (c *client) guid() [8]byte { return GUID(c.srv.cfg.MAC) }
 
 // GUID returns the EUI-64 of a NIC, which is its node GUID and system image GUID.
-func GUID(m rocev2.MAC) [8]byte {
+func GUID(m inet.MAC) [8]byte {
 	return [8]byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
 }
 

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
@@ -83,14 +84,14 @@ func newHost(t testing.TB, dir string, i int, c Config, quotas ...*quota.Ledger)
 		t.Fatal(err)
 	}
 	events := &Events{}
-	mac := rocev2.MAC{2, 0, 0, 0, 0, byte(i + 1)}
+	mac := inet.MAC{2, 0, 0, 0, 0, byte(i + 1)}
 	addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})
 	nic, err := rocev2.New(rocev2.Config{Name: names[i], MAC: mac, MTU: 1500, Addrs: []netip.Prefix{netip.PrefixFrom(addr, 24)},
 		Seed: [32]byte{byte(i)}, Events: events})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{path: filepath.Join(dir, "uverbs-"+names[i]), gid: rocev2.GIDOf(addr)}
+	h := &host{path: filepath.Join(dir, "uverbs-"+names[i]), gid: inet.GIDOf(addr)}
 	if h.shard, err = shard.New(shard.Config{NIC: nic, Port: port}); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/plugin/mono"
@@ -49,17 +50,17 @@ func (c *client) detachMcast(q *request) error {
 }
 
 // member decodes a command that attaches or detaches a queue pair.
-func (c *client) member(q *request) (*queuePair, rocev2.GID, error) {
+func (c *client) member(q *request) (*queuePair, inet.GID, error) {
 	var in uverbs.AttachMcast
 	if err := q.decode(&in); err != nil {
-		return nil, rocev2.GID{}, err
+		return nil, inet.GID{}, err
 	}
 	o, err := c.qps.get(in.QPHandle)
 	return o, in.GID, err
 }
 
 // enterGroup charges the client for a group unless the client is a member already.
-func (c *client) enterGroup(gid rocev2.GID) bool {
+func (c *client) enterGroup(gid inet.GID) bool {
 	if c.groups[gid] == 0 && !c.account.Take(quota.Groups, 1) {
 		return false
 	}
@@ -67,7 +68,7 @@ func (c *client) enterGroup(gid rocev2.GID) bool {
 	return true
 }
 
-func (c *client) leaveGroup(gid rocev2.GID) {
+func (c *client) leaveGroup(gid inet.GID) {
 	if c.groups[gid]--; c.groups[gid] == 0 {
 		delete(c.groups, gid)
 		c.account.Add(quota.Groups, -1)

@@ -3,6 +3,7 @@ package server
 import (
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
@@ -284,6 +285,6 @@ const maxSL = 15
 
 // vector makes an address vector from path fields, which come in two layouts.
 func vector(dgid [16]byte, flow uint32, sgid, hop, class uint8) rocev2.AddressVector {
-	return rocev2.AddressVector{DGID: rocev2.GID(dgid), SGIDIndex: sgid, TrafficClass: class, HopLimit: hop,
+	return rocev2.AddressVector{DGID: inet.GID(dgid), SGIDIndex: sgid, TrafficClass: class, HopLimit: hop,
 		FlowLabel: flow & 0xfffff}
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/rxering"
 	"roced.io/roced/plugin/mono"
@@ -21,7 +22,7 @@ type queuePair struct {
 	user   uint64
 	rings  []*mapping
 	events atomic.Uint32
-	groups []rocev2.GID // attached multicast groups
+	groups []inet.GID // attached multicast groups
 }
 
 // Types of queue pairs that only other devices have (ib_uverbs_qp_type).

@@ -11,6 +11,7 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/rxering"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/plugin/mono"
@@ -168,7 +169,7 @@ func TestGroupQuota(t *testing.T) {
 		return word(resp, 0)
 	}
 	member := func(qp uint32, n byte) uverbs.AttachMcast {
-		return uverbs.AttachMcast{QPHandle: qp, GID: rocev2.GIDOf(netip.AddrFrom4([4]byte{239, 0, 0, n}))}
+		return uverbs.AttachMcast{QPHandle: qp, GID: inet.GIDOf(netip.AddrFrom4([4]byte{239, 0, 0, n}))}
 	}
 	a, b := newQP(), newQP()
 	for n := range byte(3) {

@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/shard"
-	"roced.io/roced/rocev2"
 )
 
 // TestRefreshSysfs checks that the answer follows the update of the files, that each request causes one update, and
@@ -22,7 +22,7 @@ func TestRefreshSysfs(t *testing.T) {
 	h := newHost(t, dir, 0, Config{Limits: testLimits})
 	results := make(chan error, 1) // of the next call
 	srv, err := New(Config{Path: filepath.Join(dir, "uverbs9"), Mode: 0o600, Shard: h.shard, Device: "a", Profiles: []string{"rc"},
-		MAC: rocev2.MAC{2}, Limits: testLimits, Log: slog.New(slog.DiscardHandler),
+		MAC: inet.MAC{2}, Limits: testLimits, Log: slog.New(slog.DiscardHandler),
 		Refresh: func(context.Context) error { return <-results }})
 	if err != nil {
 		t.Fatal(err)

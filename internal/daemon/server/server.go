@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/accept"
@@ -58,7 +59,7 @@ type Config struct {
 	Share func(uid uint32, client uint64) rocev2.Share
 	// Refresh, if set, updates the files that programs read.
 	Refresh func(context.Context) error
-	MAC     rocev2.MAC
+	MAC     inet.MAC
 	Limits  Limits
 	// Quota counts the usage of all users on all devices of the NIC. If nil, Limits apply to this server alone.
 	Quota *quota.Ledger

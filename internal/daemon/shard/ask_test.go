@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/rocev2"
 )
 
@@ -30,14 +32,14 @@ func (p *badPort) Recv(mono.Time, []byte) ([]byte, int, error) {
 	return frame, 0, nil
 }
 
-func (p *badPort) Send(mono.Time, *rocev2.Frame) error {
+func (p *badPort) Send(mono.Time, *link.Frame) error {
 	p.used.Store(true)
 	return p.err
 }
 
-func (p *badPort) Offload() rocev2.Offload {
+func (p *badPort) Offload() link.Offload {
 	p.asked.Store(p.asked.Load() || p.used.Load())
-	return rocev2.Offload{}
+	return link.Offload{}
 }
 
 func (p *badPort) NextTimeout() mono.Time { return mono.Never }
@@ -47,7 +49,7 @@ func (p *badPort) Close() error           { return nil }
 func nicOn(t *testing.T, port port.Port, shared bool, ask func(rocev2.Query)) *Station {
 	t.Helper()
 	addrs := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
-	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500, Addrs: addrs,
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500, Addrs: addrs,
 		Shared: shared, Routes: addrs})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +90,7 @@ func TestQuestions(t *testing.T) {
 		default:
 		}
 	})
-	dst := rocev2.GIDOf(netip.MustParseAddr("10.0.0.2"))
+	dst := inet.GIDOf(netip.MustParseAddr("10.0.0.2"))
 	err := s.Do(context.Background(), func(now mono.Time, n *rocev2.NIC) {
 		pd, err := n.AllocPD(nil)
 		if err == nil {

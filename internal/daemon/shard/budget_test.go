@@ -4,8 +4,10 @@ import (
 	"net/netip"
 	"testing"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )
@@ -26,13 +28,13 @@ func (p *wholesale) Recv(_ mono.Time, buf []byte) ([]byte, int, error) {
 	return buf[:size], 0, nil
 }
 
-func (p *wholesale) Send(_ mono.Time, f *rocev2.Frame) error {
+func (p *wholesale) Send(_ mono.Time, f *link.Frame) error {
 	p.bytes[1] += f.Len
 	return nil
 }
 
-func (p *wholesale) Offload() rocev2.Offload {
-	return rocev2.Offload{MaxSegments: 128, MaxBytes: 1 << 16}
+func (p *wholesale) Offload() link.Offload {
+	return link.Offload{MaxSegments: 128, MaxBytes: 1 << 16}
 }
 
 // writes is a send queue with endless WRITEs of one region.
@@ -86,8 +88,8 @@ func senders(t *testing.T, n, size int) *rocev2.NIC {
 		}
 	}
 	net := netip.MustParsePrefix("10.0.0.1/24")
-	offload := rocev2.Offload{MaxSegments: 128, MaxBytes: 1 << 16}
-	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 4300, Offload: offload,
+	offload := link.Offload{MaxSegments: 128, MaxBytes: 1 << 16}
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 4300, Offload: offload,
 		Addrs: []netip.Prefix{net}, Routes: []netip.Prefix{net}, Shared: true})
 	check(err)
 	pd, err := nic.AllocPD(nil)
@@ -96,7 +98,7 @@ func senders(t *testing.T, n, size int) *rocev2.NIC {
 	check(err)
 	mr, err := nic.RegMR(pd, rocev2.MRAttr{Length: uint64(size), Access: qp.AccessLocalWrite, Mem: rocev2.NewBytes(make([]byte, size))})
 	check(err)
-	peer := rocev2.GIDOf(netip.MustParseAddr("10.0.0.2"))
+	peer := inet.GIDOf(netip.MustParseAddr("10.0.0.2"))
 	for range n {
 		q, err := nic.CreateQP(rocev2.QPAttr{Type: qp.UC, PD: pd, SendCQ: cq, RecvCQ: cq, SQ: writes{mr, size}, RQ: noRecvs{},
 			Caps: rocev2.QPCaps{MaxSendWR: 16, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
@@ -107,6 +109,6 @@ func senders(t *testing.T, n, size int) *rocev2.NIC {
 		check(nic.ModifyQP(1, q, qp.Attr{State: qp.RTS}, qp.AttrState|qp.AttrSQPSN, nil))
 		nic.Doorbell(1, q)
 	}
-	nic.Resolved(1, peer, rocev2.MAC{2, 0, 0, 0, 0, 2})
+	nic.Resolved(1, peer, inet.MAC{2, 0, 0, 0, 0, 2})
 	return nic
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/plugin/mono"
@@ -134,7 +135,7 @@ func TestFollow(t *testing.T) {
 	many := func(s *Station, n int) {
 		err := s.nic.SetAddrs(now, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, nil)
 		for i := range n {
-			to := rocev2.GIDOf(netip.AddrFrom4([4]byte{10, 0, 0, byte(2 + i)}))
+			to := inet.GIDOf(netip.AddrFrom4([4]byte{10, 0, 0, byte(2 + i)}))
 			from, _, _ := s.nic.Source(to)
 			err = errors.Join(err, s.nic.ResolveNeighbour(now, to, from.Index, 0, func(mono.Time, error) {}))
 		}
@@ -159,7 +160,7 @@ func TestFollow(t *testing.T) {
 		{"a bell more", false, now, func(s *Station) { s.shard.rouse = true }, true, false},
 		{"queue pairs that may be broken", false, until, func(s *Station) { s.scanned = 0 }, true, false},
 	} {
-		nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+		nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +221,7 @@ func TestRouse(t *testing.T) {
 // sleeper returns a shard whose loop sleeps forever.
 func sleeper(t *testing.T) *Station {
 	t.Helper()
-	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}

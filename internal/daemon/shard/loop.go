@@ -6,7 +6,7 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // Budgets of a station in one turn, which prevent starvation.
@@ -212,7 +212,7 @@ func (st *Station) linkState(now mono.Time, err error) {
 		st.stats.PortErrs++
 		return
 	}
-	link := port.LinkState{Up: err != port.ErrDown}
+	link := link.State{Up: err != port.ErrDown}
 	if st.monitored != nil {
 		link = st.monitored.State()
 	}
@@ -273,7 +273,7 @@ func (st *Station) passQuestions() {
 
 // send sends f and reports whether the next frame may follow. If the port has no room, send copies the frame,
 // because a control call may unmap the frame's memory before there is room.
-func (st *Station) send(now mono.Time, f *rocev2.Frame) bool {
+func (st *Station) send(now mono.Time, f *link.Frame) bool {
 	if f.Carried {
 		st.shard.rouse = true // another station has something to do
 		return true
@@ -297,7 +297,7 @@ func (st *Station) send(now mono.Time, f *rocev2.Frame) bool {
 	return true
 }
 
-func (st *Station) hold(f *rocev2.Frame) {
+func (st *Station) hold(f *link.Frame) {
 	st.heldBuf = f.AppendTo(st.heldBuf[:0])
 	st.heldBufs[0] = st.heldBuf
 	st.heldFrm = *f

@@ -10,10 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
@@ -27,9 +29,9 @@ type stopwatch struct {
 	done  chan struct{} // closed when at is full
 }
 
-var peerMAC = rocev2.MAC{2, 0, 0, 0, 0, 2}
+var peerMAC = inet.MAC{2, 0, 0, 0, 0, 2}
 
-func (p *stopwatch) Send(_ mono.Time, f *rocev2.Frame) error {
+func (p *stopwatch) Send(_ mono.Time, f *link.Frame) error {
 	if f.HdrLen == 0 {
 		b := f.AppendTo(nil)
 		if b[12] == 8 && b[13] == 6 && b[21] == 1 { // an ARP request: turn it into the reply
@@ -54,10 +56,10 @@ func (p *stopwatch) Recv(_ mono.Time, buf []byte) (frame []byte, segSize int, er
 	return frame, 0, nil
 }
 
-func (p *stopwatch) NextTimeout() mono.Time  { return mono.Never }
-func (p *stopwatch) FD() int                 { return p.fd }
-func (p *stopwatch) Offload() rocev2.Offload { return rocev2.Offload{} }
-func (p *stopwatch) Close() error            { return unix.Close(p.fd) }
+func (p *stopwatch) NextTimeout() mono.Time { return mono.Never }
+func (p *stopwatch) FD() int                { return p.fd }
+func (p *stopwatch) Offload() link.Offload  { return link.Offload{} }
+func (p *stopwatch) Close() error           { return unix.Close(p.fd) }
 
 // endless is memory with the same content everywhere.
 type endless struct{ page [4096]byte }
@@ -89,7 +91,7 @@ func benchmarkPacing(b *testing.B, poll time.Duration, rate uint64) {
 	}
 	port := &stopwatch{fd: fd, at: make([]mono.Time, 0, b.N+1), done: make(chan struct{})}
 	defer port.Close()
-	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500,
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500,
 		Addrs: []netip.Prefix{netip.MustParsePrefix("198.18.0.1/24")},
 		NewProfile: func(name string) (qp.Profile, error) {
 			p, err := rocev2.NewProfile(name)
@@ -133,7 +135,7 @@ func sendForever(now mono.Time, n *rocev2.NIC) error {
 	if err != nil {
 		return err
 	}
-	av := rocev2.AddressVector{SGIDIndex: 0, DGID: rocev2.GIDOf(netip.MustParseAddr("198.18.0.2"))}
+	av := rocev2.AddressVector{SGIDIndex: 0, DGID: inet.GIDOf(netip.MustParseAddr("198.18.0.2"))}
 	for _, step := range []struct {
 		attr qp.Attr
 		mask qp.AttrMask

@@ -13,10 +13,12 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	unixport "roced.io/roced/port/unix"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
@@ -38,7 +40,7 @@ func newShard(t testing.TB, poll time.Duration) *Station {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500,
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500,
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}})
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +217,7 @@ func TestCrowded(t *testing.T) {
 // idleShard makes a shard without a thread, with one station on a link without traffic. The caller is its loop.
 func idleShard(t *testing.T) *Shard {
 	t.Helper()
-	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,11 +229,11 @@ func idleShard(t *testing.T) *Shard {
 // nullPort is a link without traffic.
 type nullPort struct{}
 
-func (nullPort) Send(mono.Time, *rocev2.Frame) error         { return nil }
+func (nullPort) Send(mono.Time, *link.Frame) error           { return nil }
 func (nullPort) Recv(mono.Time, []byte) ([]byte, int, error) { return nil, 0, port.ErrAgain }
 func (nullPort) NextTimeout() mono.Time                      { return mono.Never }
 func (nullPort) FD() int                                     { return -1 }
-func (nullPort) Offload() rocev2.Offload                     { return rocev2.Offload{} }
+func (nullPort) Offload() link.Offload                       { return link.Offload{} }
 func (nullPort) Close() error                                { return nil }
 
 // fullPort has no room until it is opened.
@@ -241,7 +243,7 @@ type fullPort struct {
 	refused, sent atomic.Int32
 }
 
-func (p *fullPort) Send(_ mono.Time, f *rocev2.Frame) error {
+func (p *fullPort) Send(_ mono.Time, f *link.Frame) error {
 	if !p.open.Load() {
 		p.refused.Add(1)
 		return port.ErrAgain
@@ -254,7 +256,7 @@ func (p *fullPort) Send(_ mono.Time, f *rocev2.Frame) error {
 }
 
 func TestFrameIsHeld(t *testing.T) {
-	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +381,7 @@ func (none) Disarm()               {}
 
 func brokenQP(t *testing.T, rq rocev2.RecvQueue) (*rocev2.NIC, *rocev2.QueuePair) {
 	t.Helper()
-	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,10 @@ package shard
 import (
 	"testing"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/rocev2"
 )
 
@@ -27,12 +29,12 @@ func (p *slowPort) Recv(mono.Time, []byte) ([]byte, int, error) {
 // seen records the times at which the NIC received frames.
 type seen []mono.Time
 
-func (s *seen) Frame(now mono.Time, _ rocev2.Direction, _ []byte, _ string) { *s = append(*s, now) }
+func (s *seen) Frame(now mono.Time, _ link.Direction, _ []byte, _ string) { *s = append(*s, now) }
 
 // TestFramesHaveTimes checks that a frame carries its arrival time, not the start of this turn or of the previous
 // one.
 func TestFramesHaveTimes(t *testing.T) {
-	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/rocev2"
 )
 
@@ -30,10 +31,10 @@ type Station struct {
 	mtu      int    // of the link, 0 if unknown
 	ports    uint32 // of the link that are up, 0 without planes
 	bells    []*Bell
-	listen   int           // the bell polled last
-	unsent   bool          // transmit stopped before it had sent everything
-	held     *rocev2.Frame // a frame that the port had no room for
-	heldFrm  rocev2.Frame
+	listen   int         // the bell polled last
+	unsent   bool        // transmit stopped before it had sent everything
+	held     *link.Frame // a frame that the port had no room for
+	heldFrm  link.Frame
 	heldBuf  []byte
 	heldBufs [1][]byte
 	stats    Stats

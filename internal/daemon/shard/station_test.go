@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/plugin/mono"
@@ -15,7 +16,7 @@ import (
 
 func newNIC(t *testing.T, name string) *rocev2.NIC {
 	t.Helper()
-	nic, err := rocev2.New(rocev2.Config{Name: name, MAC: rocev2.MAC{2, 0, 0, 0, 0, name[0]}, MTU: 1500})
+	nic, err := rocev2.New(rocev2.Config{Name: name, MAC: inet.MAC{2, 0, 0, 0, 0, name[0]}, MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}

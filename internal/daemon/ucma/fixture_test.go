@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/rdmacm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
@@ -56,7 +57,7 @@ func newHostAt(t *testing.T, dir string, i int, q *quota.Ledger, cfg rocev2.Conf
 	names := [2]string{"a", "b"}
 	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, "link-"+names[i]), Remote: filepath.Join(dir, "link-"+names[1-i])})
 	must(t, err)
-	mac := rocev2.MAC{2, 0, 0, 0, 0, byte(i + 1)}
+	mac := inet.MAC{2, 0, 0, 0, 0, byte(i + 1)}
 	cfg.Name, cfg.MAC, cfg.MTU, cfg.Seed = "rxe_"+names[i], mac, 1500, [32]byte{byte(i)}
 	cfg.NewProfile = func(name string) (qp.Profile, error) { return rocev2.NewProfile(name) }
 	core, err := rocev2.New(cfg)

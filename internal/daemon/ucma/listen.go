@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/base/abi/rdmacm"
 	"roced.io/roced/internal/daemon/cm"
@@ -162,7 +163,7 @@ func (n *nic) requested(l *cm.Listener, sid uint64, e *told) {
 	}
 	switch {
 	case err != nil:
-	case rocev2.GIDOf(h.Dst) != route.SGID, rocev2.GIDOf(h.Src) != route.DGID:
+	case inet.GIDOf(h.Dst) != route.SGID, inet.GIDOf(h.Src) != route.DGID:
 		err = unix.EADDRNOTAVAIL // in RoCE, the IP addresses equal the GIDs
 	case on.src.alias(route.SGID.Addr()) && route.SGID != route.DGID:
 		err = unix.EADDRNOTAVAIL // a listener on a loopback address is not reachable for others

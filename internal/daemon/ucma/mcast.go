@@ -3,6 +3,7 @@ package ucma
 import (
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/rdmacm"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/plugin/mono"
@@ -13,7 +14,7 @@ import (
 type membership struct {
 	num      uint32
 	uid      uint64
-	gid      rocev2.GID
+	gid      inet.GID
 	joined   bool // the NIC is in the group; a pure sender need not be
 	reported uint32
 }
@@ -43,7 +44,7 @@ func (c *device) join(q *request, num uint32, uid uint64, sockaddr []byte, flags
 	case i.nic == nil, i.qpType != qpUD, flags > rdmacm.JoinSendOnly, !dst.Addr().IsMulticast(), dst.Addr().Is4() != i.route.SGID.Addr().Is4():
 		return unix.EINVAL
 	}
-	m := &membership{uid: uid, gid: rocev2.GIDOf(dst.Addr()), joined: flags == rdmacm.JoinFullMember}
+	m := &membership{uid: uid, gid: inet.GIDOf(dst.Addr()), joined: flags == rdmacm.JoinFullMember}
 	for _, o := range i.groups {
 		if o.gid == m.gid {
 			return unix.EADDRINUSE

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/rdmacm"
-	"roced.io/roced/rocev2"
 )
 
 // TestJoin follows a membership as in mckey: resolve the group's address, join, leave. The attributes in the events
@@ -28,7 +28,7 @@ func TestJoin(t *testing.T) {
 		dst, err := parseSockaddr(s[:n])
 		must(t, err)
 		if e.UID != 77 || e.ID != m || p.QPNum != groupQPN || p.QKey != defaultQKey || p.AHAttr.IsGlobal != 1 ||
-			p.AHAttr.GRH.DGID != rocev2.GIDOf(dst.Addr()) || p.AHAttr.GRH.HopLimit != 1 {
+			p.AHAttr.GRH.DGID != inet.GIDOf(dst.Addr()) || p.AHAttr.GRH.HopLimit != 1 {
 			t.Errorf("%s: %+v %+v", group, e, p)
 		}
 		c.refuse(unix.EADDRINUSE, rdmacm.CmdJoinMcast, 4, join)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/rdmacm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/plugin/mono"
@@ -144,15 +145,15 @@ func (i *id) bind(src endpoint) error {
 // owner returns the NIC that has an address, and its GID. A loopback address that no NIC has stands for the first
 // address of the first NIC, which sends to itself.
 func (c *device) owner(e endpoint) (*nic, rocev2.GIDEntry) {
-	n, sgid := c.withGID(func(*rocev2.NIC) rocev2.GID { return rocev2.GIDOf(e.Addr()) })
+	n, sgid := c.withGID(func(*rocev2.NIC) inet.GID { return inet.GIDOf(e.Addr()) })
 	if n == nil && e.Addr().IsLoopback() {
-		return c.withGID(func(core *rocev2.NIC) rocev2.GID { return firstOf(core, e.Addr().Is4()) })
+		return c.withGID(func(core *rocev2.NIC) inet.GID { return firstOf(core, e.Addr().Is4()) })
 	}
 	return n, sgid
 }
 
 // withGID returns the first NIC that has the GID that choose returns for it.
-func (c *device) withGID(choose func(*rocev2.NIC) rocev2.GID) (*nic, rocev2.GIDEntry) {
+func (c *device) withGID(choose func(*rocev2.NIC) inet.GID) (*nic, rocev2.GIDEntry) {
 	for _, n := range c.nics {
 		var sgid rocev2.GIDEntry
 		err := n.do(func(_ mono.Time, core *rocev2.NIC) (err error) {
@@ -168,9 +169,9 @@ func (c *device) withGID(choose func(*rocev2.NIC) rocev2.GID) (*nic, rocev2.GIDE
 }
 
 // sgidIndex returns the index of a GID of the NIC.
-func sgidIndex(core *rocev2.NIC, gid rocev2.GID) (uint8, error) {
+func sgidIndex(core *rocev2.NIC, gid inet.GID) (uint8, error) {
 	for _, g := range core.GIDs() {
-		if g.GID == gid && gid != (rocev2.GID{}) {
+		if g.GID == gid && gid != (inet.GID{}) {
 			return g.Index, nil
 		}
 	}

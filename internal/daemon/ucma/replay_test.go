@@ -14,6 +14,7 @@ import (
 	"roced.io/roced/internal/base/abi/rdmacm"
 	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/link"
 	"roced.io/roced/rocev2"
 )
 
@@ -81,7 +82,7 @@ type recorder struct {
 	mads [][]byte
 }
 
-func (r *recorder) Frame(_ mono.Time, _ rocev2.Direction, f []byte, _ string) {
+func (r *recorder) Frame(_ mono.Time, _ link.Direction, f []byte, _ string) {
 	if isMAD(f) {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/abi/rdmacm"
 	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/plugin/mono"
@@ -90,7 +91,7 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	bits := rocev2.RouteBits(-1)
 	for _, n := range i.ctx.nics {
 		err := n.look(func(core *rocev2.NIC) error {
-			to := rocev2.GIDOf(dst.Addr())
+			to := inet.GIDOf(dst.Addr())
 			if first := firstOf(core, dst.Addr().Is4()); dst.means(first.Addr()) || dst.Addr().IsMulticast() {
 				to = first
 			}
@@ -113,13 +114,13 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 }
 
 // firstOf returns the first address of the NIC that has the family and is not link-local.
-func firstOf(core *rocev2.NIC, v4 bool) rocev2.GID {
+func firstOf(core *rocev2.NIC, v4 bool) inet.GID {
 	for _, g := range core.GIDs() {
 		if a := g.GID.Addr(); a.Is4() == v4 && !a.IsLinkLocalUnicast() && !a.IsUnspecified() {
 			return g.GID
 		}
 	}
-	return rocev2.GID{}
+	return inet.GID{}
 }
 
 // ask makes the NIC resolve the next hop to dst.
@@ -137,7 +138,7 @@ func (i *id) ask(n *nic, sgid rocev2.GIDEntry, dst endpoint, limit time.Duration
 	asking, known := true, func() {}
 	err := n.do(func(now mono.Time, core *rocev2.NIC) error {
 		defer func() { asking = false }()
-		return core.ResolveNeighbour(now, rocev2.GIDOf(dst.Addr()), sgid.Index, server.HolderOf(i.ctx.cred.Uid), func(_ mono.Time, err error) {
+		return core.ResolveNeighbour(now, inet.GIDOf(dst.Addr()), sgid.Index, server.HolderOf(i.ctx.cred.Uid), func(_ mono.Time, err error) {
 			if asking { // synchronous answer: the neighbour is known, the common case
 				known = answer(err)
 				return
@@ -169,7 +170,7 @@ func (i *id) resolved(n *nic, sgid rocev2.GIDEntry, dst endpoint, err error) {
 	i.state = stateAddrResolved
 	i.nic, i.sgid, i.dst = n, sgid.Index, dst
 	i.src = endpointOf(sgid.GID.Addr(), i.src.Port())
-	i.route = rocev2.MADRoute{SGID: sgid.GID, DGID: rocev2.GIDOf(dst.Addr())}
+	i.route = rocev2.MADRoute{SGID: sgid.GID, DGID: inet.GIDOf(dst.Addr())}
 	if i.then != nil {
 		i.proceed()
 		return

@@ -13,11 +13,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/rocev2"
-	"roced.io/roced/rocev2/stack"
+	"roced.io/roced/port/link"
 )
 
 var start = time.Now()
@@ -64,14 +64,14 @@ var (
 
 // Frame builds a frame with n bytes of UDP payload to the RoCEv2 port, or a super-frame if segSize is not 0. Each byte of
 // the payload depends on its position.
-func Frame(src, dst netip.Addr, id uint16, segSize, n int) *rocev2.Frame {
+func Frame(src, dst netip.Addr, id uint16, segSize, n int) *link.Frame {
 	h := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}, 0x08, 0)
 	if src.Is4() {
 		ip := []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0}
 		binary.BigEndian.PutUint16(ip[2:], uint16(28+n))
 		binary.BigEndian.PutUint16(ip[4:], id)
 		ip = append(append(ip, src.AsSlice()...), dst.AsSlice()...)
-		stack.PutChecksum(ip[10:], 0, ip)
+		inet.PutChecksum(ip[10:], 0, ip)
 		h = append(h, ip...)
 	} else {
 		h[12], h[13] = 0x86, 0xdd
@@ -85,7 +85,7 @@ func Frame(src, dst netip.Addr, id uint16, segSize, n int) *rocev2.Frame {
 	binary.BigEndian.PutUint16(udp[4:], uint16(8+n))
 	if segSize != 0 {
 		pseudo := append(src.AsSlice(), dst.AsSlice()...)
-		binary.BigEndian.PutUint16(udp[6:], ^stack.Checksum(uint64(17+8+n), pseudo))
+		binary.BigEndian.PutUint16(udp[6:], ^inet.Checksum(uint64(17+8+n), pseudo))
 	}
 	h = append(h, udp...)
 	body := make([]byte, n)
@@ -93,7 +93,7 @@ func Frame(src, dst netip.Addr, id uint16, segSize, n int) *rocev2.Frame {
 		body[i] = byte(i ^ i>>8 ^ int(id))
 	}
 	half := n / 3
-	return &rocev2.Frame{Bufs: [][]byte{h, body[:half], nil, body[half:]}, Len: len(h) + n, HdrLen: len(h), SegSize: segSize}
+	return &link.Frame{Bufs: [][]byte{h, body[:half], nil, body[half:]}, Len: len(h) + n, HdrLen: len(h), SegSize: segSize}
 }
 
 // isTest reports whether b is a frame of Frame, in contrast to neighbour discovery of the kernel.
@@ -139,7 +139,7 @@ func WaitFD(p port.Port, d time.Duration) int16 {
 }
 
 // MustSend sends a frame.
-func MustSend(t testing.TB, p port.Port, f *rocev2.Frame) {
+func MustSend(t testing.TB, p port.Port, f *link.Frame) {
 	t.Helper()
 	if err := p.Send(Clock(), f); err != nil {
 		t.Fatal(err)
@@ -199,10 +199,10 @@ func SetMACs(t testing.TB, b *netlab.Bed, direct [2]bool) {
 // CheckSuperFrame sends a super-frame and checks that its segments arrive. whole says whether they must arrive in one
 // frame, or one by one. Each segment must be the one that the sender has computed its ICRC over: IP ID base plus i,
 // and its own lengths. sums says whether the kernel must have computed their UDP checksums.
-func CheckSuperFrame(t testing.TB, tx, rx port.Port, f *rocev2.Frame, whole, sums bool) {
+func CheckSuperFrame(t testing.TB, tx, rx port.Port, f *link.Frame, whole, sums bool) {
 	t.Helper()
 	flat := f.AppendTo(nil)
-	segs := rocev2.Segments(flat, f.SegSize)
+	segs := link.Segments(flat, f.SegSize)
 	MustSend(t, tx, f)
 	buf := make([]byte, 1<<17)
 	var seg int
@@ -211,14 +211,14 @@ func CheckSuperFrame(t testing.TB, tx, rx port.Port, f *rocev2.Frame, whole, sum
 		if !ok {
 			t.Fatalf("segment %d of %d has not arrived", i, segs)
 		}
-		if got := rocev2.Segments(buf[:n], s); whole != (got == segs) {
+		if got := link.Segments(buf[:n], s); whole != (got == segs) {
 			t.Fatalf("received %d of %d segments at once", got, segs)
 		}
-		for k := range rocev2.Segments(buf[:n], s) {
-			want := rocev2.Segment(nil, flat, f.SegSize, i)
+		for k := range link.Segments(buf[:n], s) {
+			want := link.Segment(nil, flat, f.SegSize, i)
 			got := buf[:n]
 			if whole {
-				got = rocev2.Segment(nil, buf[:n], s, k)
+				got = link.Segment(nil, buf[:n], s, k)
 			}
 			if sums {
 				checkUDPSum(t, got, f.HdrLen)
@@ -237,7 +237,7 @@ func CheckSuperFrame(t testing.TB, tx, rx port.Port, f *rocev2.Frame, whole, sum
 }
 
 // checkUDPSum checks the UDP checksum that the kernel has computed for a segment, as receivers other than a NIC of roced
-// do. The frames of rocev2.Segment have none.
+// do. The frames of link.Segment have none.
 func checkUDPSum(t testing.TB, frame []byte, hdrLen int) {
 	t.Helper()
 	addrs := frame[26:34]
@@ -248,7 +248,7 @@ func checkUDPSum(t testing.TB, frame []byte, hdrLen int) {
 	if len(udp)%2 != 0 {
 		udp = append(udp[:len(udp):len(udp)], 0)
 	}
-	if s := stack.Checksum(uint64(17+len(frame)-hdrLen+8)+uint64(^stack.Checksum(0, addrs)), udp); s != 0 {
+	if s := inet.Checksum(uint64(17+len(frame)-hdrLen+8)+uint64(^inet.Checksum(0, addrs)), udp); s != 0 {
 		t.Fatalf("UDP checksum is wrong: %#x", s)
 	}
 }
@@ -283,6 +283,6 @@ func Count(t testing.TB, p port.Port) (frames, segments int) {
 			return frames, segments
 		}
 		frames++
-		segments += rocev2.Segments(buf[:n], seg)
+		segments += link.Segments(buf[:n], seg)
 	}
 }

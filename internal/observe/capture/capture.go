@@ -16,7 +16,7 @@ import (
 
 	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // Defaults and limits.
@@ -63,7 +63,7 @@ type Stats struct {
 	Err     error  // the error that stopped the writer
 }
 
-// Capture is a running capture. It is a rocev2.Observer.
+// Capture is a running capture. It is a link.Observer.
 type Capture struct {
 	cfg     Config
 	ring    ring
@@ -89,7 +89,7 @@ type Capture struct {
 	unflushed uint64
 }
 
-var _ rocev2.Observer = (*Capture)(nil)
+var _ link.Observer = (*Capture)(nil)
 
 // Start creates the file and starts the writer.
 func Start(c Config) (*Capture, error) {
@@ -148,8 +148,8 @@ func (w countWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Frame implements rocev2.Observer. It must be called from a single goroutine. It never blocks.
-func (c *Capture) Frame(now mono.Time, d rocev2.Direction, frame []byte, comment string) {
+// Frame implements link.Observer. It must be called from a single goroutine. It never blocks.
+func (c *Capture) Frame(now mono.Time, d link.Direction, frame []byte, comment string) {
 	if c.stopped.Load() {
 		return
 	}

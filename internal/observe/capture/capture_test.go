@@ -18,7 +18,7 @@ import (
 
 	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,15 +52,15 @@ func TestCaptureFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Frame(1, rocev2.Rx, frameOf(60, 1), "")
-	c.Frame(2, rocev2.Tx, frameOf(4000, 2), "fault: drop (x)")
+	c.Frame(1, link.Rx, frameOf(60, 1), "")
+	c.Frame(2, link.Tx, frameOf(4000, 2), "fault: drop (x)")
 	waitFor(t, "the file", func() bool { return c.Stats().Written == 2 && c.Stats().Bytes > 200 })
-	c.Frame(3, rocev2.Tx, frameOf(100, 3), "")
+	c.Frame(3, link.Tx, frameOf(100, 3), "")
 	s, err := c.Stop()
 	if err != nil || s.Written != 3 || s.Lost != 0 || s.Err != nil {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	c.Frame(4, rocev2.Tx, frameOf(100, 3), "after the end")
+	c.Frame(4, link.Tx, frameOf(100, 3), "after the end")
 	if s2, err := c.Stop(); s2 != s || err != nil {
 		t.Fatal("a second Stop differs")
 	}
@@ -127,12 +127,12 @@ func TestCaptureLosesLoudly(t *testing.T) {
 	f.gate.Lock()
 	n := 0
 	for ; c.Stats().Lost < 10; n++ {
-		c.Frame(mono.Time(n), rocev2.Tx, frameOf(9000, 7), "x")
+		c.Frame(mono.Time(n), link.Tx, frameOf(9000, 7), "x")
 	}
 	f.gate.Unlock()
 	waitFor(t, "room", func() bool { return c.ring.used() == 0 })
-	c.Frame(99, rocev2.Tx, frameOf(60, 8), "y")
-	c.Frame(99, rocev2.Tx, frameOf(60, 9), "")
+	c.Frame(99, link.Tx, frameOf(60, 8), "y")
+	c.Frame(99, link.Tx, frameOf(60, 9), "")
 	s, err := c.Stop()
 	if err != nil || s.Lost < 10 || s.Written+s.Lost != uint64(n+2) {
 		t.Fatalf("%+v of %d, %v", s, n+2, err)
@@ -163,12 +163,12 @@ func TestCaptureWriteError(t *testing.T) {
 	f.gate.Lock()
 	f.fail = errors.New("disk full")
 	f.gate.Unlock()
-	c.Frame(1, rocev2.Tx, frameOf(60, 1), "")
+	c.Frame(1, link.Tx, frameOf(60, 1), "")
 	if err := <-told; !errors.Is(err, f.fail) { // before the capture is stopped
 		t.Errorf("told %v", err)
 	}
 	waitFor(t, "the error", func() bool { return c.Stats().Err != nil })
-	c.Frame(2, rocev2.Tx, frameOf(60, 1), "")
+	c.Frame(2, link.Tx, frameOf(60, 1), "")
 	s, err := c.Stop()
 	if !errors.Is(err, f.fail) || s.Lost != 2 || s.Written != 0 || len(told) != 0 {
 		t.Errorf("%+v, %v, told %d times more", s, err, len(told))
@@ -188,7 +188,7 @@ func TestCaptureLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 20 {
-		c.Frame(mono.Time(i), rocev2.Rx, frameOf(1000, 1), "")
+		c.Frame(mono.Time(i), link.Rx, frameOf(1000, 1), "")
 	}
 	s, err := c.Stop()
 	if err != nil || !errors.Is(s.Err, ErrFull) || s.Written+s.Lost != 20 || s.Bytes > 10200 || s.Written < 8 {
@@ -209,7 +209,7 @@ func TestRing(t *testing.T) {
 			if rapid.Bool().Draw(t, "put") {
 				f := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "frame")
 				before := r.lost.Load()
-				r.put(1, rocev2.Tx, f, 200, "c")
+				r.put(1, link.Tx, f, 200, "c")
 				if r.lost.Load() == before {
 					model = append(model, f)
 				} else {
@@ -252,7 +252,7 @@ func TestCaptureUnderLoad(t *testing.T) {
 	b := make([]byte, 400)
 	for i := range n {
 		binary.BigEndian.PutUint32(b, uint32(i))
-		c.Frame(mono.Time(i), rocev2.Rx, b[:60+i%300], "")
+		c.Frame(mono.Time(i), link.Rx, b[:60+i%300], "")
 	}
 	s, err := c.Stop()
 	if err != nil || s.Written+s.Lost != n {
@@ -281,7 +281,7 @@ func TestFrameAllocations(t *testing.T) {
 	}
 	defer c.Stop()
 	f := frameOf(1000, 1)
-	if n := testing.AllocsPerRun(1000, func() { c.ring.put(1, rocev2.Tx, f, c.snap, "x") }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { c.ring.put(1, link.Tx, f, c.snap, "x") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -300,7 +300,7 @@ func BenchmarkFrame(b *testing.B) {
 	b.SetBytes(int64(len(f)))
 	b.ReportAllocs()
 	for b.Loop() {
-		c.Frame(1, rocev2.Tx, f, "")
+		c.Frame(1, link.Tx, f, "")
 	}
 	s, _ := c.Stop()
 	b.ReportMetric(100*float64(s.Lost)/float64(s.Lost+s.Written), "%lost")

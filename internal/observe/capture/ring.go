@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/port/link"
 )
 
 // Layout of a record in the ring. Records begin at multiples of 8 bytes and are contiguous. A record that would cross
@@ -22,8 +22,8 @@ const (
 )
 
 const (
-	kindRx   = uint8(rocev2.Rx)
-	kindTx   = uint8(rocev2.Tx)
+	kindRx   = uint8(link.Rx)
+	kindTx   = uint8(link.Tx)
 	kindSkip = 2
 )
 
@@ -51,7 +51,7 @@ type record struct {
 }
 
 // put copies up to snap bytes of a frame, or counts the frame as lost.
-func (r *ring) put(now mono.Time, d rocev2.Direction, frame []byte, snap int, comment string) {
+func (r *ring) put(now mono.Time, d link.Direction, frame []byte, snap int, comment string) {
 	kept := min(len(frame), snap)
 	comment = comment[:min(len(comment), maxComment)]
 	size := (recHeader + kept + len(comment) + 7) &^ 7

@@ -30,9 +30,10 @@ var layers = []string{
 	"internal/observe",
 	"flor",
 	"verbs",
+	"rocev2",
 	"tap", "port",
 	"bpf",
-	"rocev2",
+	"port/link",
 	"qp",
 	"path", "retrans", "reorder", "ccalgo",
 	"internal/base",
@@ -54,8 +55,8 @@ func layer(pkg string) int {
 // core lists the packages that are deterministic and do no I/O: the daemon, the simulator and the tests drive the
 // same code on different clocks.
 var core = []string{
-	"plugin/balance", "plugin/mono", "plugin/param", "bth", "bth/mad", "internal/base/registry", "internal/base/ring", "internal/base/list", "internal/base/psnring", "internal/base/bitpool", "internal/base/sched",
-	"internal/base/fault", "internal/base/mapped", "reorder", "retrans", "ccalgo", "path", "qp", "qp/profile", "rocev2", "rocev2/stack", "rocev2/memory", "rocev2/object", "internal/daemon/cm", "internal/sim/engine",
+	"plugin/balance", "plugin/mono", "plugin/param", "bth", "bth/inet", "bth/mad", "internal/base/registry", "internal/base/ring", "internal/base/list", "internal/base/psnring", "internal/base/bitpool", "internal/base/sched",
+	"internal/base/fault", "internal/base/mapped", "reorder", "retrans", "ccalgo", "path", "qp", "qp/profile", "port/link", "rocev2", "rocev2/stack", "rocev2/memory", "rocev2/object", "internal/daemon/cm", "internal/sim/engine",
 	"internal/sim/prefetch", "internal/sim/fabric", "internal/sim/nic", "internal/sim/workload", "internal/sim/flor", "flor/engine",
 	"internal/observe/flow", "drill/engine", "drill/frame", "drill/script",
 }

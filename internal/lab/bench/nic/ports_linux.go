@@ -18,10 +18,10 @@ import (
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/port/packet"
 	"roced.io/roced/port/udp"
 	"roced.io/roced/port/xdp"
-	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
 )
 
@@ -60,7 +60,7 @@ func openUDP(offload udp.Offload) func(string, []netip.Addr) (port.Port, error) 
 	return func(netns string, addrs []netip.Addr) (port.Port, error) {
 		p, err := udp.Open(udp.Config{Netns: netns, MAC: rawMAC, Offload: offload}, 0, addrs)
 		if err == nil {
-			p.SetLink(0, port.LinkState{Up: true, MTU: netlab.MTU})
+			p.SetLink(0, link.State{Up: true, MTU: netlab.MTU})
 		}
 		return p, err
 	}
@@ -256,9 +256,9 @@ func (p *pair) close() {
 }
 
 // frame builds a frame with the given number of segments from port i to the other port.
-func (p *pair) frame(i, payload, segments int) *rocev2.Frame {
+func (p *pair) frame(i, payload, segments int) *link.Frame {
 	b := rawFrame(p.macs[1-i], p.macs[i], i, payload, segments)
-	f := &rocev2.Frame{Bufs: [][]byte{b}, Len: len(b), HdrLen: 42}
+	f := &link.Frame{Bufs: [][]byte{b}, Len: len(b), HdrLen: 42}
 	if segments > 1 {
 		f.SegSize = rawOverhead + payload
 	}
@@ -303,7 +303,7 @@ func (f flow) gbps(payload float64) float64 { return f.rate * payload * 8 / 1e9 
 
 // flow sends packets from port 0 to port 1: frames of the given numbers of segments in turn, if the port accepts them.
 func (p *pair) flow(payload int, d time.Duration, segments ...int) (flow, error) {
-	var frames []*rocev2.Frame
+	var frames []*link.Frame
 	for _, n := range segments {
 		frames = append(frames, p.frame(0, payload, max(1, min(n, p.ports[0].Offload().MaxSegments))))
 	}
@@ -323,7 +323,7 @@ func (p *pair) flow(payload int, d time.Duration, segments ...int) (flow, error)
 }
 
 // sendSome sends frames in turn, repeatedly.
-func sendSome(p port.Port, frames []*rocev2.Frame) error {
+func sendSome(p port.Port, frames []*link.Frame) error {
 	now := monotonic()
 	for i := range 64 {
 		if err := p.Send(now, frames[i%len(frames)]); err != nil && !errors.Is(err, port.ErrAgain) {

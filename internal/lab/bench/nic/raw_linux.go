@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/netlab"
-	"roced.io/roced/rocev2/stack"
 )
 
 // Shape of the raw test: segments of BTH, 4096 bytes and ICRC, as many as a super-frame has room for.
@@ -74,12 +74,12 @@ func rawFrame(dst, src [6]byte, i, payload, segments int) []byte {
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-14))
 	copy(ip[12:], rawAddr(i).AsSlice())
 	copy(ip[16:], rawAddr(1-i).AsSlice())
-	stack.PutChecksum(ip[10:], 0, ip)
+	inet.PutChecksum(ip[10:], 0, ip)
 	binary.BigEndian.PutUint16(udp, 50000)
 	binary.BigEndian.PutUint16(udp[2:], 4791)
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(b)-34))
 	if segments > 1 {
-		binary.BigEndian.PutUint16(udp[6:], ^stack.Checksum(uint64(17+len(b)-34), ip[12:20])) // of the pseudo-header
+		binary.BigEndian.PutUint16(udp[6:], ^inet.Checksum(uint64(17+len(b)-34), ip[12:20])) // of the pseudo-header
 	}
 	return b
 }

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/cilium/ebpf/link"
+	xdplink "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -16,8 +16,8 @@ import (
 	"roced.io/roced/internal/lab/bench/measure"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/port/xdp"
-	"roced.io/roced/rocev2"
 )
 
 // echoWindow is the number of frames in flight. An echo bounces frames between two namespaces.
@@ -128,14 +128,14 @@ func threadCPU() time.Duration {
 // portBouncer bounces frames by a port.
 type portBouncer struct {
 	port  port.Port
-	first *rocev2.Frame
-	frame rocev2.Frame
+	first *link.Frame
+	frame link.Frame
 	buf   []byte
 }
 
-func openBouncer(n *netlab.Namespace, first *rocev2.Frame, addr netip.Addr) (bouncer, error) {
+func openBouncer(n *netlab.Namespace, first *link.Frame, addr netip.Addr) (bouncer, error) {
 	p, err := xdp.Open(xdp.Config{Interface: netlab.Veth, Netns: n.Path(), Addrs: []netip.Addr{addr}, Attach: xdp.AttachNative})
-	return &portBouncer{port: p, first: first, frame: rocev2.Frame{Bufs: make([][]byte, 1)}, buf: make([]byte, 1<<16)}, err
+	return &portBouncer{port: p, first: first, frame: link.Frame{Bufs: make([][]byte, 1)}, buf: make([]byte, 1<<16)}, err
 }
 
 func (e *portBouncer) inject() error {
@@ -186,7 +186,7 @@ const (
 // in chunks of its own.
 type bare struct {
 	steer  *steer.Steer
-	link   link.Link
+	link   xdplink.Link
 	umem   *xsk.UMEM
 	sock   *xsk.Socket
 	first  []byte
@@ -194,7 +194,7 @@ type bare struct {
 	spare  []uint64 // free chunks of its own
 }
 
-func openBare(n *netlab.Namespace, first *rocev2.Frame, addr netip.Addr, copies bool) (bouncer, error) {
+func openBare(n *netlab.Namespace, first *link.Frame, addr netip.Addr, copies bool) (bouncer, error) {
 	e := &bare{first: first.AppendTo(nil), copies: copies}
 	if err := n.Do(func() error { return e.open(addr) }); err != nil {
 		e.close()
@@ -237,7 +237,7 @@ func (e *bare) open(addr netip.Addr) error {
 	if err := errors.Join(e.steer.SetAddrs([]netip.Addr{addr}), e.steer.SetSocket(0, e.sock.FD)); err != nil {
 		return err
 	}
-	e.link, err = link.AttachXDP(link.XDPOptions{Program: e.steer.Program(), Interface: index, Flags: link.XDPDriverMode})
+	e.link, err = xdplink.AttachXDP(xdplink.XDPOptions{Program: e.steer.Program(), Interface: index, Flags: xdplink.XDPDriverMode})
 	return err
 }
 
