@@ -5,24 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/viper"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/attach"
 	bpffault "roced.io/roced/bpf/fault"
 	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/base/strict"
 )
-
-// scenario is a file of rules for an interface.
-type scenario struct {
-	Rules []string `mapstructure:"rules"`
-}
 
 // faultReport is the JSON output of `fault run`.
 type faultReport struct {
@@ -47,7 +43,7 @@ func (a *app) faultRun() *cobra.Command {
 		Use: "run INTERFACE [RULE...]", Short: "Inject faults into the RoCEv2 frames of any interface, until Ctrl-C",
 		Long: `The rules act on the RoCEv2 frames of an interface, whoever sends them; all other
 frames pass untouched. rx is what the interface receives, tx what it sends. src= and
-dst= name addresses. A scenario file is YAML with a list "rules" of such texts.
+dst= name addresses. A file of rules is YAML with a list "rules" of such texts.
 
 The rules are in force until the command ends. Where the kernel has no tcx links (Linux
 6.6), they are attached by clsact, and those of a killed command stay in force: the next
@@ -55,12 +51,12 @@ command on the interface, or "fault clean", removes them. It needs CAP_BPF and
 CAP_NET_ADMIN. delay, reorder, truncate and trim are for the ports of roced's NICs only:
 a tc program can neither hold frames back nor shorten them.`,
 		Example: `  rocectl fault run eth0 'tx drop qpn=0x11 psn=+3 n=1,2' 'rx corrupt op=ack n=1'
-  rocectl fault run veth0 --netns left -f scenario.yaml --watch 1s`,
+  rocectl fault run veth0 --netns left -f rules.yaml --watch 1s`,
 		Args: between(1, 65),
 		RunE: func(c *cobra.Command, args []string) error {
-			rules, err := readScenario(file)
+			rules, err := readRules(file)
 			if err != nil {
-				return err
+				return usageError{err}
 			}
 			parsed, err := parseForInterface(append(rules, args[1:]...))
 			if err != nil {
@@ -69,7 +65,7 @@ a tc program can neither hold frames back nor shorten them.`,
 			return inNetns(ns, func() error { return a.runFaults(c.Context(), args[0], parsed, mode, watch) })
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "scenario, in YAML")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file of rules, in YAML")
 	netnsFlag(cmd, &ns)
 	attachFlag(cmd, &mode)
 	cmd.Flags().DurationVar(&watch, "watch", 0, "print the counters so often, not only at the end")
@@ -115,22 +111,26 @@ func (m *attachMode) Set(s string) error {
 	return err
 }
 
-// readScenario reads the rules of a file. Without a file it returns no rules.
-func readScenario(file string) ([]string, error) {
+// readRules reads the rules of a file. Without a file it returns no rules.
+func readRules(file string) ([]string, error) {
 	if file == "" {
 		return nil, nil
 	}
-	v := viper.New()
-	v.SetConfigFile(file)
-	v.SetConfigType("yaml")
-	if err := v.ReadInConfig(); err != nil {
-		return nil, fmt.Errorf("scenario: %w", err)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
 	}
-	var s scenario
-	if err := v.UnmarshalExact(&s); err != nil {
-		return nil, fmt.Errorf("scenario %s: %w", file, err)
+	doc, err := strict.Parse(file, text)
+	if err != nil {
+		return nil, err
 	}
-	return s.Rules, nil
+	var f struct {
+		Rules []string `yaml:"rules"`
+	}
+	if faults := doc.Decode(&f); faults != nil {
+		return nil, faults
+	}
+	return f.Rules, nil
 }
 
 func parseForInterface(texts []string) ([]fault.Rule, error) {

@@ -18,7 +18,7 @@ import (
 type Document struct {
 	path string
 	root *yaml.Node
-	set  map[*yaml.Node]string // changed values, and the text of the change
+	set  map[*yaml.Node]string // changed values, and the origin of the change
 }
 
 // Fault is an error about a key of a file.
@@ -71,12 +71,27 @@ func Parse(path string, text []byte) (*Document, error) {
 	return &Document{path: path, root: doc.Content[0], set: map[*yaml.Node]string{}}, nil
 }
 
-// Change sets a key: "a.b.c=value". It creates missing mappings.
+// Change sets a key: "a.b.c=value", where the value is YAML. It creates missing mappings. Errors about the key name the
+// option --set.
 func (d *Document) Change(text string) error {
 	key, value, ok := strings.Cut(text, "=")
 	if !ok || key == "" {
 		return fmt.Errorf("--set %q is not key=value", text)
 	}
+	var v yaml.Node
+	if err := yaml.Unmarshal([]byte(value), &v); err != nil || len(v.Content) == 0 {
+		return fmt.Errorf("--set %s: the value is not YAML", text)
+	}
+	return d.put(key, v.Content[0], "--set "+text)
+}
+
+// Override sets a key to a scalar value. It creates missing mappings. origin, such as the name of a variable, is the place of
+// the key in errors.
+func (d *Document) Override(key, value, origin string) error {
+	return d.put(key, &yaml.Node{Kind: yaml.ScalarNode, Value: value}, origin)
+}
+
+func (d *Document) put(key string, value *yaml.Node, origin string) error {
 	n, keys := d.root, strings.Split(key, ".")
 	for i, k := range keys {
 		next := child(n, k)
@@ -85,21 +100,34 @@ func (d *Document) Change(text string) error {
 				*n = yaml.Node{Kind: yaml.MappingNode, Line: n.Line, Column: n.Column}
 			}
 			if n.Kind != yaml.MappingNode {
-				return fmt.Errorf("--set %s: there is no %q", text, strings.Join(keys[:i+1], "."))
+				return fmt.Errorf("%s: there is no %q", origin, strings.Join(keys[:i+1], "."))
 			}
 			next = &yaml.Node{Kind: yaml.MappingNode}
-			d.set[next] = text
+			d.set[next] = origin
 			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: k}, next)
 		}
 		n = next
 	}
-	var v yaml.Node
-	if err := yaml.Unmarshal([]byte(value), &v); err != nil || len(v.Content) == 0 {
-		return fmt.Errorf("--set %s: the value is not YAML", text)
-	}
-	*n = *v.Content[0]
-	d.set[n] = text
+	*n = *value
+	d.set[n] = origin
 	return nil
+}
+
+// Origin returns the place of a key: file and line, or the origin of a change; "" for a missing key.
+func (d *Document) Origin(key string) string {
+	n, origin := d.root, d.set[d.root]
+	for k := range strings.SplitSeq(key, ".") {
+		if n = child(n, k); n == nil {
+			return ""
+		}
+		if changed, ok := d.set[n]; ok {
+			origin = changed
+		}
+	}
+	if origin == "" {
+		origin = fmt.Sprintf("%s:%d", d.path, n.Line)
+	}
+	return origin
 }
 
 // Decode decodes the file into the struct that v points to. It returns all unknown keys and all values of the wrong type.
@@ -154,7 +182,7 @@ func (d *Document) Fault(key, format string, args ...any) *Fault {
 		}
 	}
 	f := &Fault{Key: key, Err: fmt.Errorf(format, args...)}
-	if f.place = "--set " + words; words == "" {
+	if f.place = words; words == "" {
 		f.move(d.path, at)
 	}
 	return f

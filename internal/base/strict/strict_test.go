@@ -85,6 +85,34 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestOverride: an override is a scalar, whatever it looks like, and its origin is the place of its faults.
+func TestOverride(t *testing.T) {
+	d, err := Parse("f.yaml", []byte("name: a\nlist:\n  - size: 1\nby:\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][3]string{{"name", "[::1]:80", "VAR_NAME"}, {"by.x.size", "7", "VAR_BY"}, {"wait", "soon", "VAR_WAIT"}} {
+		if err := d.Override(c[0], c[1], c[2]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Override("name.x", "1", "VAR_X"); err == nil || err.Error() != `VAR_X: there is no "name.x"` {
+		t.Error(err)
+	}
+	var f file
+	if faults := d.Decode(&f); faults == nil || faults.Error() != `VAR_WAIT: wait: "soon" is not a duration such as 5s` {
+		t.Errorf("%v", faults)
+	}
+	if f.Common.Name != "[::1]:80" || f.By["x"].Size != 7 {
+		t.Errorf("%+v", f)
+	}
+	for key, want := range map[string]string{"name": "VAR_NAME", "by.x": "VAR_BY", "list.0.size": "f.yaml:3", "list": "f.yaml:3", "on": ""} {
+		if got := d.Origin(key); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add("name: a\nlist: [{size: 1, gain: 2}]\nby: {x: &a {}, y: *a}")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -2,9 +2,11 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -43,9 +45,9 @@ func Main(args []string, out, diag io.Writer) int {
 }
 
 func command() *cobra.Command {
-	var file string
+	var from config.Sources
 	run := func(*cobra.Command, []string) error {
-		cfg, err := config.Load(file)
+		cfg, err := from.Load()
 		if err != nil {
 			return usageError{err}
 		}
@@ -71,26 +73,62 @@ or Unix sockets.`,
 	root.AddCommand(&cobra.Command{
 		Use: "run", Short: "run the daemon", Args: noArgs, RunE: run,
 		Example: "  roced run --config /etc/roced.yaml",
-	}, &cobra.Command{
-		Use: "check", Short: "check a configuration and exit", Args: noArgs,
-		Long: `Reports all faults of a configuration, each with its line, column and key. All keys are in
-roced.yaml(5).`,
-		Example: "  roced check --config /etc/roced.yaml",
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := config.Load(file)
-			if err != nil {
-				return usageError{err}
-			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: good, %d NICs\n", file, len(cfg.NICs))
-			return nil
-		},
-	})
+	}, check(&from))
 	for _, c := range append(root.Commands(), root) {
-		c.Flags().StringVarP(&file, "config", "c", "/etc/roced.yaml", "configuration file")
+		c.Flags().StringVarP(&from.File, "config", "c", "", "configuration file")
+		about.Varies(c.Flags().Lookup("config"), "roced/roced.yaml in $XDG_CONFIG_HOME or ~/.config, except for root; else "+config.SystemFile)
+		c.Flags().StringArrayVar(&from.Set, "set", nil, "set a key outside of NICs, such as log.level=debug; repeatable")
 	}
 	root.AddCommand(inBackground(usage)...)
 	about.Program{Section: 8, Usage: usage, Pages: []about.Page{manual()}}.Add(root)
 	return root
+}
+
+// check returns the command check.
+func check(from *config.Sources) *cobra.Command {
+	var effective, asJSON bool
+	cmd := &cobra.Command{
+		Use: "check", Short: "check a configuration and exit", Args: noArgs,
+		Long: `Reports all faults of a configuration, each with its line, column and key. All keys are in
+roced.yaml(5). --effective prints each value and its origin: the file and line, the variable
+of the environment, the option --set, or "default".`,
+		Example: `  roced check --config /etc/roced.yaml
+  ROCED_LOG_LEVEL=debug roced check --effective`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := from.Load()
+			switch {
+			case err != nil:
+				return usageError{err}
+			case asJSON && !effective:
+				return usageError{errors.New("--json: only the output of --effective has this form")}
+			case effective:
+				return printEffective(c.OutOrStdout(), cfg.Effective(), asJSON)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s: good, %d NICs\n", cfg.File(), len(cfg.NICs))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&effective, "effective", false, "print each value and its origin")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the values as JSON")
+	return cmd
+}
+
+// printEffective prints values and their origins.
+func printEffective(out io.Writer, values []config.Value, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, values)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, v := range values {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", v.Key, v.Value, v.Origin)
+	}
+	return w.Flush()
+}
+
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // inBackground returns the commands up and down.

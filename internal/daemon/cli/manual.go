@@ -9,11 +9,18 @@ import (
 )
 
 // introduction is the text before the keys.
-const introduction = `The daemon reads its configuration from a YAML file, /etc/roced.yaml or that of --config. Unknown keys are
-errors; "roced check" reports all faults with line and column. "[]" means each element of a list, PROFILE the name of a transport.
+const introduction = `The daemon reads one YAML file: that of "--config", else the user's "roced/roced.yaml" in "$XDG_CONFIG_HOME" (or "~/.config"),
+else "/etc/roced.yaml". Root's daemon never reads the user's file. A file that every user can write is an error. Unknown keys are errors.
+"roced check" reports all faults with line and column. "[]" means each element of a list, PROFILE the name of a transport.
 
 A duration has a unit, such as 50us or 2s. A size is in bytes, or has a suffix K, M, G or T (powers of 1024). An octal mode is like that of
 chmod(1).`
+
+// environment is the text before the variables.
+const environment = `A variable of the environment overrides a key outside of NICs. "--set KEY=VALUE" of the command line overrides both. Errors name
+the variable or the option. An empty variable counts as unset, and an unknown "ROCED_" variable is an error. NICs and lists come from the
+file only. "roced check --effective" prints each value and its origin. "run_dir" has no variable, because "ROCED_RUN_DIR" selects the
+daemon of clients.`
 
 // example is a whole configuration.
 const example = `  run_dir: /run/roced
@@ -34,9 +41,20 @@ func manual() about.Page {
 	return about.Page{Name: "roced.yaml", Section: 5, Short: "configuration of roced", Parts: []about.Part{
 		{Title: "DESCRIPTION", Text: introduction},
 		{Title: "KEYS", Items: keys},
+		{Title: "ENVIRONMENT", Text: environment, Items: variables()},
 		{Title: "EXAMPLES", Text: example},
 		{Title: "SEE ALSO", Text: "roced(8), roced-fault(7)"},
 	}}
+}
+
+// variables returns the variables of the environment, each with the sentence about its key.
+func variables() (all [][2]string) {
+	for _, k := range config.Scalars() {
+		if name := config.Variable(k); name != "" {
+			all = append(all, [2]string{name, k + "."})
+		}
+	}
+	return all
 }
 
 // Reference returns docs/reference/configuration.md.
@@ -64,6 +82,10 @@ Parameters beside %s and %s: [congestion control](congestion.md), [transports](.
 			fmt.Fprintf(&b, "\n## %s\n\n| key | type | default | example | meaning |\n|---|---|---|---|---|\n", title(in))
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s` | %s |\n", strings.TrimPrefix(k.Name, in+"."), kind(k), code(k.Default), k.Example, k.Meaning)
+	}
+	fmt.Fprintf(&b, "\n## The environment\n\n%s\n\n| variable | key |\n|---|---|\n", quoted(environment))
+	for _, v := range variables() {
+		fmt.Fprintf(&b, "| `%s` | `%s` |\n", v[0], strings.TrimSuffix(v[1], "."))
 	}
 	return b.String()
 }
@@ -106,7 +128,5 @@ func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// quoted quotes the words of commands and files.
-func quoted(s string) string {
-	return strings.NewReplacer(`"roced check"`, "`roced check`", `"[]"`, "`[]`", "--config", "`--config`", "/etc/roced.yaml", "`/etc/roced.yaml`").Replace(s)
-}
+// quoted marks the quoted words as code.
+func quoted(s string) string { return strings.ReplaceAll(s, `"`, "`") }

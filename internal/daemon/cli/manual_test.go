@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +39,11 @@ func TestManual(t *testing.T) {
 			t.Errorf("%s is missing", k.Name)
 		}
 	}
+	for _, v := range variables() {
+		if !strings.Contains(page, ".TP\n"+v[0]+"\n"+v[1]) {
+			t.Errorf("%s is missing", v[0])
+		}
+	}
 	if _, err := config.Read(strings.NewReader(example)); err != nil {
 		t.Error(err)
 	}
@@ -53,5 +60,32 @@ func TestCheck(t *testing.T) {
 	want := "roced: " + file + ":1:8: drain: \"3\" is not a duration such as 5s\n" + file + ":2:23: nics.0.mtu: 1 is not between 576 and 65521\n"
 	if code != exitUsage || diag.String() != want {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, diag.String(), want)
+	}
+}
+
+// TestEffective: check prints each value with its origin, as text and as JSON.
+func TestEffective(t *testing.T) {
+	file := t.TempDir() + "/x.yaml"
+	if err := os.WriteFile(file, []byte("drain: 3s\nnics: [{name: a, port: {type: tap}}]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ROCED_LOG_LEVEL", "debug")
+	var out, diag strings.Builder
+	if code := Main([]string{"check", "-c", file, "--effective", "--set", "log.format=json"}, &out, &diag); code != 0 {
+		t.Fatal(diag.String())
+	}
+	columns := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{"drain 3s " + file + ":1 ", "log.level debug ROCED_LOG_LEVEL ", "log.format json --set log.format=json ", "nics.0.mtu 4200 default"} {
+		if !strings.Contains(columns, want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
+	}
+	out.Reset()
+	var values []config.Value
+	if code := Main([]string{"check", "-c", file, "--effective", "--json"}, &out, &diag); code != 0 || json.Unmarshal([]byte(out.String()), &values) != nil {
+		t.Fatal(diag.String(), out.String())
+	}
+	if !slices.Contains(values, config.Value{Key: "log.level", Value: "debug", Origin: "ROCED_LOG_LEVEL"}) {
+		t.Errorf("%+v", values)
 	}
 }

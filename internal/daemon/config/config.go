@@ -5,7 +5,6 @@ package config
 import (
 	"io"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -27,7 +26,14 @@ type Config struct {
 	// Privileges selects whether the daemon drops the capabilities for opening links after it has opened them: auto,
 	// drop or keep.
 	Privileges string `yaml:"privileges"`
+
+	doc   *strict.Document
+	file  string // empty: not read from a file
+	owner uint32 // of the file
 }
+
+// File returns the name of the file.
+func (c *Config) File() string { return c.file }
 
 // Values of Config.Privileges.
 const (
@@ -192,30 +198,25 @@ type Capture struct {
 	File string `yaml:"file"`
 }
 
-// Load reads and validates a configuration file.
-func Load(path string) (*Config, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return parse(path, text)
-}
+// Load reads and validates a configuration file. The environment applies.
+func Load(path string) (*Config, error) { return (&Sources{File: path}).Load() }
 
-// Read reads and validates a configuration.
+// Read reads and validates a configuration. The environment does not apply.
 func Read(r io.Reader) (*Config, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}
-	return parse("configuration", text)
-}
-
-func parse(name string, text []byte) (*Config, error) {
-	doc, err := strict.Parse(name, text)
+	doc, err := strict.Parse("configuration", text)
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Drain: defaultDrain}
+	return decode(doc)
+}
+
+// decode decodes and validates a document.
+func decode(doc *strict.Document) (*Config, error) {
+	c := &Config{Drain: defaultDrain, doc: doc}
 	f := faults{doc: doc, unread: doc.Decode(c)}
 	c.setDefaults()
 	c.validate(&f)

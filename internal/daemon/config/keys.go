@@ -1,11 +1,9 @@
 package config
 
 import (
-	"fmt"
-	"os"
 	"reflect"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"roced.io/roced/internal/base/strict"
@@ -29,6 +27,16 @@ func Keys() []Key {
 	c.setDefaults()
 	return keysOf("", reflect.ValueOf(*c))
 }
+
+// Scalars returns the keys with one value outside of NICs. The environment and --set can set them.
+var Scalars = sync.OnceValue(func() (keys []string) {
+	for _, k := range Keys() {
+		if !strings.Contains(k.Name, "[]") && !strings.HasPrefix(k.Type, "list") {
+			keys = append(keys, k.Name)
+		}
+	}
+	return keys
+})
 
 // keysOf describes the keys of a struct: those with a value first, then those with keys of their own.
 func keysOf(prefix string, v reflect.Value) (all []Key) {
@@ -104,11 +112,5 @@ func format(v reflect.Value) string {
 	if v.IsZero() && v.Kind() != reflect.Bool || v.Kind() == reflect.Slice {
 		return ""
 	}
-	switch x := v.Interface().(type) {
-	case Bytes:
-		return strconv.FormatInt(int64(x)>>30, 10) + "G"
-	case Mode:
-		return fmt.Sprintf("%04o", os.FileMode(x))
-	}
-	return strings.ReplaceAll(fmt.Sprint(v.Interface()), "µ", "u")
+	return text(v)
 }

@@ -18,6 +18,18 @@ type Mode os.FileMode
 // Bytes is an amount of memory, with an optional suffix K, M, G or T.
 type Bytes int64
 
+// String formats the amount with the largest suffix that fits.
+func (b Bytes) String() string {
+	n, suffix := int64(b), ""
+	for _, s := range "KMGT" {
+		if n == 0 || n%1024 != 0 {
+			break
+		}
+		n, suffix = n/1024, string(s)
+	}
+	return strconv.FormatInt(n, 10) + suffix
+}
+
 // MAC is an Ethernet address.
 type MAC [6]byte
 
