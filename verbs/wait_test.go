@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	testlab "roced.io/roced/internal/test/lab"
+	testlab "roced.io/roced/internal/lab"
 	"roced.io/roced/verbs"
 )
 
