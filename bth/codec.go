@@ -102,6 +102,21 @@ func (p *Packet) DecodeHeaders(b []byte) (int, error) {
 	return n, nil
 }
 
+// DecodePart is DecodeHeaders for the first part of a packet, which may end inside its headers. The fields that it lacks are
+// zero. DecodePart returns ErrShort if b lacks the length of a header.
+func (p *Packet) DecodePart(b []byte) (int, error) {
+	n, err := p.DecodeHeaders(b)
+	if err != ErrShort || len(b) < BTHLen {
+		return n, err
+	}
+	var full [MaxHeaderLen]byte
+	copy(full[:], b)
+	if n, err = p.DecodeHeaders(full[:]); err != nil {
+		return 0, ErrShort
+	}
+	return n, nil
+}
+
 func (p *Packet) decodeBTH(b []byte) {
 	_ = b[BTHLen-1]
 	p.Opcode = Opcode(b[0])

@@ -50,10 +50,10 @@ func icrcStep4(c, w uint32) uint32 {
 		icrcTab[1][byte(w>>16)] ^ icrcTab[0][byte(w>>24)]
 }
 
-// ICRCStart begins an ICRC. l3 is the IPv4 header with its options or the IPv6 header, udp the UDP header, transport
-// the BTH and any extension headers. ICRCUpdate continues with the payload. The arguments neither escape nor are
-// copied: the function sets masked fields in registers. It computes headers with tables, because hash/crc32 moves its
-// argument to the heap: it passes the argument through a function variable. ICRCStart panics if a header is too
+// ICRCStart begins an ICRC. l3 is the IPv4 header with its options or the IPv6 header with its extension headers. udp is the
+// UDP header, transport the BTH with any extension headers. ICRCUpdate continues with the payload. The arguments neither
+// escape nor are copied: the function sets masked fields in registers. It computes headers with tables, because hash/crc32
+// moves its argument to the heap: it passes the argument through a function variable. ICRCStart panics if a header is too
 // short.
 func ICRCStart(l3, udp, transport []byte) uint32 {
 	var c uint32
@@ -88,13 +88,13 @@ func icrcIPv4(h []byte) uint32 {
 	return icrcBytes(c, h[16:])
 }
 
-// icrcIPv6 covers an IPv6 header. Traffic class, flow label (bytes 0 to 3 except the version) and hop limit (byte 7)
+// icrcIPv6 covers an IPv6 header with its extension headers. Traffic class, flow label (bytes 0 to 3 except the version) and hop limit (byte 7)
 // count as ones.
 func icrcIPv6(h []byte) uint32 {
 	_ = h[ipv6Len-1]
 	c := icrcStep8(icrcSeed, binary.LittleEndian.Uint64(h)|0xff000000ffffff0f)
-	for i := 8; i < ipv6Len; i += 8 {
-		c = icrcStep8(c, binary.LittleEndian.Uint64(h[i:]))
+	for h = h[8:]; len(h) >= 8; h = h[8:] {
+		c = icrcStep8(c, binary.LittleEndian.Uint64(h))
 	}
 	return c
 }

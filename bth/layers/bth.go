@@ -181,36 +181,48 @@ var (
 )
 
 // CheckICRC returns nil if the ICRC of p is right and bth.ErrICRC if it is wrong. The IP and UDP headers are the last ones
-// before the BTH.
-func CheckICRC(p gopacket.Packet) error {
-	var network, udp gopacket.Layer
-	for _, l := range p.Layers() {
+// before the BTH, so that the ICRC of an encapsulated packet is checked.
+func CheckICRC(p gopacket.Packet) error { return CheckLayers(p.Layers()) }
+
+// CheckLayers verifies the ICRC like CheckICRC, for the layers of a packet.
+func CheckLayers(all []gopacket.Layer) error {
+	var l3 []byte // IP header with its extension headers
+	var udp *layers.UDP
+	for _, l := range all {
 		switch l := l.(type) {
 		case *layers.IPv4, *layers.IPv6:
-			network, udp = l, nil
+			l3, udp = l.LayerContents(), nil
 		case *layers.UDP:
 			udp = l
 		case *BTH:
-			if network == nil || udp == nil {
+			if l3 == nil || udp == nil {
 				return ErrNoBTH
 			}
-			if p.Metadata().Truncated {
+			if int(udp.Length) > bth.UDPLen+len(l.datagram) {
 				return ErrTruncated
 			}
-			return l.CheckICRC(network, udp)
+			return l.checkICRC(l3, udp.Contents)
+		default:
+			if l3 != nil {
+				l3 = append(l3[:len(l3):len(l3)], l.LayerContents()...)
+			}
 		}
 	}
 	return ErrNoBTH
 }
 
-// CheckICRC verifies the ICRC like the function CheckICRC, for a layer that was decoded after the given IP and UDP layers.
+// CheckICRC verifies the ICRC like the function CheckICRC, for a layer that was decoded after the given IP and UDP layers. It
+// does not support IPv6 extension headers.
 func (b *BTH) CheckICRC(ip, udp gopacket.Layer) error {
-	l3, l4 := ip.LayerContents(), udp.LayerContents()
-	if !isIPHeader(l3) || len(l4) < 8 || len(b.datagram) < bth.BTHLen+bth.ICRCLen {
+	return b.checkICRC(ip.LayerContents(), udp.LayerContents())
+}
+
+func (b *BTH) checkICRC(l3, udp []byte) error {
+	if !isIPHeader(l3) || len(udp) < bth.UDPLen || len(b.datagram) < bth.BTHLen+bth.ICRCLen {
 		return ErrNoBTH
 	}
 	end := len(b.datagram) - bth.ICRCLen
-	crc := bth.ICRCStart(l3, l4, b.datagram[:bth.BTHLen])
+	crc := bth.ICRCStart(l3, udp, b.datagram[:bth.BTHLen])
 	if bth.ICRCUpdate(crc, b.datagram[bth.BTHLen:end]) != b.ICRC {
 		return bth.ErrICRC
 	}

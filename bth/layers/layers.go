@@ -5,7 +5,10 @@
 //
 // Layers can also be serialised, and used with a gopacket.DecodingLayerParser (see Stack).
 //
-// gopacket demands that the numbers of layer types are unique in a program. This package uses 1791 to 1808: the port number
+// The package also adds encapsulations that gopacket lacks: segment routing headers of IPv6, ERSPAN of types I and III, atomic
+// fragments of IPv6, GRE and MPLS over UDP. CheckICRC verifies the ICRC of an encapsulated packet.
+//
+// gopacket demands that the numbers of layer types are unique in a program. This package uses 1791 to 1811: the port number
 // less 3000, and the numbers after it.
 //
 // The API of this package is stable: releases of one major version only add to it.
@@ -42,6 +45,13 @@ var (
 	LayerTypeEETH         = register(1808, "EETH", decodeAlone(bth.HdrEETH))
 )
 
+// Layer types of encapsulations.
+var (
+	LayerTypeSRH       = register(1809, "SRH", decodeSRH)
+	LayerTypeERSPANI   = register(1810, "ERSPAN Type I", func(b []byte, p gopacket.PacketBuilder) error { return decodeLayer(&ERSPANI{}, b, p) })
+	LayerTypeERSPANIII = register(1811, "ERSPAN Type III", func(b []byte, p gopacket.PacketBuilder) error { return decodeLayer(&ERSPANIII{}, b, p) })
+)
+
 func register(num int, name string, decode gopacket.DecodeFunc) gopacket.LayerType {
 	return gopacket.RegisterLayerType(num, gopacket.LayerTypeMetadata{Name: name, Decoder: decode})
 }
@@ -66,6 +76,7 @@ var extensions []header
 func init() {
 	layers.RegisterUDPPortLayerType(bth.UDPPort, LayerTypeBTH)
 	layers.RegisterUDPPortLayerType(bth.MRCUDPPort, LayerTypeBTH)
+	registerCarriers()
 	extensions = []header{
 		{LayerTypeXETH, func() extension { return &XETH{} }},
 		{LayerTypeMETH, func() extension { return &METH{} }},
@@ -85,6 +96,29 @@ func init() {
 		{LayerTypeERTH, func() extension { return &ERTH{} }},
 		{LayerTypeEETH, func() extension { return &EETH{} }},
 	}
+}
+
+// registerCarriers adds the encapsulations that gopacket lacks, and replaces decoders of gopacket that lack a part.
+func registerCarriers() {
+	const portVXLANLinux, portGRE, portMPLS = 8472, 4754, 6635
+	layers.RegisterUDPPortLayerType(portVXLANLinux, layers.LayerTypeVXLAN)
+	layers.RegisterUDPPortLayerType(portGRE, layers.LayerTypeGRE)   // RFC 8086
+	layers.RegisterUDPPortLayerType(portMPLS, layers.LayerTypeMPLS) // RFC 7510
+	layers.EthernetTypeMetadata[etherTypeERSPANIII] = layers.EnumMetadata{DecodeWith: LayerTypeERSPANIII, Name: "ERSPAN Type III", LayerType: LayerTypeERSPANIII}
+	layers.EthernetTypeMetadata[etherTypeVLAN] = layers.EthernetTypeMetadata[layers.EthernetTypeQinQ]
+	replace(layers.IPProtocolGRE, decodeGRE)
+	replace(layers.IPProtocolIPv6Fragment, decodeFragment)
+	replace(layers.IPProtocolIPv6Routing, decodeRouting(layers.IPProtocolMetadata[layers.IPProtocolIPv6Routing].DecodeWith))
+}
+
+// etherTypeVLAN is the EtherType of outer VLAN tags before the standard.
+const etherTypeVLAN = 0x9100
+
+// replace replaces the decoder of an IP protocol and of its layer type.
+func replace(protocol layers.IPProtocol, decode gopacket.DecodeFunc) {
+	m := &layers.IPProtocolMetadata[protocol]
+	m.DecodeWith = decode
+	gopacket.OverrideLayerType(int(m.LayerType), gopacket.LayerTypeMetadata{Name: m.LayerType.String(), Decoder: decode})
 }
 
 // layerTypeOf returns the layer type of the first header of h, that of the payload if h is empty.

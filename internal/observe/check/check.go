@@ -11,6 +11,7 @@ import (
 	"io"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/plugin/mono"
@@ -142,27 +143,31 @@ func read(r io.Reader) (*capture, error) {
 			return nil, err
 		}
 		c.frames++
-		off, _, err := f.Link.Network(f.Data, new([]uint16))
-		if err != nil {
+		p, err := dissect.Frame(&f)
+		if err != nil && c.frames == 1 {
 			return nil, fmt.Errorf("frame %d: %w", c.frames, err)
 		}
-		a.Packet(mono.Time(f.Time), f.Data[off:])
-		c.add(&f, f.Data[off:])
+		if !p.RoCE {
+			a.Packet(mono.Time(f.Time), nil)
+			continue
+		}
+		a.Datagram(mono.Time(f.Time), &p.Datagram, p.IP, p.ICRC == nil)
+		c.add(&f, p)
 	}
 	c.flows, c.totals = a.Flows(), a.Totals()
 	return c, nil
 }
 
 // add keeps a packet if it is RoCEv2 with a good ICRC.
-func (c *capture) add(f *pcapng.Frame, ip []byte) {
-	d, ok := bth.ReadDatagram(bth.EtherType(ip), ip)
+func (c *capture) add(f *pcapng.Frame, in *dissect.Packet) {
+	d, ip := in.Datagram, in.IP
 	from := d.UDP + bth.UDPLen
-	if !ok || len(ip) >= d.End && bth.CheckICRC(ip[:d.End]) != nil || from > min(len(ip), d.End-bth.ICRCLen) {
+	if len(ip) >= d.End && in.ICRC != nil || from > min(len(ip), d.End-bth.ICRCLen) {
 		return
 	}
 	var p bth.Packet
-	n, err := p.DecodeHeaders(ip[from:min(len(ip), d.End-bth.ICRCLen)])
-	if err != nil {
+	n, err := p.DecodePart(ip[from:min(len(ip), d.End-bth.ICRCLen)])
+	if err != nil || n > len(ip)-from && p.Opcode.IsResponse() {
 		return
 	}
 	x := packet{frame: c.frames, at: f.Time, ip: d, opcode: p.Opcode, psn: p.PSN, dst: p.DestQP, aeth: p.AETH, reth: p.RETH,

@@ -23,6 +23,7 @@ type Stats struct {
 	Frames    int // all frames in the file
 	RoCE      int // printed
 	Skipped   int // not RoCEv2
+	Fragments int // IP fragments, which are among the skipped ones
 	Malformed int // RoCEv2 with an error
 	BadICRC   int // RoCEv2 with a wrong ICRC
 }
@@ -58,13 +59,16 @@ func Stream(r io.Reader, w io.Writer, opt Options) (Stats, error) {
 	}
 }
 
-// frame parses f, counts it and prints it.
+// frame parses f, counts it and prints it. A frame of a link type that is not supported is an error, unless others came before.
 func (s *Stats) frame(f *pcapng.Frame, p *parser, put func(*Record) error) error {
-	roce, err := p.parse(f, s.Frames)
-	if err != nil {
+	packet, err := p.parse(f, s.Frames)
+	if err != nil && s.Frames == 1 {
 		return err
 	}
-	if !roce {
+	if packet.Fragment {
+		s.Fragments++
+	}
+	if !packet.RoCE {
 		s.Skipped++
 		return nil
 	}

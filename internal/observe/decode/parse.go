@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/flor"
 	"roced.io/roced/internal/observe/pcapng"
 )
@@ -26,36 +27,31 @@ type parser struct {
 	dgram    Datagram
 	payload  int
 	pad      int
-	vlan     []uint16
 	flor     flor.QueuePairs
 }
 
-// parse fills rec from f, frame n of its file. It returns true for a RoCEv2 frame.
-func (p *parser) parse(f *pcapng.Frame, n int) (bool, error) {
-	p.vlan = p.vlan[:0]
-	off, etherType, err := f.Link.Network(f.Data, &p.vlan)
-	if err != nil {
-		return false, err
+// parse fills rec from f, frame n of its file, and returns its packet.
+func (p *parser) parse(f *pcapng.Frame, n int) (*dissect.Packet, error) {
+	packet, err := dissect.Frame(f)
+	if err != nil || !packet.RoCE {
+		return packet, err
 	}
-	l3 := f.Data[off:]
-	d, ok := bth.ReadDatagram(etherType, l3)
-	if !ok {
-		return false, nil
-	}
+	d := &packet.Datagram
 	p.rec = Record{
-		Packet: n, Time: time.Unix(0, f.Time).UTC(), Dir: f.Direction.String(), VLAN: p.vlan,
+		Packet: n, Time: time.Unix(0, f.Time).UTC(), Dir: f.Direction.String(), VLAN: packet.VLAN, Outer: packet.Outer,
 		Src: d.Src.String(), Dst: d.Dst.String(), SPort: d.SPort,
 		DSCP: d.TOS >> 2, ECN: ecnNames[d.TOS&3], Comment: f.Comment,
 	}
-	p.rec.Truncated = len(f.Data) < f.Length && len(l3) < d.End
-	if err := p.transport(l3, d); err != nil {
+	p.rec.Truncated = len(packet.IP) < d.End
+	if err := p.transport(packet, len(f.Data) < f.Length); err != nil {
 		p.rec.Error = strings.TrimPrefix(err.Error(), "bth: ")
 	}
-	return true, nil
+	return packet, nil
 }
 
-// transport parses the BTH and everything after it.
-func (p *parser) transport(l3 []byte, d bth.Datagram) error {
+// transport parses the BTH and everything after it. snapped means that the capture holds only the first part of the frame.
+func (p *parser) transport(packet *dissect.Packet, snapped bool) error {
+	d := &packet.Datagram
 	if d.UDPLen != d.End-d.UDP {
 		return fmt.Errorf("UDP length is %d, the IP header leaves %d", d.UDPLen, d.End-d.UDP)
 	}
@@ -64,18 +60,19 @@ func (p *parser) transport(l3 []byte, d bth.Datagram) error {
 	}
 	start := d.UDP + bth.UDPLen
 	if p.rec.Truncated {
-		return p.partOf(l3[start:], d.End-start)
+		err := p.partOf(packet.IP[start:], d.End-start)
+		if err == nil && !snapped { // a mirror may have cut the frame
+			err = fmt.Errorf("IP packet of %d bytes in a frame that holds %d", d.End, len(packet.IP))
+		}
+		return err
 	}
-	if len(l3) < d.End {
-		return fmt.Errorf("IP packet of %d bytes in a frame that holds %d", d.End, len(l3))
-	}
-	switch err := bth.CheckICRC(l3[:d.End]); {
+	switch err := packet.ICRC; {
 	case err == nil:
 		p.rec.ICRC = icrcOK
 	case errors.Is(err, bth.ErrICRC):
 		p.rec.ICRC = icrcBad
 	}
-	return p.whole(l3[start:d.End])
+	return p.whole(packet.IP[start:d.End])
 }
 
 // whole parses b, a complete UDP payload.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/flor"
 )
 
@@ -18,15 +19,16 @@ const (
 // Record describes one RoCEv2 frame. Parts that a frame does not have are nil, empty or zero, and the JSON object
 // omits them.
 type Record struct {
-	Packet int       `json:"packet"` // frame number in the file, from 1
-	Time   time.Time `json:"time"`
-	Dir    string    `json:"dir,omitempty"`  // "in" or "out"
-	VLAN   []uint16  `json:"vlan,omitempty"` // outermost first
-	Src    string    `json:"src"`
-	Dst    string    `json:"dst"`
-	SPort  uint16    `json:"sport"`
-	DSCP   uint8     `json:"dscp,omitempty"`
-	ECN    string    `json:"ecn"` // "not-ect", "ect0", "ect1" or "ce"
+	Packet int             `json:"packet"` // frame number in the file, from 1
+	Time   time.Time       `json:"time"`
+	Dir    string          `json:"dir,omitempty"`   // "in" or "out"
+	VLAN   []uint16        `json:"vlan,omitempty"`  // outermost first
+	Outer  []dissect.Outer `json:"outer,omitempty"` // encapsulations, outermost first
+	Src    string          `json:"src"`
+	Dst    string          `json:"dst"`
+	SPort  uint16          `json:"sport"`
+	DSCP   uint8           `json:"dscp,omitempty"`
+	ECN    string          `json:"ecn"` // "not-ect", "ect0", "ect1" or "ce"
 
 	*Base
 	*Ack
@@ -101,6 +103,9 @@ func (r *Record) appendText(b []byte) []byte {
 	}
 	for _, id := range r.VLAN {
 		b = fmt.Appendf(b, " vlan %d", id)
+	}
+	for i := range r.Outer {
+		b = r.Outer[i].AppendText(b)
 	}
 	b = fmt.Appendf(b, " %s > %s sport %d", r.Src, r.Dst, r.SPort)
 	if r.DSCP != 0 {

@@ -96,6 +96,12 @@ func (a *Analyzer) Packet(now mono.Time, ip []byte) {
 		a.totals.Other++
 		return
 	}
+	a.Datagram(now, &d, ip, len(ip) < d.End || bth.CheckICRC(ip[:d.End]) == nil)
+}
+
+// Datagram analyses a packet like Packet, for a caller that has parsed its IP and UDP headers and verified its ICRC, for example
+// because the packet has IPv6 extension headers. intact is ignored if the packet is truncated.
+func (a *Analyzer) Datagram(now mono.Time, d *bth.Datagram, ip []byte, intact bool) {
 	a.totals.Packets++
 	a.totals.Bytes += uint64(d.End)
 	size := d.UDPLen - bth.UDPLen - bth.ICRCLen
@@ -109,21 +115,29 @@ func (a *Analyzer) Packet(now mono.Time, ip []byte) {
 	}
 	if !whole {
 		a.totals.Cut++
-	} else if bth.CheckICRC(ip[:d.End]) != nil {
-		a.badICRC(&d, ip)
+	} else if !intact {
+		a.badICRC(d, ip)
 		return
 	}
-	body := ip[d.UDP+bth.UDPLen : min(len(ip), d.End-bth.ICRCLen)]
-	n, err := a.in.pkt.DecodeHeaders(body)
-	payload := size - n
+	a.decode(now, d, ip[d.UDP+bth.UDPLen:min(len(ip), d.End-bth.ICRCLen)], whole)
+}
+
+// decode analyses a UDP payload without ICRC.
+func (a *Analyzer) decode(now mono.Time, d *bth.Datagram, body []byte, whole bool) {
+	n, err := a.in.pkt.DecodePart(body)
+	cut := n > len(body)
+	payload := d.UDPLen - bth.UDPLen - bth.ICRCLen - n
 	if err == nil {
 		payload -= int(body[1] >> 4 & 3)
 	}
-	if err != nil || payload < 0 {
+	if !whole && (err == bth.ErrShort || cut && a.in.pkt.Opcode.IsResponse()) {
+		return // without its fields it means nothing
+	}
+	if err != nil || cut && whole || payload < 0 {
 		a.totals.Malformed++
 		return
 	}
-	a.in.now, a.in.ip, a.in.payload, a.in.body = now, d, payload, body[n:]
+	a.in.now, a.in.ip, a.in.payload, a.in.body = now, *d, payload, body[min(n, len(body)):]
 	a.accept(&a.in)
 }
 

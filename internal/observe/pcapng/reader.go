@@ -238,18 +238,21 @@ func (r *Reader) readEnhanced(f *Frame, b []byte) error {
 	ts := uint64(r.order.Uint32(b[4:]))<<32 | uint64(r.order.Uint32(b[8:]))
 	f.Data, f.Length = b[20:20+n:20+n], int(r.order.Uint32(b[16:]))
 	f.Time, f.Link, f.Interface = d.nanoseconds(ts), d.link, int(i)
-	return r.options(b[min(20+pad4(n), len(b)):], func(code uint16, v []byte) {
+	var comment []byte
+	err := r.options(b[min(20+pad4(n), len(b)):], func(code uint16, v []byte) {
 		switch {
 		case code == optEPBFlags && len(v) == 4:
 			f.Direction = Direction(r.order.Uint32(v) & 3)
 		case code == optEPBDropCount && len(v) == 8:
 			f.Lost = r.order.Uint64(v)
-		case code == optComment && f.Comment != "":
-			f.Comment += "; " + string(v)
+		case code == optComment && len(comment) > 0:
+			comment = append(append(comment, "; "...), v...)
 		case code == optComment:
-			f.Comment = string(v)
+			comment = append(comment, v...)
 		}
 	})
+	f.Comment = string(comment)
+	return err
 }
 
 // readSimple reads a simple packet block (4.4): interface 0, no timestamp.

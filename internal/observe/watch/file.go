@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/plugin/mono"
@@ -28,13 +30,25 @@ func Replay(ctx context.Context, r io.Reader, rep *Reporter, a *flow.Analyzer, e
 				next = at.Add(every) // skip intervals without packets
 			}
 		}
-		a.Packet(mono.Time(f.Time), ip)
+		analyse(a, f, ip)
 		return err
 	})
 	if err != nil && last.IsZero() {
 		return err // not a capture file
 	}
 	return errors.Join(show(rep.Report(last, a, 0)), err)
+}
+
+// analyse passes the packet of a frame to a. Only frames with tunnels or IPv6 extension headers need a dissection.
+func analyse(a *flow.Analyzer, f *pcapng.Frame, ip []byte) {
+	now := mono.Time(f.Time)
+	if _, plain := bth.ReadDatagram(bth.EtherType(ip), ip); !plain {
+		if p, err := dissect.Frame(f); err == nil && p.RoCE {
+			a.Datagram(now, &p.Datagram, p.IP, p.ICRC == nil)
+			return
+		}
+	}
+	a.Packet(now, ip)
 }
 
 // read calls take with each frame of a capture and its IP packet.
@@ -53,11 +67,11 @@ func read(ctx context.Context, r io.Reader, take func(f *pcapng.Frame, ip []byte
 		}
 		vlan = vlan[:0]
 		off, etherType, err := f.Link.Network(f.Data, &vlan)
-		if err != nil {
+		if err != nil && n == 1 {
 			return fmt.Errorf("packet %d: %w", n, err)
 		}
 		if etherType == 0 {
-			off = len(f.Data) // too short for a network header
+			off = len(f.Data) // too short for a network header, or of a link type that is not supported
 		}
 		if err := take(&f, f.Data[off:]); err != nil {
 			return err
