@@ -6,6 +6,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/ring"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/reorder"
 )
 
@@ -15,8 +16,8 @@ type extension struct {
 	Traits
 	anyOrder
 	out    extendedPolicy
-	policy senderPolicy // out, or that of mrc
-	mrc    *mrc         // MRC only
+	policy senderPolicy  // out, or that of mrc
+	mrc    *mrcExtension // MRC only
 	fields fields
 }
 
@@ -71,8 +72,8 @@ func (q *QP) announce(t reorder.Tracker, p *bth.Packet) Drop {
 // after the same time as with RC. Each OnTimeout uses at most one retry: a process that stalls beyond several
 // timeouts loses only one.
 func (q *QP) ackTimeout() time.Duration {
-	if x := q.mrc(); x != nil && x.given&MRCTimeout != 0 {
-		return mrcTimeout(x.attr.Timeout)
+	if x := q.mrc(); x != nil && x.modified&mrc.AttrTimeout != 0 {
+		return mrc.Duration(x.attr.Timeout)
 	}
 	return time.Duration(ackTimeoutNs(q.attr.Timeout))
 }
@@ -185,12 +186,12 @@ func (q *QP) queueAck(to *ackQueue, t reorder.Tracker, p *bth.Packet, m arrival)
 // completeAck adds the marks of p, which MP-RDMA echoes (3.1), to f, the acknowledgement of p pushed last. If too
 // many acknowledgements wait, it drops the oldest, which counts as lost in the network.
 func (q *QP) completeAck(to *ackQueue, f *reorder.Feedback, p *bth.Packet, m arrival) {
-	f.ECE = m.ce
+	f.ECE = m.CE
 	if q.x.OnlyHoles && f.NumHoles == 0 && !f.Refused {
 		f.HasSACK = false
 	}
 	if q.x.PerPacket {
-		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.path
+		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.Path
 		f.ReTx = p.Ext.Flags&bth.XReTx != 0
 	} else {
 		to.merge(q.x.fields.Fields != nil)

@@ -4,23 +4,24 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/path"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/reorder"
 	"roced.io/roced/retrans"
 )
 
-// mrc is the part of a queue pair that speaks MRC (bth/mrc.go). docs/design/transports.md has its mechanisms.
-type mrc struct {
+// mrcExtension is the part of a queue pair that speaks MRC (bth/mrc.go). docs/design/transports.md has its mechanisms.
+type mrcExtension struct {
 	mrcResponder
-	out  mrcRequester
-	ends endpoint
+	out      mrcRequester
+	endpoint mrc.Endpoint
 
-	attr, first MRCAttr // now, and when the queue pair was created
-	given       MRCMask // attributes of ModifyMRC
-	plugins     MRCPlugins
+	attr, initial mrc.Attr // now, and when the queue pair was created
+	modified      mrc.Mask // attributes of ModifyMRC
+	plugins       mrc.Plugins
 }
 
 // newMRC makes the part of q. It replaces plug-ins that are not of MRC, because its packets suit no others.
-func newMRC(q *QP, p *Profile) *mrc {
+func newMRC(q *QP, p *Profile) *mrcExtension {
 	trk, ok := p.Tracker.(*reorder.MRC)
 	if !ok {
 		trk = reorder.NewMRC(minMPR)
@@ -30,17 +31,18 @@ func newMRC(q *QP, p *Profile) *mrc {
 		rec = retrans.NewMRC(minMPR)
 	}
 	p.Tracker, p.Recovery = trk, rec
-	x := &mrc{mrcResponder: mrcResponder{anyOrder: &q.x.anyOrder, trk: trk}, out: mrcRequester{extendedPolicy: &q.x.out, rec: rec}}
-	x.ends.q = q
-	x.follow(p.Paths)
-	x.own(p)
+	x := &mrcExtension{out: mrcRequester{extendedPolicy: &q.x.out, rec: rec}}
+	x.mrcResponder = mrcResponder{anyOrder: &q.x.anyOrder, trk: trk, sacks: mrc.MakeSACKs(trk, q.cfg.Tuning.ackDepth())}
+	x.usePaths(p.Paths)
+	x.attr = mrc.AttrOf(trk, rec)
+	x.initial, x.plugins = x.attr, mrc.Plugins{Paths: p.Paths, Controller: p.Controller}
 	return x
 }
 
-// follow lets the entropy values of paths, if it has some, learn of losses and ports.
-func (x *mrc) follow(paths path.Selector) {
+// usePaths lets the entropy values of paths, if it has some, learn of losses and ports.
+func (x *mrcExtension) usePaths(paths path.Selector) {
 	evs, _ := paths.(*path.MRC)
-	x.out.evs, x.ends.evs = evs, evs
+	x.out.evs, x.endpoint.EVs = evs, evs
 	if evs != nil {
 		x.out.rec.OnLoss(evs.Lost)
 	} else {
@@ -48,27 +50,61 @@ func (x *mrc) follow(paths path.Selector) {
 	}
 }
 
-// pending reports whether the queue pair has an acknowledgement or an endpoint request to send.
-func (x *mrc) pending() bool { return x.mrcResponder.pending() || x.ends.pending() }
+// endpointPending reports whether an endpoint request is to be sent.
+func (x *mrcExtension) endpointPending() bool {
+	return x.out.q.receiving() && x.endpoint.Pending(x.out.q.sending())
+}
 
 // requestsFirst implements admission: acknowledgements go first because they clock the peer.
-func (x *mrc) requestsFirst() int {
-	if x.pending() {
+func (x *mrcExtension) requestsFirst() int {
+	if x.pending() || x.endpointPending() {
 		return 0
 	}
 	return nothingDue
 }
 
 // poll implements admission.
-func (x *mrc) poll(now mono.Time, t *Transmit) bool {
-	return x.mrcResponder.poll(t) || x.ends.poll(now, t)
+func (x *mrcExtension) poll(now mono.Time, t *Transmit) bool {
+	return x.mrcResponder.poll(t) || x.endpointPending() && x.pollEndpoint(now, t)
 }
+
+// pollEndpoint fills t with the next endpoint request.
+func (x *mrcExtension) pollEndpoint(now mono.Time, t *Transmit) bool {
+	p := &t.Packet
+	id, vp, probe := x.endpoint.Next(now, &p.ERTH)
+	if t.Path = vp; !probe {
+		t.Path = x.out.path(now)
+	}
+	x.out.q.headerMRC(p, bth.OpcodeMRCEndpointRequest, bth.MakePSN(uint32(id)))
+	p.DestQP = bth.MRCEndpointQPN
+	return true
+}
+
+// SetPorts tells the queue pair which ports of its NIC are up, by a bit for each. With MRC the entropy values of the others
+// are used no more, and the peer is told.
+func (q *QP) SetPorts(now mono.Time, mask uint32) {
+	if x := q.mrc(); x != nil && q.receiving() {
+		q.touch()
+		x.endpoint.SetPorts(now, mask)
+	}
+}
+
+// PeerPorts takes the port status of the peer.
+func (q *QP) PeerPorts(now mono.Time, mask uint32) {
+	if x := q.mrc(); x != nil {
+		q.touch()
+		x.endpoint.PeerPorts(now, mask)
+	}
+}
+
+// Endpoints reports whether the queue pair has endpoint operations: it speaks MRC.
+func (q *QP) Endpoints() bool { return q.mrc() != nil }
 
 // minMPR is the smallest maximum PSN range, in bth.MRCRangeUnit.
 const minMPR = 8
 
 // mrc returns the part of q that speaks MRC, nil for other transports.
-func (q *QP) mrc() *mrc {
+func (q *QP) mrc() *mrcExtension {
 	if q.x == nil {
 		return nil
 	}
@@ -76,21 +112,25 @@ func (q *QP) mrc() *mrc {
 }
 
 // receive takes a packet of MRC.
-func (x *mrc) receive(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
+func (x *mrcExtension) receive(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 	q := x.out.q
 	switch o := p.Opcode; {
-	case m.Trim != Whole && x.attr.Cap&MRCNoTrimNACK != 0:
-		return DropLength
-	case m.Trim != Whole:
-		x.trimmed(p, arrival{m.CE, m.Path}, m.Trim)
+	case m.Trim != mrc.Whole:
+		if x.attr.Cap&mrc.NoTrimNACK == 0 {
+			x.sacks.AnswerTrimmed(p, mrc.Marks{CE: m.CE, Path: m.Path}, m.Trim)
+		}
 		return DropLength
 	case o.IsWrite():
 		x.number(p)
 		return q.resp.receive(now, p, m)
 	case o.IsProbe():
-		return x.probed(p, m)
+		x.sacks.AnswerProbe(p, mrc.Marks{CE: m.CE, Path: m.Path})
+		return Accepted
 	case o == bth.OpcodeMRCEndpointResponse:
-		return x.ends.answered(p)
+		if !x.endpoint.Answered(p) {
+			return DropStaleAck
+		}
+		return Accepted
 	case !o.IsResponse():
 		return DropOpcode
 	case !q.sending():
@@ -99,12 +139,13 @@ func (x *mrc) receive(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 	return x.out.receive(now, p, arrival{m.CE, m.Path})
 }
 
-// Trim says whether a switch has removed the payload of a WRITE of MRC.
-type Trim uint8
+// headerMRC sets the fields of the BTH that packets of MRC have.
+func (q *QP) headerMRC(p *bth.Packet, op bth.Opcode, psn bth.PSN) {
+	q.header(p, op, psn)
+	p.ReTx, p.Stamped = false, false
+}
 
-// Values of Trim.
-const (
-	Whole Trim = iota
-	Trimmed
-	TrimmedLastHop // by the switch of the last link
-)
+// contexts returns the spdcid and dpdcid of a packet.
+//
+// Choice: one source has the low halves of the queue pair numbers. They are ignored on receipt.
+func (q *QP) contexts() (src, dest uint16) { return uint16(q.cfg.QPN), uint16(q.attr.DestQPN) }

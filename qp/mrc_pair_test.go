@@ -9,6 +9,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/path"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/reorder"
 	"roced.io/roced/retrans"
 )
@@ -211,12 +212,12 @@ func TestMRCMeasures(t *testing.T) {
 		if !q.PollTransmit(start, &tr) {
 			t.Fatal("no packet")
 		}
-		psn, echo := tr.Packet.PSN, stampMRC(start)
+		psn, echo := tr.Packet.PSN, mrc.Stamp(start).Timestamp
 		if c.again > 0 {
 			q.mrc().out.rec.OnSent(start.Add(c.again), psn, 1, true)
 		}
 		if c.second {
-			echo = stampMRC(start.Add(c.again))
+			echo = mrc.Stamp(start.Add(c.again)).Timestamp
 		}
 		f := bth.Packet{Opcode: bth.OpcodeMRCSACK, PSN: psn, SETH: bth.SETH{Cack: psn}}
 		fb := reorder.Feedback{Timestamp: echo}

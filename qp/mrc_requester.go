@@ -7,6 +7,7 @@ import (
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/path"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/reorder"
 	"roced.io/roced/retrans"
 )
@@ -25,19 +26,19 @@ type mrcRequester struct {
 	retriedAt  mono.Time // last retry without outstanding packets
 	probe      uint16    // number of the last probe
 	probedAt   mono.Time // when it was sent
-	asked      question
+	solicited  solicitation
 }
 
-// question is the last packet that was sent for its answer: a probe, or the repeated last packet.
-type question struct {
+// solicitation is the last packet that was sent to obtain an acknowledgement: a probe, or the last packet again.
+type solicitation struct {
 	at   mono.Time
-	port uint16 // its UDP source port; 0: answered, or without an entropy value
+	port uint16 // its UDP source port; 0: acknowledged, or without an entropy value
 }
 
 // start implements senderPolicy.
 func (x *mrcRequester) start(psn bth.PSN) {
 	x.extendedPolicy.start(psn)
-	x.q.x.mrc.ends.reset()
+	x.q.x.mrc.endpoint.Reset()
 	*x = mrcRequester{extendedPolicy: x.extendedPolicy, rec: x.rec, evs: x.evs, probe: x.probe}
 }
 
@@ -72,7 +73,7 @@ func (x *mrcRequester) stamp(now mono.Time, s *slot, k uint32, retransmit bool, 
 	w, done := &s.wqe, k*x.q.mtu
 	p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length}
 	p.METH = bth.METH{MSN: uint16(s.msn), RQMSN: uint16(s.sn)}
-	p.ReTx, p.Stamped, p.TSETH = retransmit, true, bth.TSETH{Timestamp: stampMRC(now), Format: bth.MRCFormatTimestamp}
+	p.ReTx, p.Stamped, p.TSETH = retransmit, true, mrc.Stamp(now)
 }
 
 // requestsAck implements senderPolicy: as in RC, and when the peer's limits stop the sender. Retransmissions are acknowledged
@@ -85,10 +86,10 @@ func (x *mrcRequester) requestsAck(now mono.Time, ends, retransmit bool) bool {
 // onAckReq implements senderPolicy.
 func (x *mrcRequester) onAckReq(now mono.Time) { x.q.req.since, x.q.req.tail.due = now, false }
 
-// waits reports whether the peer has yet to acknowledge something.
-func (x *mrcRequester) waits() bool {
+// idle reports whether the peer has acknowledged all packets and messages.
+func (x *mrcRequester) idle() bool {
 	r := &x.q.req
-	return r.outstanding() > 0 || r.cursor != r.Head
+	return r.outstanding() == 0 && r.cursor == r.Head
 }
 
 // pollProbe implements senderPolicy: a probe is due, or no other packet may leave and no outstanding one has requested an
@@ -96,14 +97,14 @@ func (x *mrcRequester) waits() bool {
 func (x *mrcRequester) pollProbe(now mono.Time, t *Transmit) bool {
 	r := &x.q.req
 	n := r.outstanding()
-	if x.q.Blocked() || !x.q.sending() || !r.tail.due && (n == 0 || r.acks.pending()) || !x.waits() || r.pace.Waiting || !r.pace.Ready(now) {
+	if x.q.Blocked() || !x.q.sending() || !r.tail.due && (n == 0 || r.acks.pending()) || x.idle() || r.pace.Waiting || !r.pace.Ready(now) {
 		return false
 	}
 	if r.tail.due {
 		r.tail.sent++
 	}
 	r.since, r.tail.due = now, false
-	t.Path = x.ask(now)
+	t.Path = x.solicit(now)
 	if n == 0 {
 		psn := r.At(r.cursor - 1).end().Add(-1)
 		i, k, ok := r.locate(psn)
@@ -113,30 +114,31 @@ func (x *mrcRequester) pollProbe(now mono.Time, t *Transmit) bool {
 	p := &t.Packet
 	x.q.headerMRC(p, bth.OpcodeMRCProbe, bth.PSN{})
 	p.AckReq = true
-	p.PETH = bth.PETH{ProbeID: x.probe, TSETH: bth.TSETH{Timestamp: stampMRC(now), Format: bth.MRCFormatTimestamp}}
+	p.PETH = bth.PETH{ProbeID: x.probe, TSETH: mrc.Stamp(now)}
 	p.PETH.SrcContext, p.PETH.DestContext = x.q.contexts()
 	r.recordAckReq(now, r.nxt.Add(-1), true)
 	x.rec.Probed()
 	return true
 }
 
-// ask returns the path of a packet that is sent for its answer. If the last one has none, its entropy value is bad.
+// solicit returns the path of a packet that is sent to obtain an acknowledgement. If the last such packet was not
+// acknowledged in time, its entropy value is bad.
 //
-// Choice: sources name timeouts of data only. Later SACKs report packets whose own SACK is lost, so that those never time
-// out when only the reverse path has failed.
-func (x *mrcRequester) ask(now mono.Time) uint32 {
-	q := &x.asked
-	if q.port != 0 && now.Sub(q.at) >= x.pto() {
-		x.evs.Lost(now, q.port)
+// Choice: sources name timeouts of data only. Later SACKs report packets whose own SACK is lost. So data never times out
+// when only the reverse path has failed.
+func (x *mrcRequester) solicit(now mono.Time) uint32 {
+	s := &x.solicited
+	if s.port != 0 && now.Sub(s.at) >= x.pto() {
+		x.evs.Lost(now, s.port)
 	}
 	vp := x.path(now)
-	if *q = (question{at: now}); x.evs != nil {
-		q.port, _ = bth.SplitEntropy(vp)
+	if *s = (solicitation{at: now}); x.evs != nil {
+		s.port, _ = bth.SplitEntropy(vp)
 	}
 	return vp
 }
 
-// path returns the path of a packet beside the data, which takes its turn.
+// path returns the path of a packet without data. Paths count it like data.
 func (x *mrcRequester) path(now mono.Time) uint32 {
 	s := &x.q.req.sender
 	if s.onePath {
@@ -147,26 +149,21 @@ func (x *mrcRequester) path(now mono.Time) uint32 {
 	return vp
 }
 
-// contexts returns the spdcid and dpdcid of a packet.
-//
-// Choice: one source has the low halves of the queue pair numbers. They are ignored on receipt.
-func (q *QP) contexts() (src, dest uint16) { return uint16(q.cfg.QPN), uint16(q.attr.DestQPN) }
-
 // receive implements senderPolicy.
 func (x *mrcRequester) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
 	if p.Opcode.IsAck() {
 		return x.transportAck(now, p)
 	}
 	r, f := &x.q.req, &x.q.scratch.feedback
-	decodeMRC(p, r.una, f)
+	mrc.Decode(p, r.una, f)
 	switch {
 	case !r.recent(f.Expected), f.HasSACK && !r.recent(f.SACK), f.Refused && f.SACK.Since(r.una) >= r.outstanding():
 		return DropStaleAck
 	case f.Receiver.Reason == uint8(bth.MRCUnexpected):
 		return x.failPacket(now, f.SACK, StatusRemOpErr)
 	}
-	if port, _ := bth.SplitEntropy(f.VP); port == x.asked.port {
-		x.asked.port = 0
+	if port, _ := bth.SplitEntropy(f.VP); port == x.solicited.port {
+		x.solicited.port = 0
 	}
 	if f.ProbeReply = f.ProbeReply && f.ProbeID == x.probe; !f.Refused {
 		r.since, r.tail.due = now, false
@@ -262,13 +259,13 @@ func (x *mrcRequester) measure(now mono.Time, f *reorder.Feedback, p *bth.Packet
 // configure implements senderPolicy.
 func (x *mrcRequester) configure() {
 	x.extendedPolicy.configure()
-	if x.q.x.mrc.given&MRCRetryCnt == 0 {
+	if x.q.x.mrc.modified&mrc.AttrRetryCnt == 0 {
 		x.rec.SetRetries(int(x.q.attr.RetryCnt))
 	}
 }
 
 // resume implements senderPolicy: messages have been executed, so that a Transport ACK is due.
-func (x *mrcRequester) resume(mono.Time) { x.q.x.mrc.executed() }
+func (x *mrcRequester) resume(mono.Time) { x.q.x.mrc.onExecuted() }
 
 // onProgress implements senderPolicy.
 func (x *mrcRequester) onProgress(time.Duration) { x.q.req.tail.sent, x.q.req.tail.due = 0, false }
@@ -300,7 +297,7 @@ func (x *mrcRequester) pto() time.Duration {
 
 // deadline implements senderPolicy.
 func (x *mrcRequester) deadline() mono.Time {
-	return x.probeDeadline().Min(x.q.x.mrc.ends.deadline(x.waits()))
+	return x.probeDeadline().Min(x.q.x.mrc.endpoint.Deadline(x.idle()))
 }
 
 // probeDeadline returns the time of the next probe.
@@ -309,7 +306,7 @@ func (x *mrcRequester) deadline() mono.Time {
 // eight probes, because software may be late.
 func (x *mrcRequester) probeDeadline() mono.Time {
 	t, wait := &x.q.req.tail, x.pto()
-	if t.due || wait == 0 || !x.waits() {
+	if t.due || wait == 0 || x.idle() {
 		return mono.Never
 	}
 	return x.q.req.since.Add(wait << min(max(t.sent+1, steadyProbes)-steadyProbes, maxProbeShift))
@@ -318,7 +315,7 @@ func (x *mrcRequester) probeDeadline() mono.Time {
 // onDeadline implements senderPolicy: pollProbe sends the probe. A missing Transport ACK uses a retry in each ACK timeout,
 // because no packet has a timer then.
 func (x *mrcRequester) onDeadline(now mono.Time) {
-	x.q.x.mrc.ends.onDeadline(now)
+	x.q.x.mrc.endpoint.OnDeadline(now)
 	if now < x.probeDeadline() {
 		return
 	}

@@ -3,6 +3,7 @@ package qp
 import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/reorder"
 )
 
@@ -11,16 +12,17 @@ import (
 // messages that have been executed.
 type mrcResponder struct {
 	*anyOrder
-	trk *reorder.MRC
+	trk   *reorder.MRC
+	sacks mrc.SACKs
 
-	received   uint64 // bytes of all packets, with their headers
-	unreported uint32 // likewise, since the last SACK
-	told       uint32 // messages that the last Transport ACK has reported
-	due        bool   // a Transport ACK is due
-	path       uint32 // of the last packet; SACKs and Transport ACKs leave on paths that work
-	waiting    int    // WRITEs with immediate data that have not been executed
-	immediates uint16 // that have been executed
-	msn, rqmsn uint16 // first numbers of the peer: 0 or 1
+	reported uint32 // messages that the last Transport ACK has reported
+	due      bool   // a Transport ACK is due
+
+	// WRITEs with immediate data: those that have not been executed, and the number of those that have.
+	waitingImms  int
+	executedImms uint16
+
+	msn, rqmsn uint16 // the peer's numbers of its first message and of its first WRITE with immediate data: 0 or 1
 }
 
 // tooManyImms refuses a WRITE with immediate data beyond the limit.
@@ -31,7 +33,14 @@ var tooManyImms = &refusal{DropNoRecv, bth.SyndromeInvalidRequest, StatusRemInvR
 // reset clears all state.
 func (x *mrcResponder) reset() {
 	x.anyOrder.reset()
-	*x = mrcResponder{anyOrder: x.anyOrder, trk: x.trk}
+	x.sacks.Reset()
+	*x = mrcResponder{anyOrder: x.anyOrder, trk: x.trk, sacks: x.sacks}
+}
+
+// flush implements admission.
+func (x *mrcResponder) flush() {
+	x.anyOrder.flush()
+	x.sacks.Clear()
 }
 
 // number sets the numbers of p, a WRITE: its message's, and the offset of a packet that ends one.
@@ -48,16 +57,16 @@ func (x *mrcResponder) admit(_ mono.Time, p *bth.Packet, m arrival, t *target) (
 	switch v.order = x.trk.Classify(p.PSN); v.order {
 	case reorder.Duplicate:
 		c.DuplicateRequest++
-		x.report(p, m)
+		x.sacks.Report(p, mrc.Marks(m))
 		x.due = x.due || p.PSN.Before(x.trk.Expected())
 		return verdict{drop: DropDuplicate}
 	case reorder.Beyond:
 		c.OutOfSequence++
-		x.nack(p, m, bth.MRCOutOfWindow)
+		x.sacks.Refuse(p, mrc.Marks(m), bth.MRCOutOfWindow)
 		return verdict{drop: DropOutOfOrder}
 	}
 	switch {
-	case consumes(p.Opcode) && x.waiting >= x.trk.MaxImmediates():
+	case consumes(p.Opcode) && x.waitingImms >= x.trk.MaxImmediates():
 		v.refusal = tooManyImms
 	case !x.locate(p, t):
 		v.refusal = badLength
@@ -72,22 +81,6 @@ func (x *mrcResponder) refuse(_ *bth.Packet, _ arrival, v verdict) bool {
 	}
 	x.r.q.ctr.OutOfSequence++
 	return false
-}
-
-// trimmed answers p, of which only BTH, METH and perhaps TSETH have arrived, unless the whole packet has arrived.
-func (x *mrcResponder) trimmed(p *bth.Packet, m arrival, where Trim) {
-	reason := bth.MRCTrimmed
-	if where == TrimmedLastHop {
-		reason = bth.MRCTrimmedLastHop
-	}
-	switch x.trk.Classify(p.PSN) {
-	case reorder.Duplicate:
-		x.report(p, m)
-	case reorder.Beyond:
-		x.nack(p, m, bth.MRCOutOfWindow)
-	default:
-		x.nack(p, m, reason)
-	}
 }
 
 // locate finds the place of the payload of p. It returns false if the length of the message does not fit the opcode.
@@ -113,28 +106,16 @@ func (x *mrcResponder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
 		q.ctr.OutOfSequence++
 	}
 	x.trk.Commit(p.PSN, v.order)
-	n := mrcLen(p)
-	x.received += uint64(n)
-	x.unreported += n
-	if p.AckReq || p.ReTx || m.ce || x.unreported >= x.trk.Threshold() {
-		x.report(p, m)
-	}
+	x.sacks.Count(p, mrc.Marks(m))
 	if p.Opcode.Starts() {
 		q.ctr.RxWriteRequests++
 	}
 	if p.Opcode.Ends() {
 		x.hold(p, t, false)
 		if consumes(p.Opcode) {
-			x.waiting++
+			x.waitingImms++
 		}
 	}
-}
-
-// mrcLen returns the bytes that p counts as received: the length in its UDP header and 40.
-func mrcLen(p *bth.Packet) uint32 {
-	const udp, crc, lower = 8, 4, 40
-	n := len(p.Payload)
-	return uint32(udp + p.HeaderLen() + n + -n&3 + crc + lower)
 }
 
 // consistent reports whether e continues the messages that have been executed. It takes the receive of e.
@@ -144,7 +125,7 @@ func (x *mrcResponder) consistent(e *oooEntry) bool {
 	if e.first != x.first || !follows(e.msn, x.r.msn, &x.msn) {
 		return false
 	}
-	return !consumes(e.opcode) || follows(e.sn, uint32(x.immediates), &x.rqmsn) && x.r.nextRecv() != nil
+	return !consumes(e.opcode) || follows(e.sn, uint32(x.executedImms), &x.rqmsn) && x.r.nextRecv() != nil
 }
 
 // follows reports whether sn is that of the message behind done others. The number of the first message is learnt.
@@ -158,56 +139,17 @@ func follows(sn, done uint32, first *uint16) bool {
 // completed records that the message of e has been executed.
 func (x *mrcResponder) completed(e *oooEntry) {
 	if consumes(e.opcode) {
-		x.waiting--
-		x.immediates++
+		x.waitingImms--
+		x.executedImms++
 	}
 }
 
-// probed answers a probe.
-func (x *mrcResponder) probed(p *bth.Packet, m *RxMeta) Drop {
-	f := x.acks.push()
-	x.trk.Feedback(f)
-	f.ProbeReply, f.ProbeID, f.HasSACK = true, p.PETH.ProbeID, false
-	f.Timestamp = p.PETH.TSETH.Timestamp
-	x.complete(f, arrival{m.CE, m.Path})
-	return Accepted
-}
+// onExecuted is called when memory for which messages waited has become available.
+func (x *mrcResponder) onExecuted() { x.due = x.due || x.r.msn != x.reported }
 
-// report makes a SACK of p due.
-func (x *mrcResponder) report(p *bth.Packet, m arrival) {
-	f := x.acks.push()
-	x.trk.Feedback(f)
-	f.HasSACK, f.SACK, f.Timestamp = true, p.PSN, p.TSETH.Timestamp
-	x.complete(f, m)
-	x.unreported = 0
-}
-
-// nack makes a NACK of p due.
-func (x *mrcResponder) nack(p *bth.Packet, m arrival, reason bth.MRCReason) {
-	f := x.acks.push()
-	f.HasSACK, f.Refused, f.SACK, f.Timestamp = true, true, p.PSN, p.TSETH.Timestamp
-	f.Receiver.Reason = uint8(reason)
-	x.complete(f, m)
-}
-
-// complete adds the marks of the packet that triggered f, and the bytes received.
-func (x *mrcResponder) complete(f *reorder.Feedback, m arrival) {
-	f.ECE, f.VP = m.ce, m.path
-	if !x.r.q.req.onePath {
-		x.path = m.path
-	}
-	f.Receiver.Received = uint32((x.received+bth.MRCReceivedUnit-1)/bth.MRCReceivedUnit) & mask24
-	if a := &x.acks; a.Len() > x.r.q.cfg.Tuning.ackDepth() {
-		a.pop()
-	}
-}
-
-// executed is called when memory for which messages waited has become available.
-func (x *mrcResponder) executed() { x.due = x.due || x.r.msn != x.told }
-
-// pending reports whether an acknowledgement is due. If the last completion has woken a program, its Transport ACK is.
+// pending reports whether an acknowledgement is due. If the last completion has woken a program, a Transport ACK is due.
 func (x *mrcResponder) pending() bool {
-	return x.acks.Len() > 0 || x.syndrome != 0 || x.due || x.r.urgent && x.r.msn != x.told
+	return x.sacks.Len() > 0 || x.syndrome != 0 || x.due || x.r.urgent && x.r.msn != x.reported
 }
 
 // poll fills t with the next acknowledgement.
@@ -221,28 +163,33 @@ func (x *mrcResponder) poll(t *Transmit) bool {
 	case x.syndrome != 0:
 		x.transportAck(t, x.nakPSN, x.syndrome)
 		x.syndrome = 0
-	case x.due || r.msn != x.told:
+	case x.due || r.msn != x.reported:
 		x.transportAck(t, x.first.Add(-1), bth.SyndromeACK)
 	default:
-		encodeMRC(q, x.acks.pop(), t)
+		x.sack(t)
 	}
 	return true
+}
+
+// sack builds the oldest SACK or NACK.
+func (x *mrcResponder) sack(t *Transmit) {
+	q, f := x.r.q, x.sacks.Oldest()
+	x.sacks.Head++
+	if !q.req.onePath {
+		t.Path = f.VP
+	}
+	src, dest := q.contexts()
+	op, psn := mrc.Encode(f, &t.Packet, src, dest)
+	q.headerMRC(&t.Packet, op, psn)
 }
 
 // transportAck builds a Transport ACK, or a NAK.
 func (x *mrcResponder) transportAck(t *Transmit, psn bth.PSN, s bth.Syndrome) {
 	q, r := x.r.q, x.r
 	q.headerMRC(&t.Packet, bth.OpAcknowledge, psn)
-	t.Path = x.path
+	if !q.req.onePath {
+		t.Path = x.sacks.Path
+	}
 	t.Packet.AETH = bth.AETH{Syndrome: s, MSN: r.msn}
-	x.told, x.due, r.urgent = r.msn, false, false
+	x.reported, x.due, r.urgent = r.msn, false, false
 }
-
-// headerMRC sets the fields of the BTH that packets of MRC have.
-func (q *QP) headerMRC(p *bth.Packet, op bth.Opcode, psn bth.PSN) {
-	q.header(p, op, psn)
-	p.ReTx, p.Stamped = false, false
-}
-
-// stampMRC returns the timestamp of an instant.
-func stampMRC(now mono.Time) uint16 { return uint16(now / bth.MRCTimestampUnit) }

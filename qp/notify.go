@@ -37,7 +37,7 @@ func isData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }
 
 // pollCNP fills t with a CNP if one is due (IBTA annex A17.9.3).
 func (q *QP) pollCNP(t *Transmit) bool {
-	if !q.np.due || q.state < RTR || q.state > SQE {
+	if !q.np.due || !q.receiving() {
 		return false
 	}
 	q.np.due = false

@@ -9,6 +9,7 @@ import (
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/path"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/reorder"
 	"roced.io/roced/retrans"
 )
@@ -87,16 +88,16 @@ type Config struct {
 
 // RxMeta is the part of a packet's encapsulation that the queue pair needs.
 type RxMeta struct {
-	CE   bool   // ECN congestion experienced
-	Path uint32 // entropy value of the packet, see bth.JoinEntropy
-	Trim Trim   // not Whole: the packet has BTH, METH and perhaps TSETH, and its ICRC has not been checked
-	GRH  []byte // UD: the 40 bytes placed before the payload (IBTA annex A17: for IPv4, 20 zero bytes and the IPv4 header)
+	CE   bool     // ECN congestion experienced
+	Path uint32   // entropy value of the packet, see bth.JoinEntropy
+	Trim mrc.Trim // not Whole: the packet has BTH, METH and perhaps TSETH, and its ICRC has not been checked
+	GRH  []byte   // UD: the 40 bytes placed before the payload (IBTA annex A17: for IPv4, 20 zero bytes and the IPv4 header)
 }
 
 // arrival holds the marks of a packet that its acknowledgement echoes (MP-RDMA 3.1).
 type arrival struct {
-	ce   bool
-	path uint32
+	CE   bool
+	Path uint32
 }
 
 // Transmit is one packet to send.
@@ -254,7 +255,7 @@ func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 
 func (q *QP) receive(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 	switch {
-	case q.state < RTR || q.state > SQE:
+	case !q.receiving():
 		return DropState
 	case p.Opcode.Transport() != q.transport:
 		return q.unexpected(now, p)
@@ -289,7 +290,7 @@ func (q *QP) dispatch(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 func (q *QP) Resume(now mono.Time) {
 	q.touch()
 	q.memory = memorySynced
-	if q.x != nil && q.state >= RTR && q.state <= SQE {
+	if q.x != nil && q.receiving() {
 		q.resp.release(now)
 		q.req.policy.resume(now)
 	}
@@ -330,6 +331,9 @@ func (q *QP) OnCNP(now mono.Time) {
 	}
 	q.traceState(now)
 }
+
+// receiving reports whether the state permits receiving packets.
+func (q *QP) receiving() bool { return q.state >= RTR && q.state <= SQE }
 
 // sending reports whether the state permits sending requests.
 func (q *QP) sending() bool { return q.state == RTS || q.state == SQD }

@@ -207,7 +207,7 @@ func (r *responder) admit(now mono.Time, p *bth.Packet, m arrival, t *target) ve
 		return a.admit(now, p, m, t)
 	case *unreliable:
 		return a.admit(now, p, m, t)
-	case *mrc:
+	case *mrcExtension:
 		return a.admit(now, p, m, t)
 	}
 	return r.q.x.anyOrder.admit(now, p, m, t)
@@ -220,7 +220,7 @@ func (r *responder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
 		a.commit(p, m, t, v)
 	case *unreliable:
 		a.commit(p, m, t, v)
-	case *mrc:
+	case *mrcExtension:
 		a.commit(p, m, t, v)
 	default:
 		r.q.x.commit(p, m, t, v)

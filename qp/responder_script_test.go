@@ -12,6 +12,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/qp/qptest"
 	"roced.io/roced/reorder"
 )
@@ -366,9 +367,9 @@ func (l *lone) command(d *datadriven.TestData, t *testing.T) (out string) {
 			t.Fatal(err)
 		}
 		p.RETH, p.Payload = bth.RETH{}, nil
-		m := qp.RxMeta{Path: 0xc123, Trim: qp.Trimmed}
+		m := qp.RxMeta{Path: 0xc123, Trim: mrc.Trimmed}
 		if d.HasArg("last_hop") {
-			m.Trim = qp.TrimmedLastHop
+			m.Trim = mrc.TrimmedLastHop
 		}
 		return fmt.Sprintln(l.q.Receive(l.now, &p, m))
 	case "poll":

@@ -73,7 +73,7 @@ func (a *responseSender) add(x response) {
 }
 
 // active reports whether responses may be sent.
-func (a *responseSender) active() bool { return a.q.state >= RTR && a.q.state <= SQE }
+func (a *responseSender) active() bool { return a.q.receiving() }
 
 // idle reports whether all responses have been acknowledged and the paths need no call.
 func (a *responseSender) idle() bool { return a.una == a.end && !a.clocked }

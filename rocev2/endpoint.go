@@ -6,14 +6,15 @@ import (
 	"roced.io/roced/internal/base/list"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 )
 
 // endpoints are the endpoint operations of MRC, which use queue pair bth.MRCEndpointQPN. The NIC answers the requests of
 // addresses to which a queue pair of MRC is connected. A response goes to the queue pair that has sent the request.
 type endpoints struct {
 	peers map[route]*endpointPeer
-	asked *qp.EndpointRequests // nil: none so far
-	lost  uint32               // a bit for each port of the NIC that is down
+	asked *mrc.Requests // nil: none so far
+	lost  uint32        // a bit for each port of the NIC that is down
 }
 
 // route is the addresses of a connection.
@@ -67,7 +68,7 @@ func (q *QueuePair) route() route { return route{q.path.Src, q.path.Dst} }
 // number numbers a request of q, which is about to be sent.
 func (n *NIC) number(q *QueuePair, p *bth.Packet) {
 	if n.ends.asked == nil {
-		n.ends.asked = qp.NewEndpointRequests(uint16(n.obj.seeds.Uint64()))
+		n.ends.asked = mrc.NewRequests(uint16(n.obj.seeds.Uint64()))
 	}
 	n.ends.asked.Number(q.num, p)
 }
@@ -129,14 +130,14 @@ func (n *NIC) answer(now mono.Time, from *endpointPeer, meta qp.RxMeta) {
 			n.sch.settle(q.Item)
 		}
 	}
-	r := qp.EndpointResponse(p)
+	r := mrc.Response(p)
 	_ = n.sendOne(now, &from.queuePairs.First().Item.path, &r, meta.Path)
 }
 
 // answered passes a response to the queue pair that has sent the request.
 func (n *NIC) answered(now mono.Time, meta qp.RxMeta) (*QueuePair, rxReason) {
 	p := &n.rx.pkt
-	q := n.lookupQP(n.ends.asked.By(p))
+	q := n.lookupQP(n.ends.asked.Sender(p))
 	if q == nil || n.rx.checkPeer(q) != rxOK {
 		return nil, rxEndpoint
 	}

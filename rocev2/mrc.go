@@ -7,6 +7,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 )
 
 // maxUnacked returns the window of a queue pair in PSNs. That of MRC is the maximum PSN range, unless the NIC has a limit.
@@ -15,7 +16,7 @@ func (n *NIC) maxUnacked(kind bth.Profile) uint32 {
 	case n.cfg.MaxUnacked != 0:
 		return n.cfg.MaxUnacked
 	case kind == bth.ProfileMRC:
-		return qp.MaxMPR * bth.MRCRangeUnit
+		return mrc.MaxMPR * bth.MRCRangeUnit
 	}
 	return defaultMaxUnacked
 }
@@ -24,14 +25,14 @@ func (n *NIC) maxUnacked(kind bth.Profile) uint32 {
 var ErrNotMRC = qp.ErrNotMRC
 
 // ModifyMRC changes attributes of a queue pair of MRC. On error nothing has changed.
-func (n *NIC) ModifyMRC(now mono.Time, q *QueuePair, a qp.MRCAttr, m qp.MRCMask) error {
+func (n *NIC) ModifyMRC(now mono.Time, q *QueuePair, a mrc.Attr, m mrc.Mask) error {
 	n.now = now
 	if !n.ownsQP(q) {
 		return fail("modify_mrc", "qp", ErrInvalid)
 	}
 	err := q.core.CheckMRC(&a, m)
-	var plug qp.MRCPlugins
-	if err == nil && m&(qp.MRCEVProfile|qp.MRCCCProfile) != 0 {
+	var plug mrc.Plugins
+	if err == nil && m&(mrc.AttrEVProfile|mrc.AttrCCProfile) != 0 {
 		plug, err = n.mrcPlugins(q, &a, m)
 	}
 	if err == nil {
@@ -49,12 +50,12 @@ func (n *NIC) ModifyMRC(now mono.Time, q *QueuePair, a qp.MRCAttr, m qp.MRCMask)
 var errNoProfiles = errors.New("the NIC has no profiles of entropy values or congestion control besides 0")
 
 // mrcPlugins creates the plug-ins for the profiles in a. The number that is not given remains.
-func (n *NIC) mrcPlugins(q *QueuePair, a *qp.MRCAttr, m qp.MRCMask) (plug qp.MRCPlugins, err error) {
+func (n *NIC) mrcPlugins(q *QueuePair, a *mrc.Attr, m mrc.Mask) (plug mrc.Plugins, err error) {
 	now, _ := q.core.MRCAttr()
-	if m&qp.MRCEVProfile != 0 {
+	if m&mrc.AttrEVProfile != 0 {
 		now.EVProfile = a.EVProfile
 	}
-	if m&qp.MRCCCProfile != 0 {
+	if m&mrc.AttrCCProfile != 0 {
 		now.CCProfile = a.CCProfile
 	}
 	var p qp.Profile
@@ -66,19 +67,19 @@ func (n *NIC) mrcPlugins(q *QueuePair, a *qp.MRCAttr, m qp.MRCMask) (plug qp.MRC
 	default:
 		p, err = n.cfg.NewProfile(q.profile)
 	}
-	if m&qp.MRCEVProfile != 0 {
+	if m&mrc.AttrEVProfile != 0 {
 		plug.Paths = p.Paths
 	}
-	if m&qp.MRCCCProfile != 0 {
+	if m&mrc.AttrCCProfile != 0 {
 		plug.Controller = p.Controller
 	}
 	return plug, err
 }
 
 // QueryMRC returns the attributes of a queue pair of MRC.
-func (n *NIC) QueryMRC(q *QueuePair) (qp.MRCAttr, error) {
+func (n *NIC) QueryMRC(q *QueuePair) (mrc.Attr, error) {
 	if !n.ownsQP(q) {
-		return qp.MRCAttr{}, fail("query_mrc", "qp", ErrInvalid)
+		return mrc.Attr{}, fail("query_mrc", "qp", ErrInvalid)
 	}
 	a, ok := q.core.MRCAttr()
 	if !ok {

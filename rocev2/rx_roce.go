@@ -7,6 +7,7 @@ import (
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 )
 
 // receivePacket takes one RoCEv2 datagram with the headers l3 and udp. It returns the queue pair that received it, to be
@@ -150,9 +151,9 @@ func (n *NIC) receiveTrimmed(now mono.Time, l3, udp, body []byte) (*QueuePair, r
 	if r := rx.checkPeer(q); r != rxOK {
 		return nil, r
 	}
-	meta := qp.RxMeta{CE: rx.in.ECN == inet.CE, Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), inet.FlowLabel(l3)), Trim: qp.Trimmed}
+	meta := qp.RxMeta{CE: rx.in.ECN == inet.CE, Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), inet.FlowLabel(l3)), Trim: mrc.Trimmed}
 	if inet.DSCP(l3) == bth.MRCDSCPTrimmedLastHop {
-		meta.Trim = qp.TrimmedLastHop
+		meta.Trim = mrc.TrimmedLastHop
 	}
 	return q, n.judge(now, q, p, q.machine().Receive(now, p, meta))
 }

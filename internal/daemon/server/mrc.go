@@ -7,7 +7,7 @@ import (
 
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/rocev2"
 )
 
@@ -27,7 +27,7 @@ func (c *client) mrcDevice(q *request) error {
 	if !c.writesOnly() {
 		return unix.EOPNOTSUPP
 	}
-	q.core = uverbs.MRCDeviceResp{Versions: mrcVersion1, MaxWIMM: qp.MaxWIMM, MaxWIMMDest: qp.MaxWIMM, MaxMPR: qp.MaxMPR, Resolution: 1,
+	q.core = uverbs.MRCDeviceResp{Versions: mrcVersion1, MaxWIMM: mrc.MaxWIMM, MaxWIMMDest: mrc.MaxWIMM, MaxMPR: mrc.MaxMPR, Resolution: 1,
 		Cap: mrcTrimNACK | mrcDynamicMPR}
 	return nil
 }
@@ -41,10 +41,10 @@ func (c *client) modifyMRC(q *request) error {
 	if err != nil {
 		return err
 	}
-	a := qp.MRCAttr{MPR: in.Attr.MPR, MPRDest: in.Attr.MPRDest, MaxWIMM: in.Attr.MaxWIMM, MaxWIMMDest: in.Attr.MaxWIMMDest,
+	a := mrc.Attr{MPR: in.Attr.MPR, MPRDest: in.Attr.MPRDest, MaxWIMM: in.Attr.MaxWIMM, MaxWIMMDest: in.Attr.MaxWIMMDest,
 		Timeout: in.Attr.Timeout, Linear: in.Attr.Linear, Exponential: in.Attr.Exponential, EVProfile: in.Attr.EVProfile,
-		CCProfile: in.Attr.CCProfile, Cap: qp.MRCCaps(in.Attr.Cap)}
-	err = c.do(func(now mono.Time, n *rocev2.NIC) error { return n.ModifyMRC(now, o.q, a, qp.MRCMask(in.AttrMask)) })
+		CCProfile: in.Attr.CCProfile, Cap: mrc.Caps(in.Attr.Cap)}
+	err = c.do(func(now mono.Time, n *rocev2.NIC) error { return n.ModifyMRC(now, o.q, a, mrc.Mask(in.AttrMask)) })
 	switch {
 	case errors.Is(err, rocev2.ErrNotMRC):
 		return c.advise(unix.EOPNOTSUPP, err.Error())

@@ -9,6 +9,7 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/rocev2"
 )
 
@@ -25,7 +26,7 @@ func TestMRCAttributes(t *testing.T) {
 	uverbs.SetText(name.Profile[:], "mrc")
 	e.must(uverbs.ExtSetProfile, name)
 	resp, _ := e.must(uverbs.ExtMRCDevice, uverbs.MRCDevice{})
-	if d, err := uverbs.Decode[uverbs.MRCDeviceResp](resp); err != nil || d.Versions != 1 || d.MaxMPR != qp.MaxMPR || d.MaxWIMM != qp.MaxWIMM || d.Cap != 3 {
+	if d, err := uverbs.Decode[uverbs.MRCDeviceResp](resp); err != nil || d.Versions != 1 || d.MaxMPR != mrc.MaxMPR || d.MaxWIMM != mrc.MaxWIMM || d.Cap != 3 {
 		t.Errorf("device %+v, %v", d, err)
 	}
 	resp, _ = e.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: e.pd, SendCQHandle: e.cq, RecvCQHandle: e.cq,

@@ -5,12 +5,13 @@ import (
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 )
 
 // numberRequest numbers an endpoint request of q.
 func (n *NIC) numberRequest(q *QP, p *bth.Packet) {
 	if n.asked == nil {
-		n.asked = qp.NewEndpointRequests(0)
+		n.asked = mrc.NewRequests(0)
 	}
 	n.asked.Number(q.num, p)
 }
@@ -26,7 +27,7 @@ func (n *NIC) endpoint(now engine.Time, d *fabric.Packet, p *parcel) {
 		n.respond(now, peer, entropy)
 		return
 	}
-	q := n.lookup(uint32(n.asked.By(&k.in)))
+	q := n.lookup(uint32(n.asked.Sender(&k.in)))
 	if q == nil || q.peerHost != peer {
 		k.stray++
 		return
@@ -51,7 +52,7 @@ func (n *NIC) peerPorts(now engine.Time, peer uint32) {
 // respond answers the request in k.in on its path.
 func (n *NIC) respond(now engine.Time, peer, entropy uint32) {
 	k := n.k
-	t := qp.Transmit{Packet: qp.EndpointResponse(&k.in), Path: entropy}
+	t := qp.Transmit{Packet: mrc.Response(&k.in), Path: entropy}
 	ref, p := k.slab.take()
 	k.slab.pack(p, &t, true)
 	p.src, p.bytes, p.class = n.host, k.cfg.Framing.bytes(&t.Packet), k.cfg.Classes.Ack

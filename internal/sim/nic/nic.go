@@ -11,6 +11,7 @@ import (
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 )
 
 // NIC is the endpoint of one host. When its link is free, it polls its queue pairs in turns for a packet; it hands
@@ -34,8 +35,8 @@ type NIC struct {
 	pullTimer engine.Timer
 	nextPull  engine.Time
 	meta      qp.RxMeta
-	asked     *qp.EndpointRequests // nil: none so far
-	used      []engine.Time        // by slot number: when the queue pair was last used; nil: not recorded
+	asked     *mrc.Requests // nil: none so far
+	used      []engine.Time // by slot number: when the queue pair was last used; nil: not recorded
 }
 
 // grh precedes the payload of datagrams (IBTA annex A17).

@@ -47,12 +47,12 @@ type rest struct {
 	deth      bth.DETH
 	invalid   uint32 // IETH
 	feth      bth.FETH
-	mrc       mrc
+	mrc       mrcHeaders
 	next      uint32 // free list
 }
 
-// mrc has the headers of MRC.
-type mrc struct {
+// mrcHeaders are the headers of MRC.
+type mrcHeaders struct {
 	reTx, stamped bool
 	meth          bth.METH
 	tseth         bth.TSETH
@@ -85,7 +85,7 @@ func (s *slab) pack(p *parcel, t *qp.Transmit, phantom bool) {
 		r := s.takeRest(p)
 		r.atomic, r.atomicAck, r.deth, r.invalid, r.feth = k.AtomicETH, k.AtomicAck, k.DETH, k.IETH, k.FETH
 		if k.Opcode.IsMRC() {
-			r.mrc = mrc{k.ReTx, k.Stamped, k.METH, k.TSETH, k.SETH, k.CCState, k.NETH, k.PETH, k.ERTH, k.EETH}
+			r.mrc = mrcHeaders{k.ReTx, k.Stamped, k.METH, k.TSETH, k.SETH, k.CCState, k.NETH, k.PETH, k.ERTH, k.EETH}
 		}
 		if content {
 			r.data = append(r.data, k.Payload...)

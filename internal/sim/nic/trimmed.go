@@ -5,7 +5,7 @@ import (
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 )
 
 // turnRound processes a packet whose payload a switch has trimmed, as NDP does (Handley et al., SIGCOMM 2017, 3.2).
@@ -45,8 +45,8 @@ func (n *NIC) trimmed(m mono.Time, q *QP, lastHop bool) {
 	p.RETH, p.Imm, p.Payload = bth.RETH{}, 0, nil
 	n.k.cut++
 	meta := n.meta
-	if meta.Trim = qp.Trimmed; lastHop {
-		meta.Trim = qp.TrimmedLastHop
+	if meta.Trim = mrc.Trimmed; lastHop {
+		meta.Trim = mrc.TrimmedLastHop
 	}
 	q.core.Receive(m, p, meta)
 }

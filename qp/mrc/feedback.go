@@ -1,4 +1,4 @@
-package qp
+package mrc
 
 import (
 	"math"
@@ -8,8 +8,9 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// decodeMRC sets f to the content of p, a SACK or NACK of MRC. A NACK acknowledges no packet; f.Expected is then una.
-func decodeMRC(p *bth.Packet, una bth.PSN, f *reorder.Feedback) {
+// Decode sets f to the content of p, a SACK or NACK. A NACK acknowledges no packet: then f.Expected is una, the lowest
+// unacknowledged PSN.
+func Decode(p *bth.Packet, una bth.PSN, f *reorder.Feedback) {
 	*f = reorder.Feedback{}
 	if p.Opcode.IsNACK() {
 		h := &p.NETH
@@ -38,22 +39,16 @@ func decodeMRC(p *bth.Packet, una bth.PSN, f *reorder.Feedback) {
 	}
 }
 
-// encodeMRC makes f a SACK or NACK in t, the reverse of decodeMRC.
-func encodeMRC(q *QP, f *reorder.Feedback, t *Transmit) {
-	p := &t.Packet
-	if !q.req.onePath {
-		t.Path = f.VP
-	}
-	src, dest := q.contexts()
+// Encode makes p a SACK or NACK with the content of f, the reverse of Decode. It returns the opcode and the PSN of its BTH.
+// src and dest are the contexts of the sender of p and of its receiver.
+func Encode(f *reorder.Feedback, p *bth.Packet, src, dest uint16) (bth.Opcode, bth.PSN) {
 	if f.Refused {
-		q.headerMRC(p, bth.OpcodeMRCNACK, f.SACK)
-		p.NETH = bth.NETH{Reason: bth.MRCReason(f.Receiver.Reason), Entropy: f.VP, SrcContext: dest, DestContext: src, PSN: f.SACK,
+		p.NETH = bth.NETH{Reason: bth.MRCReason(f.Receiver.Reason), Entropy: f.VP, SrcContext: src, DestContext: dest, PSN: f.SACK,
 			CCType: bth.MRCStateNACK, Timestamp: f.Timestamp}
-		return
+		return bth.OpcodeMRCNACK, f.SACK
 	}
 	cack := f.Expected.Add(-1)
-	q.headerMRC(p, bth.OpcodeMRCSACK, cack)
-	p.SETH = bth.SETH{ProbeReply: f.ProbeReply, AckOffset: int16(f.ProbeID), Entropy: f.VP, SrcContext: dest, DestContext: src, Cack: cack,
+	p.SETH = bth.SETH{ProbeReply: f.ProbeReply, AckOffset: int16(f.ProbeID), Entropy: f.VP, SrcContext: src, DestContext: dest, Cack: cack,
 		MPR: f.MPR, SACKOffset: int16(f.Base.Diff(cack)), Bitmap: f.Bitmap}
 	if f.ECE {
 		p.SETH.Mark = bth.MRCMarkSkip
@@ -62,4 +57,5 @@ func encodeMRC(q *QP, f *reorder.Feedback, t *Transmit) {
 		p.SETH.AckOffset = int16(max(f.SACK.Diff(cack), math.MinInt16))
 	}
 	p.CCState = bth.CCState{Timestamp: f.Timestamp, OutOfOrder: f.Receiver.OutOfOrder, Received: f.Receiver.Received}
+	return bth.OpcodeMRCSACK, cack
 }

@@ -1,4 +1,4 @@
-package qp
+package mrc
 
 import (
 	"testing"
@@ -47,7 +47,7 @@ func TestDecodeMRC(t *testing.T) {
 			reorder.Feedback{Expected: una, HasSACK: true, SACK: psn(60), Refused: true, Receiver: ccalgo.Receiver{Reason: uint8(bth.MRCTrimmed)}}},
 	} {
 		f := reorder.Feedback{NumHoles: 2} // of an earlier acknowledgement
-		if decodeMRC(&c.p, una, &f); f != c.want {
+		if Decode(&c.p, una, &f); f != c.want {
 			t.Errorf("%s:\n%+v, want\n%+v", c.name, f, c.want)
 		}
 	}
