@@ -147,9 +147,9 @@ func (d *DCQCN) Deadline() mono.Time {
 	return d.due
 }
 
-// mostLate limits the number of timer events that a late call makes up for. With the paper's parameters, a tenth of them
+// maxCatchUp limits the number of timer events that a late call makes up for. With the paper's parameters, a tenth of them
 // restores a rate of 400 Gb/s.
-const mostLate = 1 << 16
+const maxCatchUp = 1 << 16
 
 // OnTimeout implements Controller. It processes due events of the timer, and cuts the rate at the end of a period.
 func (d *DCQCN) OnTimeout(now mono.Time) {
@@ -158,7 +158,7 @@ func (d *DCQCN) OnTimeout(now mono.Time) {
 		d.cut(now)
 	}
 	for n := 0; now >= d.due; n++ {
-		if n == mostLate {
+		if n == maxCatchUp {
 			d.due = now.Add(d.incTime)
 			return
 		}

@@ -189,8 +189,8 @@ func (n *NSCC) begin(now mono.Time) {
 
 // OnAck implements Controller [OnACK, OnNACK].
 //
-// A round trip of 8.4 ms or longer is discarded, with the bytes that it would judge: the timestamps of MRC cannot measure
-// it. Transports that measure only one packet per round trip have the bytes of all packets judged by its delay.
+// A round trip of 8.4 ms or longer is discarded, with the bytes of its interval, because the timestamps of MRC cannot measure
+// it. If a transport measures only one packet per round trip, its delay applies to the bytes of all packets.
 func (n *NSCC) OnAck(now mono.Time, s Sample) {
 	n.begin(now)
 	n.inflight = float64(s.InFlight)

@@ -136,7 +136,7 @@ func (m *member) Unbind() {
 	if !m.bound {
 		return
 	}
-	m.note(0)
+	m.setInflight(0)
 	m.bound = false
 	if m.share.members--; m.share.members == 0 {
 		delete(m.shares.groups, m.flow)
@@ -151,19 +151,19 @@ func (m *member) Unbind() {
 	m.share.Controller.Reset(max(m.mtu, 1))
 }
 
-// note updates the bytes that m has in flight.
-func (m *member) note(inflight uint32) {
+// setInflight updates the bytes that m has in flight.
+func (m *member) setInflight(inflight uint32) {
 	m.share.inflight += uint64(inflight) - uint64(m.inflight)
 	m.inflight = inflight
 }
 
-// all returns the bytes in flight of all members.
-func (g *share) all() uint32 { return uint32(min(g.inflight, 1<<32-1)) }
+// totalInflight returns the bytes in flight of all members.
+func (g *share) totalInflight() uint32 { return uint32(min(g.inflight, 1<<32-1)) }
 
 // Reset implements Controller. It does not reset a control with other members.
 func (m *member) Reset(mtu int) {
 	m.mtu, m.received = mtu, 0
-	m.note(0)
+	m.setInflight(0)
 	if m.members == 1 {
 		m.share.received = 0
 		m.share.Controller.Reset(mtu)
@@ -172,7 +172,7 @@ func (m *member) Reset(mtu int) {
 
 // OnSent implements Controller.
 func (m *member) OnSent(now mono.Time, bytes, inflight uint32) {
-	m.note(inflight)
+	m.setInflight(inflight)
 	g := m.share
 	if d := now.Sub(g.since); d >= sendingFor || g.interval == 0 {
 		g.sent, g.sending = g.sending, 0
@@ -186,13 +186,13 @@ func (m *member) OnSent(now mono.Time, bytes, inflight uint32) {
 		m.interval = g.interval
 		g.sending++
 	}
-	g.Controller.OnSent(now, bytes, g.all())
+	g.Controller.OnSent(now, bytes, g.totalInflight())
 }
 
 // OnAck implements Controller.
 func (m *member) OnAck(now mono.Time, s Sample) {
-	m.note(s.InFlight)
-	s.InFlight = m.all()
+	m.setInflight(s.InFlight)
+	s.InFlight = m.totalInflight()
 	if r := &s.Receiver; r.Reported {
 		m.count(r)
 	}
@@ -212,11 +212,11 @@ func (m *member) count(r *Receiver) {
 func (m *member) Limits() (windowBytes, rateBps uint64) {
 	window, rate := m.share.Controller.Limits()
 	n := uint64(max(m.sending, m.sent, 1))
-	return part(window, n), part(rate, n)
+	return divide(window, n), divide(rate, n)
 }
 
-// part returns an n-th of a limit.
-func part(limit, n uint64) uint64 {
+// divide returns an n-th of a limit.
+func divide(limit, n uint64) uint64 {
 	if limit == Unlimited {
 		return limit
 	}

@@ -28,12 +28,12 @@ type Swift struct {
 	min, max   float64       // [min_cwnd, max_cwnd]
 	initial    float64
 
-	mtu        float64
-	cwnd       float64
-	rtt        time.Duration // latest measurement
-	decreased  mono.Time     // [t_last_decrease]
-	everLess   bool
-	retransmit int // timeouts since the last acknowledgement
+	mtu          float64
+	cwnd         float64
+	rtt          time.Duration // latest measurement
+	decreased    mono.Time     // [t_last_decrease]
+	hasDecreased bool
+	retransmit   int // timeouts since the last acknowledgement
 }
 
 // newSwift has the parameters of the paper. Its section 3 gives no numbers for the target: 50 us is the base RTT of Flor's
@@ -67,7 +67,7 @@ func newSwift(r reader) Controller {
 func (s *Swift) Reset(mtu int) {
 	s.mtu = float64(max(mtu, 1))
 	s.cwnd = math.Min(math.Max(s.initial, s.min), s.max)
-	s.rtt, s.decreased, s.everLess, s.retransmit = 0, 0, false, 0
+	s.rtt, s.decreased, s.hasDecreased, s.retransmit = 0, 0, false, 0
 }
 
 // targetDelay scales the target with the path and with the number of flows, which a small window indicates (section 3.2).
@@ -111,17 +111,17 @@ func (s *Swift) OnLoss(now mono.Time, _ uint32, timeout bool) {
 		s.decrease(now, s.maxMDF)
 		return
 	}
-	s.cwnd, s.decreased, s.everLess = s.min, now, true
+	s.cwnd, s.decreased, s.hasDecreased = s.min, now, true
 }
 
 // decrease reduces the window by a share, at most once per round-trip time.
 func (s *Swift) decrease(now mono.Time, share float64) {
-	if s.everLess && now.Sub(s.decreased) < s.rtt {
+	if s.hasDecreased && now.Sub(s.decreased) < s.rtt {
 		return
 	}
 	s.cwnd *= 1 - share
 	s.clamp()
-	s.decreased, s.everLess = now, true
+	s.decreased, s.hasDecreased = now, true
 }
 
 func (s *Swift) clamp() { s.cwnd = math.Min(math.Max(s.cwnd, s.min), s.max) }

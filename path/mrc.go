@@ -50,10 +50,10 @@ type mrcConfig struct {
 
 // ev is the state of an entropy value.
 type ev struct {
-	state    EVState
-	active   bool
-	asked    bool  // the last probe has not been answered
-	answered uint8 // consecutive probes
+	state   EVState
+	active  bool
+	probed  bool  // the last probe has not been answered
+	answers uint8 // consecutive probes
 }
 
 // EVState is the state of an entropy value.
@@ -113,7 +113,7 @@ func (m *MRC) Reset(s Start) {
 		}
 	}
 	for i := range m.evs {
-		m.admit(i)
+		m.activate(i)
 	}
 	m.next = len(m.order)
 }
@@ -121,8 +121,8 @@ func (m *MRC) Reset(s Start) {
 // plane returns the plane of EV i.
 func (m *MRC) plane(i int) int { return i % m.cfg.planes }
 
-// share returns the number of active EVs that a plane shall have. The first planes have the remainder.
-func (m *MRC) share(plane int) int {
+// planeShare returns the number of active EVs that a plane should have. The first planes have the remainder.
+func (m *MRC) planeShare(plane int) int {
 	n := m.cfg.active / m.cfg.planes
 	if plane < m.cfg.active%m.cfg.planes {
 		n++
@@ -130,11 +130,11 @@ func (m *MRC) share(plane int) int {
 	return n
 }
 
-// admit makes EV i active if it is usable and its plane lacks active EVs.
-func (m *MRC) admit(i int) bool {
+// activate makes EV i active if it is usable and its plane lacks active EVs.
+func (m *MRC) activate(i int) bool {
 	e := &m.evs[i]
 	n := &m.active[m.plane(i)]
-	if e.active || e.state > EVSkip || int(*n) >= m.share(m.plane(i)) {
+	if e.active || e.state > EVSkip || int(*n) >= m.planeShare(m.plane(i)) {
 		return false
 	}
 	e.active = true
@@ -247,14 +247,14 @@ func (m *MRC) Avoid(port uint16) {
 	}
 }
 
-// OnAck implements Selector. NACKs for lack of resources tell nothing of paths.
+// OnAck implements Selector. NACKs for lack of resources do not depend on paths.
 func (m *MRC) OnAck(now mono.Time, f *reorder.Feedback, _ time.Duration, _ Window) int {
 	port, _ := bth.SplitEntropy(f.VP)
 	i, ok := m.index(port)
 	switch {
 	case !ok:
 	case f.Remove:
-		m.fail(now, i, true)
+		m.markBad(now, i, true)
 	case f.ECE || f.Refused && bth.MRCReason(f.Receiver.Reason) == bth.MRCTrimmed:
 		if e := &m.evs[i]; e.state == EVGood {
 			e.state, m.choice.made = EVSkip, false
@@ -265,11 +265,11 @@ func (m *MRC) OnAck(now mono.Time, f *reorder.Feedback, _ time.Duration, _ Windo
 
 // Lost records that a packet with that UDP source port is lost, and no NACK reports it.
 //
-// Choice: sources name timeouts only. A packet that later ones have overtaken is lost as well, or bad EVs would be used as
-// long as the timeout is.
+// Choice: sources name timeouts only. Here a packet that later ones have overtaken counts too; otherwise bad EVs would stay
+// in use until the timeout.
 func (m *MRC) Lost(now mono.Time, port uint16) {
 	if i, ok := m.index(port); ok {
-		m.fail(now, i, true)
+		m.markBad(now, i, true)
 	}
 }
 
@@ -278,13 +278,13 @@ func (m *MRC) Lost(now mono.Time, port uint16) {
 func (m *MRC) SetPorts(now mono.Time, mask uint32) {
 	for i := range m.evs {
 		if mask>>m.plane(i)&1 == 0 {
-			m.fail(now, i, false)
+			m.markBad(now, i, false)
 		}
 	}
 }
 
-// fail makes EV i ASSUMED_BAD, unless too few would remain active: ev_min_active if floor is set, else one.
-func (m *MRC) fail(now mono.Time, i int, floor bool) {
+// markBad makes EV i ASSUMED_BAD, unless too few would remain active: ev_min_active if floor is set, else one.
+func (m *MRC) markBad(now mono.Time, i int, floor bool) {
 	e := &m.evs[i]
 	least := 1
 	if floor {
@@ -293,7 +293,7 @@ func (m *MRC) fail(now mono.Time, i int, floor bool) {
 	if e.state > EVSkip || e.active && len(m.order) <= least && !m.replaceable(i) {
 		return
 	}
-	e.state, e.asked, e.answered = EVAssumedBad, false, 0
+	e.state, e.probed, e.answers = EVAssumedBad, false, 0
 	m.choice.made = false
 	if m.bad++; m.bad == 1 {
 		m.probes.due = now.Add(m.cfg.interval)
@@ -309,7 +309,7 @@ func (m *MRC) fail(now mono.Time, i int, floor bool) {
 		m.next--
 	}
 	for j := range m.evs {
-		if m.admit(j) {
+		if m.activate(j) {
 			return
 		}
 	}

@@ -6,8 +6,8 @@ import (
 
 // probes are the EV probes of MRC. A round probes all EVs that are ASSUMED_BAD.
 //
-// Choice: sources let one answer make an EV GOOD. One that loses a part of its packets would then come back at once, so it
-// takes several in a row.
+// Choice: in the sources one answer makes an EV GOOD. Here it takes several answers in a row, because an EV that loses a
+// part of its packets would otherwise be GOOD again at once.
 type probes struct {
 	due  mono.Time // of the next round
 	next int       // EV from which on the round looks for the next to probe
@@ -28,8 +28,8 @@ func (m *MRC) BeginProbes(now mono.Time) {
 	}
 	p.due, p.next, p.seq = now.Add(m.cfg.interval), 0, (p.seq+1)&(1<<probeSeqBits-1)
 	for i := range m.evs {
-		if e := &m.evs[i]; e.asked {
-			e.asked, e.answered = false, 0
+		if e := &m.evs[i]; e.probed {
+			e.probed, e.answers = false, 0
 		}
 	}
 }
@@ -53,24 +53,24 @@ func (m *MRC) NextProbe() (ev uint32, id uint16, ok bool) {
 		return 0, 0, false
 	}
 	m.probes.next++
-	m.evs[i].asked = true
+	m.evs[i].probed = true
 	return value(uint8(i)), uint16(m.probes.seq)<<8 | uint16(i), true
 }
 
 // Answered takes the answer to probe id.
 func (m *MRC) Answered(id uint16) {
 	i := int(id & (MaxEVs - 1))
-	if i >= len(m.evs) || id>>8 != uint16(m.probes.seq) || !m.evs[i].asked {
+	if i >= len(m.evs) || id>>8 != uint16(m.probes.seq) || !m.evs[i].probed {
 		return
 	}
 	e := &m.evs[i]
-	e.asked = false
-	if e.answered++; e.answered < m.cfg.answers {
+	e.probed = false
+	if e.answers++; e.answers < m.cfg.answers {
 		return
 	}
 	e.state = EVGood
 	if m.bad--; m.bad == 0 {
 		m.probes.due = mono.Never
 	}
-	m.admit(i)
+	m.activate(i)
 }

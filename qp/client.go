@@ -32,17 +32,17 @@ func (c *Contention) Used(now mono.Time, client uint64) {
 // Within the window, the queue pairs take turns of about a super-frame. The last packet of a turn requests an
 // acknowledgement, since no other packet of its queue pair may follow soon.
 //
-// If no acknowledgement arrives for clientPatience, the outstanding bytes no longer count, and a queue pair that waits for
-// its own as long begins one turn in contentionTime. So queue pairs without answers do not block others of their client for
-// long.
+// If no acknowledgement arrives for clientAckTime, the outstanding bytes no longer count. A queue pair that waits that long
+// for its own acknowledgement begins one turn in contentionTime. So queue pairs without answers block others of their client
+// only briefly.
 type Client struct {
 	*Peer
 	// Waiting is the number of queue pairs that wait for a turn. Others do not overtake them.
 	Waiting int
 
 	sent    int64     // outstanding bytes
-	ignored int64     // outstanding bytes that do not count
-	since   mono.Time // last acknowledgement, or the first packet after an idle time, or the end of clientPatience
+	expired int64     // outstanding bytes that do not count
+	since   mono.Time // last acknowledgement, or first packet after an idle time, or end of clientAckTime
 }
 
 const (
@@ -53,8 +53,8 @@ const (
 	// clientTrip is the round trip for which clientsBytes is enough. Longer ones have a larger window.
 	clientTrip = 256 * time.Microsecond
 	// turnBytes is a super-frame with MTU 4096.
-	turnBytes      = 60 << 10
-	clientPatience = 10 * time.Millisecond
+	turnBytes     = 60 << 10
+	clientAckTime = 10 * time.Millisecond
 )
 
 // NewClient returns the window of a client towards p.
@@ -65,7 +65,7 @@ func (x *Client) contended(now mono.Time) bool { return x.clients > 1 || now < x
 
 // limit returns the largest number of outstanding bytes under contention.
 func (x *Client) limit() int64 {
-	all := clientsBytes * int64(max(1, x.shortest/clientTrip))
+	all := clientsBytes * int64(max(1, x.minRTT/clientTrip))
 	return max(all/int64(max(x.clients, 2)), turnBytes)
 }
 
@@ -74,21 +74,21 @@ func (x *Client) Turns(now mono.Time) int {
 	if !x.contended(now) {
 		return x.Waiting
 	}
-	room := x.limit() - (x.sent - x.ignored)
+	room := x.limit() - (x.sent - x.expired)
 	return int(max(room+turnBytes-1, 0) / turnBytes)
 }
 
-// due returns when an acknowledgement is overdue after an event.
-func (x *Client) due(after mono.Time) mono.Time { return after.Add(max(clientPatience, 2*x.shortest)) }
+// due returns when an acknowledgement is overdue that has been awaited from an instant on.
+func (x *Client) due(after mono.Time) mono.Time { return after.Add(max(clientAckTime, 2*x.minRTT)) }
 
-// settle replaces the outstanding bytes of a queue pair.
-func (x *Client) settle(now mono.Time, before, after int64) {
+// updateBytes replaces the outstanding bytes of a queue pair.
+func (x *Client) updateBytes(now mono.Time, before, after int64) {
 	was := x.sent
 	x.sent += after - before
 	if was == 0 || x.sent < was {
 		x.since = now
 	}
-	x.ignored = min(x.ignored, x.sent)
+	x.expired = min(x.expired, x.sent)
 	switch {
 	case was == 0 && x.sent > 0:
 		x.clients++
@@ -103,8 +103,8 @@ type turnState uint8
 const (
 	noTurn turnState = iota
 	waitsForTurn
-	mayBegin
-	silent // no acknowledgement arrives
+	grantedTurn
+	overdueTurn // no acknowledgement arrives
 )
 
 // bytes returns the size of n full packets.
@@ -113,7 +113,7 @@ func (f *peering) bytes(n uint32) int64 { return int64(n) << f.shift }
 // endTurn follows the last packet that can be sent now.
 func (f *peering) endTurn() {
 	f.left = 0
-	if f.turn == mayBegin {
+	if f.turn == grantedTurn {
 		f.turn = noTurn
 	}
 }
@@ -131,9 +131,9 @@ func (q *QP) hasTurn(now mono.Time) bool {
 	}
 	late := now >= f.due(f.since)
 	if late {
-		f.ignored, f.since = f.sent, now
+		f.expired, f.since = f.sent, now
 	}
-	if f.Turns(now) == 0 || f.Waiting > 0 && f.turn != mayBegin && !late {
+	if f.Turns(now) == 0 || f.Waiting > 0 && f.turn != grantedTurn && !late {
 		f.turn = waitsForTurn
 		return false
 	}
@@ -145,17 +145,17 @@ func (q *QP) hasTurn(now mono.Time) bool {
 func (q *QP) overdue(now mono.Time) bool {
 	f := q.peering
 	if !q.req.acks.pending() || now < f.due(q.req.since) {
-		f.again = 0
+		f.nextTurn = 0
 		return false
 	}
-	if f.again == 0 {
-		f.again = now.Add(contentionTime)
+	if f.nextTurn == 0 {
+		f.nextTurn = now.Add(contentionTime)
 	}
-	if now < f.again {
-		f.turn = silent
+	if now < f.nextTurn {
+		f.turn = overdueTurn
 		return true
 	}
-	f.again = 0
+	f.nextTurn = 0
 	return false
 }
 
@@ -176,7 +176,7 @@ func (q *QP) Waits() bool { return q.peering != nil && q.peering.turn == waitsFo
 func (q *QP) BeginTurn() {
 	if f := q.peering; f != nil {
 		q.touch()
-		f.turn = mayBegin
+		f.turn = grantedTurn
 	}
 }
 
@@ -185,8 +185,8 @@ func (q *QP) turnDeadline() mono.Time {
 	switch f := q.peering; {
 	case f != nil && f.turn == waitsForTurn:
 		return f.due(f.since)
-	case f != nil && f.turn == silent:
-		return f.again
+	case f != nil && f.turn == overdueTurn:
+		return f.nextTurn
 	}
 	return mono.Never
 }

@@ -114,8 +114,8 @@ func (c *crowd) check(t *testing.T) (total int64) {
 	}
 	active := 0
 	for i, x := range c.clients {
-		if x.sent != sent[i] || x.ignored < 0 || x.ignored > x.sent {
-			t.Fatalf("client %d counts %d sent, %d ignored; its queue pairs have %d", i, x.sent, x.ignored, sent[i])
+		if x.sent != sent[i] || x.expired < 0 || x.expired > x.sent {
+			t.Fatalf("client %d counts %d sent, %d ignored; its queue pairs have %d", i, x.sent, x.expired, sent[i])
 		}
 		if x.sent > 0 {
 			active++

@@ -94,8 +94,8 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	r.timer.stop()
 	r.q.ctr.CompleterRetry++
 	r.rnrUntil = now.Add(time.Duration(rnrTimer(p.AETH.Syndrome.Value())))
-	// The path works. Otherwise the many RNR waits that rnr_retry allows would exceed retry_cnt if each of them lost
-	// a packet.
+	// An RNR NAK shows that the path works, so the retries restart. Otherwise a lost packet in each of the many RNR waits
+	// that rnr_retry allows would use them up.
 	r.restartRetries(r.rnrUntil)
 	return Accepted
 }
@@ -230,8 +230,8 @@ func (r *requester) cumulative(now mono.Time, expected bth.PSN, gap bool, p *bth
 	return r.feedback(now, &r.q.scratch.feedback, p, 0).Lost > 0
 }
 
-// feedback passes the acknowledgement p to the recovery and handles the outcome. rtt is the round-trip time that p tells by
-// itself, zero if none.
+// feedback passes the acknowledgement p to the recovery and handles the outcome. rtt is the round-trip time by its
+// timestamp, zero without one.
 func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet, rtt time.Duration) (out retrans.Outcome) {
 	if !r.q.sending() {
 		return out
@@ -270,7 +270,7 @@ func (r *requester) progress(now mono.Time) {
 // restartRetries restarts the retry counter and the peer's response time at an instant.
 func (r *requester) restartRetries(at mono.Time) {
 	r.since, r.retries = at, r.q.attr.RetryCnt
-	r.heard()
+	r.onAnswer()
 }
 
 // newlyAcked returns the bytes that an acknowledgement reports for the first time. Bytes reported by selective
@@ -291,16 +291,16 @@ func (r *requester) newlyAcked(out retrans.Outcome) uint32 {
 
 // acked returns the number of bytes of payload sent before una.
 func (r *requester) acked() uint64 {
-	if int32(r.reached-r.Head) < 0 {
-		r.reached = r.Head
+	if int32(r.ackedUntil-r.Head) < 0 {
+		r.ackedUntil = r.Head
 	}
-	for r.reached != r.cursor && r.una.Since(r.At(r.reached).first) >= r.At(r.reached).span {
-		r.reached++ // a READ without an answer stays
+	for r.ackedUntil != r.cursor && r.una.Since(r.At(r.ackedUntil).first) >= r.At(r.ackedUntil).span {
+		r.ackedUntil++
 	}
-	if r.reached == r.Tail {
+	if r.ackedUntil == r.Tail {
 		return r.payloadSent
 	}
-	s := r.At(r.reached)
+	s := r.At(r.ackedUntil)
 	switch {
 	case s.sent == 0:
 		return r.payloadSent
@@ -321,7 +321,7 @@ func (r *requester) onLoss(now mono.Time, packets uint32, timeout bool) {
 
 // useRetry uses a retry. If none is left, the queue pair gives up and breaks.
 func (r *requester) useRetry(now mono.Time) {
-	patient := r.q.patient(now)
+	patient := r.q.toleratesSilence(now)
 	if r.retries == 0 && patient {
 		return
 	}

@@ -49,7 +49,7 @@ func (r *requester) done(s *slot) bool {
 	case s.kind == kindLocal:
 		return true
 	case r.rec == nil:
-		return int32(r.departed-r.Head) > 0
+		return int32(r.flushedUntil-r.Head) > 0
 	case s.rspan > 0 && r.rdone.Since(s.rfirst) < s.rspan:
 		return false
 	}
@@ -99,7 +99,7 @@ func (r *requester) flush() {
 		r.end(StatusWRFlushErr)
 	}
 	r.Ring = ring.Ring[slot]{}
-	r.forget()
+	r.clearState()
 	r.una = r.nxt
 }
 

@@ -11,7 +11,7 @@
 //		switch e := nextEvent(); {
 //		case e.packet != nil:
 //			if q.Receive(now, e.packet, e.meta) == qp.Later {
-//				kept = append(kept, e)
+//				deferred = append(deferred, e)
 //			}
 //		case e.doorbell:
 //			q.Doorbell(now) // or q.RecvPosted(now)
@@ -19,7 +19,7 @@
 //			q.OnCNP(now)
 //		case e.memoryAvailable:
 //			q.Resume(now)
-//			kept = receiveAgain(kept)
+//			deferred = receiveAgain(deferred)
 //		case now >= q.NextTimeout():
 //			q.OnTimeout(now)
 //		}
@@ -49,7 +49,7 @@
 //  8. The caller calls Flushed after the polled packets have left: with it UC and UD requests complete.
 //  9. NextTimeout may change with every input and every poll. The caller calls OnTimeout when that instant has passed,
 //     and polls.
-//  10. Completions and events come through Host, during an input or PollTransmit. There is no call that polls for them.
+//  10. Completions and events come through Host, during an input or PollTransmit. No call polls for them.
 //     CompleteRecv calls Woken if the completion wakes a program.
 //  11. The NIC calls RecvPosted and Doorbell after work requests have been posted. The QP takes them through Host when
 //     it needs them.

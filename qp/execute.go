@@ -44,7 +44,7 @@ func (r *responder) place(p *bth.Packet, t *target, placed bool) *refusal {
 	return nil
 }
 
-// ahead returns the number of bytes of the message behind the payload of p, a WRITE. A MIDDLE packet of MRC does not tell.
+// ahead returns the number of bytes of the message behind the payload of p, a WRITE. MIDDLE packets of MRC lack it.
 func (r *responder) ahead(p *bth.Packet, t *target) uint32 {
 	if p.Opcode.Transport() == bth.TransportMRC && p.Opcode.IsMiddle() {
 		return 0
@@ -73,7 +73,7 @@ func (r *responder) execute(p *bth.Packet, off uint32) *refusal {
 	return r.complete(&e)
 }
 
-// unsynced returns the refusal of a message of o whose data are not visible; wait means that they may be later.
+// unsynced returns the refusal of a message of o whose data are not visible; wait means that Sync may succeed later.
 func unsynced(o bth.Opcode, wait bool) *refusal {
 	switch {
 	case wait:

@@ -87,7 +87,7 @@ func TestHoldLastGoodput(t *testing.T) {
 		{"sender", HoldAtSender, 256, 2, 3.5},
 		{"sender, idle", HoldAtSenderIdle, 256, 3.6, 4},
 	} {
-		conf := pairConfig{roads: unequalRoads(), profile: func() Profile {
+		conf := pairConfig{links: unequalLinks(), profile: func() Profile {
 			p := eunomia(c.hold, nil)
 			p.Controller = plugIn(ccalgo.New, "static", ccalgo.Params{"window_bytes": 96 * 256})
 			p.Paths = plugIn(path.New, "spray", path.Params{"paths": 64})
@@ -96,9 +96,9 @@ func TestHoldLastGoodput(t *testing.T) {
 		p := movingIn(t, conf, WRWrite, int(packets/c.length), c.length*256)
 		p.run(t)
 		speed, ctr := packets*800/float64(p.now), p.ends[0].q.ctr
-		t.Logf("%s, %d packets: %.2f roads, %d sent again", c.name, c.length, speed, ctr.RetransmittedPackets)
+		t.Logf("%s, %d packets: %.2f links, %d sent again", c.name, c.length, speed, ctr.RetransmittedPackets)
 		if n := len(p.ends[0].h.sendCQ); speed < c.lo || speed > c.hi || n != int(packets/c.length) {
-			t.Errorf("%s, %d packets: %.2f roads, want %v to %v; %d completions", c.name, c.length, speed, c.lo, c.hi, n)
+			t.Errorf("%s, %d packets: %.2f links, want %v to %v; %d completions", c.name, c.length, speed, c.lo, c.hi, n)
 		}
 	}
 }

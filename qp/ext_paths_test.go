@@ -29,14 +29,14 @@ func multipath(length int, p path.Params, control string, c ccalgo.Params) func(
 // control begins with a window that fits into L. With a larger window the first congestion signal would be a loss.
 var control = ccalgo.Params{"iw_packets": 20}
 
-// equalRoads returns n roads like those of path's loop. A packet takes 800 ns, the round trip is 16 us, and a road
+// equalLinks returns n links like those of path's loop. A packet takes 800 ns, the round trip is 16 us, and a link
 // marks packets when more than 20 are queued.
-func equalRoads(n int) []road {
-	return slices.Repeat([]road{{delay: 7 * time.Microsecond, perPacket: 800 * time.Nanosecond, markAt: 16 * time.Microsecond}}, n)
+func equalLinks(n int) []link {
+	return slices.Repeat([]link{{delay: 7 * time.Microsecond, perPacket: 800 * time.Nanosecond, markAt: 16 * time.Microsecond}}, n)
 }
 
-// changed returns r with f applied to the last road.
-func changed(r []road, f func(*road)) []road {
+// changed returns r with f applied to the last link.
+func changed(r []link, f func(*link)) []link {
 	f(&r[len(r)-1])
 	return r
 }
@@ -47,9 +47,9 @@ const (
 	movePackets = moveLength / 256
 )
 
-// unequalRoads returns roads whose round trips differ by up to 6 us.
-func unequalRoads() []road {
-	r := equalRoads(4)
+// unequalLinks returns links whose round trips differ by up to 6 us.
+func unequalLinks() []link {
+	r := equalLinks(4)
 	for i := range r {
 		r[i].delay += time.Duration(i) * time.Microsecond
 	}
@@ -67,7 +67,7 @@ func moving(t *testing.T, c pairConfig, op WROpcode, n int) *pair {
 // movingIn is moving with requests of another length, at most 64 KiB.
 func movingIn(t *testing.T, c pairConfig, op WROpcode, n int, length uint32) *pair {
 	c.unacked, c.rd, c.retry, c.rnrRetry = 1<<14, 4, 7, 7
-	c.timeout = 12 // 17 ms: longer than the queueing delay of a slow road
+	c.timeout = 12 // 17 ms: longer than the queueing delay of a slow link
 	p := newPair(t, c)
 	h, from, to := p.ends[0].h, p.ends[1].h.mem, p.ends[0].h.mem
 	if op == WRWrite {
@@ -106,7 +106,7 @@ func checkMoved(t *testing.T, p *pair, n int) {
 func TestSelectiveRTT(t *testing.T) {
 	mean := func(selective bool) float64 {
 		profile := multipath(64, nil, "mp-rdma", control)
-		p := moving(t, pairConfig{roads: unequalRoads(), profile: func() Profile {
+		p := moving(t, pairConfig{links: unequalLinks(), profile: func() Profile {
 			p := profile()
 			p.Traits.SelectiveRTT = selective
 			return p
@@ -131,29 +131,29 @@ func TestSelectiveRTT(t *testing.T) {
 func TestReadPaths(t *testing.T) {
 	const reads, packets = 64, 64 * movePackets
 	unaware := path.Params{"delta_packets": 1 << 16}
-	degraded := changed(equalRoads(4), func(k *road) { k.perPacket *= 40 })
-	misconfigured := changed(equalRoads(4), func(k *road) { k.markAt, k.perPacket = 0, 4*k.perPacket })
+	degraded := changed(equalLinks(4), func(k *link) { k.perPacket *= 40 })
+	misconfigured := changed(equalLinks(4), func(k *link) { k.markAt, k.perPacket = 0, 4*k.perPacket })
 	for _, c := range []struct {
 		name   string
-		roads  []road
+		links  []link
 		length int // L
 		p      path.Params
-		speed  float64 // share of the capacity of one road, at least
+		speed  float64 // share of the capacity of one link, at least
 		degree [2]int  // 99.9 % of the out-of-order degree, between
 		last   [2]float64
 	}{
-		{"one path", equalRoads(1), 64, nil, 0.95, [2]int{0, 0}, [2]float64{1, 1}},
-		{"load is shared", equalRoads(4), 64, nil, 3, [2]int{1, 48}, [2]float64{0.2, 0.3}},
+		{"one path", equalLinks(1), 64, nil, 0.95, [2]int{0, 0}, [2]float64{1, 1}},
+		{"load is shared", equalLinks(4), 64, nil, 3, [2]int{1, 48}, [2]float64{0.2, 0.3}},
 		{"a slow path is left", degraded, 64, nil, 2, [2]int{1, 96}, [2]float64{0.0001, 0.01}},
-		{"unequal delay", unequalRoads(), 64, nil, 2.5, [2]int{1, 64}, [2]float64{0.1, 0.3}},
-		{"unequal delay, L infinite", unequalRoads(), 4096, nil, 2.5, [2]int{1, 64}, [2]float64{0.1, 0.3}},
+		{"unequal delay", unequalLinks(), 64, nil, 2.5, [2]int{1, 64}, [2]float64{0.1, 0.3}},
+		{"unequal delay, L infinite", unequalLinks(), 4096, nil, 2.5, [2]int{1, 64}, [2]float64{0.1, 0.3}},
 		{"a slow path does not mark", misconfigured, 4096, nil, 2.2, [2]int{1, 48}, [2]float64{0.02, 0.1}},
 		{"... without control", misconfigured, 4096, unaware, 2.2, [2]int{160, 4096}, [2]float64{0.02, 0.2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := reading(t, pairConfig{profile: multipath(c.length, c.p, "mp-rdma", control), roads: c.roads}, reads)
+			p := reading(t, pairConfig{profile: multipath(c.length, c.p, "mp-rdma", control), links: c.links}, reads)
 			var degrees []int
-			p.roads.arrive = func(f *flight) {
+			p.links.arrive = func(f *flight) {
 				if f.p.Opcode.IsReadResponse() && f.p.Ext.Flags&bth.XReTx == 0 {
 					degrees = append(degrees, max(0, f.p.PSN.Diff(p.ends[0].q.x.out.trk.Expected())))
 				}
@@ -162,37 +162,37 @@ func TestReadPaths(t *testing.T) {
 			checkMoved(t, p, reads)
 			slices.Sort(degrees)
 			degree, taken := degrees[len(degrees)*999/1000], 0
-			for _, k := range p.roads.ways[0] {
+			for _, k := range p.links.ways[0] {
 				taken += k.taken
 			}
-			last := float64(p.roads.ways[0][len(c.roads)-1].taken) / float64(taken)
+			last := float64(p.links.ways[0][len(c.links)-1].taken) / float64(taken)
 			speed := packets * 800 / float64(p.now)
 			ctr := p.ends[1].q.ctr
-			t.Logf("%.2f roads, out-of-order degree %d, last path %.4f, %d sent again, %d timeouts", speed, degree, last, ctr.RetransmittedPackets, ctr.LocalAckTimeoutErr)
+			t.Logf("%.2f links, out-of-order degree %d, last path %.4f, %d sent again, %d timeouts", speed, degree, last, ctr.RetransmittedPackets, ctr.LocalAckTimeoutErr)
 			if speed < c.speed || degree < c.degree[0] || degree > c.degree[1] || last < c.last[0] || last > c.last[1] {
-				t.Errorf("want %v roads at least, degree in %v, share of the last path in %v", c.speed, c.degree, c.last)
+				t.Errorf("want %v links at least, degree in %v, share of the last path in %v", c.speed, c.degree, c.last)
 			}
 		})
 	}
 }
 
-// TestReadPathFails: one road of four loses all packets, or each of them loses some.
+// TestReadPathFails: one link of four loses all packets, or each of them loses some.
 func TestReadPathFails(t *testing.T) {
-	lossy := equalRoads(4)
+	lossy := equalLinks(4)
 	for i := range lossy {
 		lossy[i].loss = 0.005
 	}
-	for name, roads := range map[string][]road{
-		"dead": changed(equalRoads(4), func(k *road) { k.loss = 1 }), "lossy": lossy,
+	for name, links := range map[string][]link{
+		"dead": changed(equalLinks(4), func(k *link) { k.loss = 1 }), "lossy": lossy,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: roads, seed: 5}, 16)
+			p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), links: links, seed: 5}, 16)
 			p.run(t)
 			checkMoved(t, p, 16)
-			speed, last := 16*movePackets*800/float64(p.now), p.roads.ways[0][3]
-			t.Logf("%.2f roads, last %+v, %d+%d timeouts", speed, last, p.ends[0].q.ctr.LocalAckTimeoutErr, p.ends[1].q.ctr.LocalAckTimeoutErr)
+			speed, last := 16*movePackets*800/float64(p.now), p.links.ways[0][3]
+			t.Logf("%.2f links, last %+v, %d+%d timeouts", speed, last, p.ends[0].q.ctr.LocalAckTimeoutErr, p.ends[1].q.ctr.LocalAckTimeoutErr)
 			if speed < 1.2 || last.loss == 1 && last.taken > movePackets {
-				t.Errorf("want more than a single road carries, and not by one that is dead")
+				t.Errorf("want more than a single link carries, and not by one that is dead")
 			}
 		})
 	}
@@ -202,14 +202,14 @@ func TestReadPathFails(t *testing.T) {
 // and responses. Otherwise only the shortest path would remain.
 func TestOvertakenAcks(t *testing.T) {
 	for op, data := range map[WROpcode]int{WRWrite: 1, WRRead: 0} { // the end that receives the data
-		p := moving(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: unequalRoads()}, op, 32)
+		p := moving(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), links: unequalLinks()}, op, 32)
 		p.run(t)
 		checkMoved(t, p, 32)
-		speed, ways := 32*movePackets*800/float64(p.now), p.roads.ways[data]
-		t.Logf("%d: %.2f roads, %+v", op, speed, ways)
+		speed, ways := 32*movePackets*800/float64(p.now), p.links.ways[data]
+		t.Logf("%d: %.2f links, %+v", op, speed, ways)
 		for _, k := range ways {
 			if k.taken < 32*movePackets/10 {
-				t.Errorf("%d: %d packets by a road with a delay of %v", op, k.taken, k.delay)
+				t.Errorf("%d: %d packets by a link with a delay of %v", op, k.taken, k.delay)
 			}
 		}
 	}
@@ -219,10 +219,10 @@ func TestOvertakenAcks(t *testing.T) {
 // READ-ACKs return on the path of the response.
 func TestReadClock(t *testing.T) {
 	const window = 8
-	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": window * 256}), roads: equalRoads(4)}, 4)
+	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": window * 256}), links: equalLinks(4)}, 4)
 	by := map[bth.PSN][]uint32{}
 	most, acks := uint32(0), 0
-	p.roads.sent = func(f *flight) {
+	p.links.sent = func(f *flight) {
 		switch {
 		case f.p.Opcode.IsReadResponse():
 			by[f.p.PSN] = append(by[f.p.PSN], f.meta.Path)
@@ -243,7 +243,7 @@ func TestReadClock(t *testing.T) {
 
 // TestReadWindowCloses: packets that acknowledgements released stay queued when the window closes before they leave.
 func TestReadWindowCloses(t *testing.T) {
-	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": 8 * 256}), roads: equalRoads(4)}, 1)
+	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": 8 * 256}), links: equalLinks(4)}, 1)
 	a := &p.ends[1].q.x.responses
 	for a.outstanding() == 0 || a.rec.InFlight() == 8 {
 		p.step()
@@ -260,7 +260,7 @@ func TestReadWindowCloses(t *testing.T) {
 
 // TestForgedReadAck: acknowledgements of packets that were never sent, or sent long ago, change nothing.
 func TestForgedReadAck(t *testing.T) {
-	p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: equalRoads(4)}, 1)
+	p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), links: equalLinks(4)}, 1)
 	a := &p.ends[1].q.x.responses
 	for a.outstanding() < 10 {
 		p.step()
@@ -281,14 +281,14 @@ func TestForgedReadAck(t *testing.T) {
 
 // TestReadMarks: a mark on a response narrows the window of responses at once, and no other window.
 func TestReadMarks(t *testing.T) {
-	roads := equalRoads(4)
-	for i := range roads {
-		roads[i].markAt = time.Nanosecond
+	links := equalLinks(4)
+	for i := range links {
+		links[i].markAt = time.Nanosecond
 	}
-	p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", ccalgo.Params{"iw_packets": 100}), roads: roads}, 4)
+	p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", ccalgo.Params{"iw_packets": 100}), links: links}, 4)
 	requests, _ := p.ends[1].q.Limits()
 	narrow, a := requests, &p.ends[1].q.x.responses
-	p.roads.sent = func(f *flight) {
+	p.links.sent = func(f *flight) {
 		if a.exhausted() || !f.p.Opcode.IsReadResponse() { // at the end, unused window is lost
 			return
 		}
@@ -308,14 +308,14 @@ func TestReadMarks(t *testing.T) {
 // TestWindowOfPackets: an acknowledgement-clocked window counts packets (MP-RDMA 3.2). Short packets fill it, too, so
 // that it grows. After an idle time it restarts with short packets.
 func TestWindowOfPackets(t *testing.T) {
-	roads := equalRoads(4)
-	for i := range roads {
-		roads[i].markAt = 0 // never
+	links := equalLinks(4)
+	for i := range links {
+		links[i].markAt = 0 // never
 	}
-	p := movingIn(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: roads}, WRWrite, 400, 8)
+	p := movingIn(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), links: links}, WRWrite, 400, 8)
 	window := func() uint64 { w, _ := p.ends[0].q.Limits(); return w }
 	first, most := window(), window()
-	p.roads.sent = func(*flight) { most = max(most, window()) }
+	p.links.sent = func(*flight) { most = max(most, window()) }
 	p.run(t)
 	if most < first+5*256 {
 		t.Errorf("a window of %d bytes never grew beyond %d", first, most)
@@ -340,8 +340,8 @@ func TestPathsAnyFaults(t *testing.T) {
 		c := lossless
 		c.timeout, c.seed = 9, rapid.Uint64().Draw(t, "seed of losses")
 		c.profile = multipath(rapid.SampledFrom([]int{4, 64}).Draw(t, "L"), nil, "mp-rdma", nil)
-		for range rapid.IntRange(1, 5).Draw(t, "roads") {
-			c.roads = append(c.roads, road{
+		for range rapid.IntRange(1, 5).Draw(t, "links") {
+			c.links = append(c.links, link{
 				delay:     time.Duration(rapid.IntRange(0, 100).Draw(t, "delay")) * time.Microsecond,
 				perPacket: time.Duration(rapid.IntRange(0, 5000).Draw(t, "per packet")),
 				markAt:    time.Duration(rapid.SampledFrom([]int{0, 1, 10}).Draw(t, "mark")) * time.Microsecond,

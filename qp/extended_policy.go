@@ -165,7 +165,7 @@ func (x *extendedPolicy) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 			return DropFields
 		}
 		if r.feedback(now, f, p, 0); r.q.sending() {
-			r.clock(now, f, r.bytesInFlight())
+			r.reportAck(now, f, r.bytesInFlight())
 		}
 		return Accepted
 	case p.PSN.Since(r.una) >= r.outstanding():
@@ -282,21 +282,21 @@ func (x *extendedPolicy) pollAck(t *Transmit) bool {
 
 // synchronises reports whether s is a synchronise operation (MP-RDMA 3.4): a request with a fence.
 func (r *requester) synchronises(s *slot) bool {
-	return r.can != nil && r.can.syncer != nil && s.wqe.Flags&SendFence != 0 && s.kind != kindLocal
+	return r.caps != nil && r.caps.syncer != nil && s.wqe.Flags&SendFence != 0 && s.kind != kindLocal
 }
 
 // waits reports whether the next request is a synchronise operation that may not leave yet.
 func (r *requester) waits(now mono.Time) bool {
-	if r.can == nil || r.can.syncer == nil {
+	if r.caps == nil || r.caps.syncer == nil {
 		return false
 	}
-	r.can.syncAt = 0
+	r.caps.syncAt = 0
 	if s := r.current(); s != nil && s.sent == 0 && r.synchronises(s) {
-		if at := r.can.syncer.SyncAt(r.window()); now < at {
-			r.can.syncAt = at
+		if at := r.caps.syncer.SyncAt(r.window()); now < at {
+			r.caps.syncAt = at
 		}
 	}
-	return r.can.syncAt != 0
+	return r.caps.syncAt != 0
 }
 
 // lastQueued reports whether no request is queued behind s.

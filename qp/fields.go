@@ -42,13 +42,13 @@ func (f *Fields) Check() error {
 		return nil
 	}
 	if len(f.Data) > 0 && (f.PutData == nil || f.TakeData == nil) || len(f.Ack) > 0 && (f.PutAck == nil || f.TakeAck == nil) {
-		return fmt.Errorf("fields without functions that encode and decode them")
+		return fmt.Errorf("the fields of packets or acknowledgements lack a Put or Take function")
 	}
 	for _, layout := range [][]Field{f.Data, f.Ack} {
 		names := map[string]bool{}
 		for _, x := range layout {
 			if x.Name == "" || names[x.Name] || x.Bytes < 1 || x.Bytes > 8 {
-				return fmt.Errorf("field %q of %d bytes: fields have names of their own and 1 to 8 bytes", x.Name, x.Bytes)
+				return fmt.Errorf("field %q of %d bytes: must have a unique name and 1 to 8 bytes", x.Name, x.Bytes)
 			}
 			names[x.Name] = true
 		}

@@ -22,19 +22,19 @@ type inOrder struct {
 	nakPSN   bth.PSN
 	rd       rdQueue
 	nakAt    mono.Time
-	highest  bth.PSN // the highest PSN that was dropped behind the present gap
+	highest  bth.PSN // the highest PSN dropped behind the present gap
 	gap      bool    // the gap has been reported (9.7.5.2.8)
 	rnr      bool    // the expected request has been refused as not ready
 }
 
 // message is the multi-packet request being received.
 type message struct {
-	active bool
-	write  bool
-	va     uint64 // WRITE: address of the next packet
-	rkey   uint32
-	left   uint32 // WRITE: bytes still to come
-	got    uint32 // bytes received
+	active   bool
+	write    bool
+	va       uint64 // WRITE: address of the next packet
+	rkey     uint32
+	left     uint32 // WRITE: bytes still to come
+	received uint32 // bytes received
 }
 
 func (a *inOrder) start(bth.PSN) {}
@@ -72,7 +72,7 @@ func (a *inOrder) locate(p *bth.Packet, t *target) verdict {
 	case m.write != p.Opcode.IsWrite():
 		return verdict{step: stepExecute, refusal: badSequence}
 	default:
-		t.off, t.va, t.rkey, t.left = m.got, m.va, m.rkey, m.left
+		t.off, t.va, t.rkey, t.left = m.received, m.va, m.rkey, m.left
 	}
 	return verdict{step: stepExecute}
 }
@@ -88,9 +88,8 @@ func (a *inOrder) commit(p *bth.Packet, _ arrival, t *target, _ verdict) {
 // refuse implements admission.
 func (*inOrder) refuse(*bth.Packet, arrival, verdict) bool { return true }
 
-// advance records that p has been executed; a READ takes as many PSNs as it has responses. The packet makes a NAK
-// that requested it and has not left obsolete. The NAK of a gap then requests the next packet if that was dropped
-// too.
+// advance records that p has been executed; a READ takes as many PSNs as it has responses. A NAK that requests p and has
+// not left is obsolete. If the next packet was dropped too, the NAK requests that one.
 func (a *inOrder) advance(p *bth.Packet, t *target) {
 	n := uint32(len(p.Payload))
 	if p.Opcode.IsWrite() && p.Opcode.Starts() {
@@ -132,7 +131,7 @@ func (a *inOrder) outOfOrder(now mono.Time, p *bth.Packet) Drop {
 	return DropOutOfOrder
 }
 
-// repeatsNAK reports whether the NAK of the present gap is due once more.
+// repeatsNAK reports whether the NAK of the present gap must be repeated.
 func (a *inOrder) repeatsNAK(now mono.Time) bool {
 	interval := a.trk.NAKInterval()
 	return interval > 0 && now.Sub(a.nakAt) >= interval
@@ -199,8 +198,7 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 			return false
 		}
 		if res.answered {
-			// Most likely a late duplicate: the peer got its data, reported it by other means, and the key was
-			// invalidated.
+			// Probably a late duplicate: the peer has its data, and the program has invalidated the key since.
 			a.rd.done(res)
 			continue
 		}
@@ -251,8 +249,8 @@ func (a *inOrder) readResponse(t *Transmit, res *resource) bool {
 	return true
 }
 
-// readRemote returns the data of the response that begins done bytes behind va and ends at end at the latest. If the
-// memory is not available yet, q is blocked.
+// readRemote returns the payload of one READ response: at most an MTU from va+done on, up to va+end. If the memory is not
+// available yet, it blocks q.
 func (q *QP) readRemote(rkey uint32, va uint64, done, end uint32) ([]byte, bool) {
 	n := min(q.mtu, end-done)
 	if n == 0 {

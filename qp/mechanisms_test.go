@@ -77,7 +77,7 @@ func TestSyncEarly(t *testing.T) {
 		return !bytes.Equal(p.ends[1].h.mem[at:at+256], make([]byte, 256))
 	}
 	refused := 0
-	p.roads.arrive = func(*flight) {
+	p.links.arrive = func(*flight) {
 		if there(1) && !there(0) {
 			t.Fatal("the operation is in memory before the one that precedes it")
 		}

@@ -9,7 +9,7 @@ const (
 	memorySynced   memoryState = iota // all data written is visible; no work waits
 	memoryUnsynced                    // data was written since the last Sync
 	memoryPlaced                      // the retried packet is already placed; only Sync is outstanding
-	memoryWritten                     // likewise the value of an ATOMIC WRITE
+	memoryWritten                     // the value of an ATOMIC WRITE is written; only Sync is outstanding
 	memoryBlocked                     // PollTransmit returns false until Resume
 )
 

@@ -39,7 +39,7 @@ func newMRC(q *QP, p *Profile) *mrcExtension {
 	return x
 }
 
-// usePaths lets the entropy values of paths, if it has some, learn of losses and ports.
+// usePaths reports losses and ports to the entropy values of paths, if it has some.
 func (x *mrcExtension) usePaths(paths path.Selector) {
 	evs, _ := paths.(*path.MRC)
 	x.out.evs, x.endpoint.EVs = evs, evs
@@ -80,8 +80,8 @@ func (x *mrcExtension) pollEndpoint(now mono.Time, t *Transmit) bool {
 	return true
 }
 
-// SetPorts tells the queue pair which ports of its NIC are up, by a bit for each. With MRC the entropy values of the others
-// are used no more, and the peer is told.
+// SetPorts sets a bit for each port of the NIC that is up. A queue pair of MRC stops using the entropy values of the others
+// and sends a port status to the peer.
 func (q *QP) SetPorts(now mono.Time, mask uint32) {
 	if x := q.mrc(); x != nil && q.receiving() {
 		q.touch()

@@ -125,7 +125,7 @@ func TestMRCRoundTrip(t *testing.T) {
 		}
 		newWorkload(p, 0).add(WRWrite, 100, 0, newRand())
 		p.run(t)
-		if got := time.Duration(p.ends[0].q.req.tail.trip.mean); got.Round(time.Microsecond) != c.want {
+		if got := time.Duration(p.ends[0].q.req.tail.rtt.mean); got.Round(time.Microsecond) != c.want {
 			t.Errorf("late by %v: %v, want %v", c.late, got, c.want)
 		}
 	}

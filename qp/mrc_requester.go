@@ -15,7 +15,7 @@ import (
 // mrcRequester is the senderPolicy of MRC. SACKs move the window. Transport ACKs complete messages; they count as the
 // responses of extendedPolicy. A request thus has one PSN of each kind for each packet.
 //
-// Probes ask for a SACK when acknowledgements are missing. If all packets have arrived and only a Transport ACK is missing,
+// Probes request a SACK when acknowledgements are missing. If all packets have arrived and only a Transport ACK is missing,
 // the last packet is retransmitted instead.
 type mrcRequester struct {
 	*extendedPolicy
@@ -237,8 +237,8 @@ func (x *mrcRequester) complete(now mono.Time, n uint32, p *bth.Packet) {
 	r.retire(now)
 }
 
-// measure returns the round-trip time of the packet that triggered a SACK, by its timestamp; zero if it tells none. The
-// timestamp tells which transmission the SACK answers, unless timestamps have repeated since the first one.
+// measure returns the round-trip time of the packet that triggered a SACK, zero if its timestamp is invalid. The timestamp
+// identifies the transmission that the SACK answers, unless timestamps have wrapped since the first one.
 func (x *mrcRequester) measure(now mono.Time, f *reorder.Feedback, p *bth.Packet) time.Duration {
 	r := &x.q.req
 	r.timer.stop()
@@ -251,7 +251,7 @@ func (x *mrcRequester) measure(now mono.Time, f *reorder.Feedback, p *bth.Packet
 	}
 	rtt := ccalgo.EchoedRTT(now, now.Add(-age), f.Timestamp)
 	if rtt > 0 {
-		r.tail.trip.add(rtt)
+		r.tail.rtt.add(rtt)
 	}
 	return rtt
 }
@@ -272,7 +272,7 @@ func (x *mrcRequester) onProgress(time.Duration) { x.q.req.tail.sent, x.q.req.ta
 
 // onLoss implements senderPolicy.
 func (x *mrcRequester) onLoss(now mono.Time) {
-	if x.rec.Exhausted() && !x.q.patient(now) {
+	if x.rec.Exhausted() && !x.q.toleratesSilence(now) {
 		x.q.ctr.RetryExceededErr++
 		x.q.req.fail(now, StatusRetryExcErr)
 	}
@@ -287,7 +287,7 @@ const (
 // pto returns the probe timeout: three round trips, as UET's model has, or more if they vary. Software needs TailProbe.
 // Before the first round trip has been measured, it is a part of the ACK timeout.
 func (x *mrcRequester) pto() time.Duration {
-	q, trip := x.q, &x.q.req.tail.trip
+	q, trip := x.q, &x.q.req.tail.rtt
 	if trip.mean == 0 {
 		return max(q.cfg.Tuning.TailProbe, q.ackTimeout()/probesPerTimeout)
 	}

@@ -128,7 +128,7 @@ func (x *mrcResponder) consistent(e *oooEntry) bool {
 	return !consumes(e.opcode) || follows(e.sn, uint32(x.executedImms), &x.rqmsn) && x.r.nextRecv() != nil
 }
 
-// follows reports whether sn is that of the message behind done others. The number of the first message is learnt.
+// follows reports whether sn is the number of the message after done others. The peer's first message sets *first.
 func follows(sn, done uint32, first *uint16) bool {
 	if done == 0 && sn <= 1 {
 		*first = uint16(sn)

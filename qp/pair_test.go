@@ -108,7 +108,7 @@ type pair struct {
 	wire   []flight
 	count  int
 	faults func(n int, p *bth.Packet) fault
-	roads  roads
+	links  links
 	trace  []string
 }
 
@@ -123,8 +123,8 @@ type pairConfig struct {
 	rnrRetry uint8
 	profile  func() Profile // nil: standard RC
 	other    func() Profile // of the second end, if different
-	roads    []road         // none: all packets take the same path
-	seed     uint64         // of the roads' losses
+	links    []link         // none: all packets take the same path
+	seed     uint64         // of the links' losses
 	tuning   *Tuning        // nil: the daemon's
 	phantom  bool
 	ops      []WROpcode // of anyFaults and mixed; nil: all
@@ -133,7 +133,7 @@ type pairConfig struct {
 
 func newPair(t testing.TB, c pairConfig) *pair {
 	p := &pair{now: 1, faults: func(int, *bth.Packet) fault { return fault{} }}
-	p.roads.init(c)
+	p.links.init(c)
 	for i := range p.ends {
 		h := &pairHost{scriptHost: newScriptHost(1 << 18)}
 		var prof Profile
@@ -179,7 +179,7 @@ func (p *pair) send() {
 			p.trace = append(p.trace, fmt.Sprintf("%3d %6d %d-> %v %v %v %+v",
 				p.count, p.now, i, f.p.PSN, f.p.Opcode, f.p.AETH.Syndrome, fate))
 			p.count++
-			if lost := p.roads.take(&f); lost || fate.drop {
+			if lost := p.links.take(&f); lost || fate.drop {
 				continue
 			}
 			f.at = f.at.Add(fate.delay)
@@ -222,7 +222,7 @@ func (p *pair) step() bool {
 			continue
 		}
 		p.wire = slices.Delete(p.wire, i, i+1)
-		p.roads.arrives(&f)
+		p.links.arrives(&f)
 		p.ends[f.to].q.Receive(p.now, &f.p, f.meta)
 	}
 	return true

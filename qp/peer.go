@@ -16,49 +16,48 @@ import (
 // when packets are lost behind a long queue, and grows by one packet per window acknowledged, as TCP's (RFC 5681 3.1).
 // A loss without a queue is a fault of the path; a smaller window would not help.
 type Peer struct {
-	window   uint32        // packets
-	most     uint32        // largest window
-	sent     uint32        // outstanding PSNs of all queue pairs
-	active   uint32        // queue pairs with outstanding PSNs
-	clients  int           // clients with outstanding PSNs
-	acked    uint32        // PSNs acknowledged since the window grew last
-	shortest time.Duration // round trip
-	latest   time.Duration // round trip
-	timed    mono.Time     // when the latest round trip ended
-	prober   *QP           // the queue pair that probes the silent peer
-	cut      mono.Time     // when the window was halved
-	patience time.Duration
-	// contention is that of the NIC.
-	contention *Contention
+	window     uint32        // packets
+	maxWindow  uint32        // largest window
+	sent       uint32        // outstanding PSNs of all queue pairs
+	active     uint32        // queue pairs with outstanding PSNs
+	clients    int           // clients with outstanding PSNs
+	acked      uint32        // PSNs acknowledged since the window grew last
+	minRTT     time.Duration // round trip
+	lastRTT    time.Duration // round trip
+	lastRTTAt  mono.Time     // when the latest round trip ended
+	prober     *QP           // the queue pair that probes the silent peer
+	reducedAt  mono.Time     // when the window was halved
+	maxSilence time.Duration
+	contention *Contention // of the NIC
 }
 
 const (
 	// defaultPeerWindow applies to links that do not report their buffers.
 	defaultPeerWindow = 1 << 14
-	// leastPeerWindow fills the links that software drives at their shortest round trips.
-	leastPeerWindow = 16
-	// leastCut is the smallest window after losses: fewer packets hardly fill a socket. A smaller window would request more
-	// acknowledgements, too.
-	leastCut = 64
-	// queueing is the delay above two shortest round trips that shows a queue at the receiver: a process that runs
-	// answers sooner.
-	queueing = time.Millisecond
-	// longestWait limits the doubled timeouts.
-	longestWait = 250 * time.Millisecond
-	// nearPatience is the time for which a near peer may stay silent.
-	nearPatience = 2 * time.Second
+	// minPeerWindow fills the links that software drives at their shortest round trips.
+	minPeerWindow = 16
+	// minReducedWindow is the smallest window after losses: fewer packets hardly fill a socket. A smaller window would
+	// request more acknowledgements, too.
+	minReducedWindow = 64
+	// queueDelay is the delay above two shortest round trips that shows a queue at the receiver. A running process answers
+	// sooner.
+	queueDelay = time.Millisecond
+	// maxBackoff limits the doubled timeouts.
+	maxBackoff = 250 * time.Millisecond
+	// localSilence is the time for which a local peer may stay silent.
+	localSilence = 2 * time.Second
 )
 
-// NewPeer returns a Peer with a window of most packets, zero for the default. near means that the peer shares this
-// machine's processors, and may wait for them longer than retries last. c is the contention of the NIC.
-func NewPeer(most uint32, near bool, c *Contention) *Peer {
+// NewPeer returns a Peer with a window of most packets, zero for the default. local means that the peer runs on this
+// machine, and may wait for a processor longer than the retries last. c is the contention of the NIC.
+func NewPeer(most uint32, local bool, c *Contention) *Peer {
 	if most == 0 {
 		most = defaultPeerWindow
 	}
-	most = max(most, leastPeerWindow)
-	p := &Peer{window: most, most: most, contention: c}
-	if near {
-		p.patience = nearPatience
+	most = max(most, minPeerWindow)
+	p := &Peer{window: most, maxWindow: most, contention: c}
+	if local {
+		p.maxSilence = localSilence
 	}
 	return p
 }
@@ -82,9 +81,9 @@ func (p *Peer) update(before, after uint32) {
 func (p *Peer) onAck(now mono.Time, n uint32, rtt time.Duration) {
 	p.prober = nil
 	if rtt > 0 {
-		p.latest, p.timed = rtt, now
-		if p.shortest == 0 || rtt < p.shortest {
-			p.shortest = rtt
+		p.lastRTT, p.lastRTTAt = rtt, now
+		if p.minRTT == 0 || rtt < p.minRTT {
+			p.minRTT = rtt
 		}
 	}
 	if p.sent < p.window/2 {
@@ -92,33 +91,33 @@ func (p *Peer) onAck(now mono.Time, n uint32, rtt time.Duration) {
 	}
 	if p.acked += n; p.acked >= p.window {
 		p.acked = 0
-		p.window = min(p.window+1, p.most)
+		p.window = min(p.window+1, p.maxWindow)
 	}
 }
 
-// onLoss follows a loss. A packet of the lost flight was sent age ago, or the round trip that ended last began with the
-// flight. Losses of a flight that began before the last reduction are part of the same event.
+// onLoss follows a loss. age is how long ago a packet of the lost flight was sent; the last round trip may show that it is
+// longer. Losses of a flight that began before the last reduction are part of the same event.
 func (p *Peer) onLoss(now mono.Time, age time.Duration) {
-	if now.Sub(p.timed) < p.latest {
-		age = max(age, p.latest)
+	if now.Sub(p.lastRTTAt) < p.lastRTT {
+		age = max(age, p.lastRTT)
 	}
-	if age <= 2*p.shortest+queueing || p.cut != 0 && now.Sub(p.cut) < age {
+	if age <= 2*p.minRTT+queueDelay || p.reducedAt != 0 && now.Sub(p.reducedAt) < age {
 		return
 	}
-	p.cut, p.acked = now, 0
-	p.window = max(min(p.window, p.sent)/2, min(leastCut, p.most))
+	p.reducedAt, p.acked = now, 0
+	p.window = max(min(p.window, p.sent)/2, min(minReducedWindow, p.maxWindow))
 }
 
 // peering is the part of a Client that one queue pair uses.
 type peering struct {
 	*Client
-	counted uint32    // outstanding PSNs that the client and the peer count
-	expired uint8     // timeouts of RC since the last progress
-	shift   uint8     // of the MTU
-	left    uint8     // packets that may still be sent in this turn
-	turn    turnState // without packets left
-	again   mono.Time // when an overdue queue pair begins a turn; zero: none is
-	stuck   mono.Time // when the first packet after the last progress was lost; zero: none
+	counted      uint32    // outstanding PSNs that the client and the peer count
+	timeouts     uint8     // timeouts of RC since the last progress
+	shift        uint8     // of the MTU
+	left         uint8     // packets that may still be sent in this turn
+	turn         turnState // without packets left
+	nextTurn     mono.Time // when an overdue queue pair begins a turn; zero: none is
+	stalledSince mono.Time // when the first packet after the last progress was lost; zero: none
 }
 
 // mayProbe reports whether q may probe for a tail loss. While the peer is silent, one queue pair does.
@@ -160,7 +159,7 @@ func (q *QP) SetPeer(now mono.Time, x *Client) {
 func (f *peering) count(now mono.Time, n uint32) {
 	if n != f.counted {
 		f.update(f.counted, n)
-		f.settle(now, f.bytes(f.counted), f.bytes(n))
+		f.updateBytes(now, f.bytes(f.counted), f.bytes(n))
 		f.counted = n
 	}
 }
@@ -190,48 +189,48 @@ func (q *QP) maxUnacked() uint32 {
 }
 
 func (f *peering) maxUnacked(most uint32) uint32 {
-	if f.expired > 0 {
+	if f.timeouts > 0 {
 		return 1
 	}
 	return min(most, f.share())
 }
 
-// heard ends the wait for a silent peer.
-func (r *requester) heard() {
+// onAnswer ends the backoff towards a peer that was silent.
+func (r *requester) onAnswer() {
 	f := r.q.peering
 	if f == nil {
 		return
 	}
-	f.stuck = 0
-	if f.expired > 0 {
-		f.expired = 0
+	f.stalledSince = 0
+	if f.timeouts > 0 {
+		f.timeouts = 0
 		r.rec.SetTimeout(r.q.ackTimeout())
 	}
 }
 
-// backOff doubles the timeout of RC after a timeout, up to longestWait and, unless the peer is near, to four times the
+// backOff doubles the timeout of RC after a timeout, up to maxBackoff and, unless the peer is local, to four times the
 // ACK timeout, as IBTA allows (vol.1 9.7.6.1.3).
 func (r *requester) backOff() {
 	f := r.q.peering
 	if f == nil {
 		return
 	}
-	f.expired = min(f.expired+1, 16)
-	t, most := r.q.ackTimeout(), longestWait
-	if f.patience == 0 {
+	f.timeouts = min(f.timeouts+1, 16)
+	t, most := r.q.ackTimeout(), maxBackoff
+	if f.maxSilence == 0 {
 		most = min(most, 4*t)
 	}
-	r.rec.SetTimeout(max(t, min(t<<f.expired, most)))
+	r.rec.SetTimeout(max(t, min(t<<f.timeouts, most)))
 }
 
-// patient follows a loss and reports whether the peer may answer without retries left.
-func (q *QP) patient(now mono.Time) bool {
+// toleratesSilence follows a loss. It reports whether the peer may still answer although no retries are left.
+func (q *QP) toleratesSilence(now mono.Time) bool {
 	f := q.peering
 	if f == nil {
 		return false
 	}
-	if f.stuck == 0 {
-		f.stuck = now
+	if f.stalledSince == 0 {
+		f.stalledSince = now
 	}
-	return now.Sub(f.stuck) < f.patience
+	return now.Sub(f.stalledSince) < f.maxSilence
 }

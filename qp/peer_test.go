@@ -24,7 +24,7 @@ func TestPeerWindow(t *testing.T) {
 		{"after a slow round trip", func(p *Peer) { p.onAck(at, 1, 5*ms); p.onLoss(at.Add(4*ms), 10*us) }, 200},
 		{"long after a slow round trip", func(p *Peer) { p.onAck(at, 1, 5*ms); p.onLoss(at.Add(5*ms), 10*us) }, 400},
 		{"with half outstanding", func(p *Peer) { p.update(400, 200); p.onLoss(at, 5*ms) }, 100},
-		{"at the least", func(p *Peer) { p.update(400, 10); p.onLoss(at, 5*ms) }, leastCut},
+		{"at the least", func(p *Peer) { p.update(400, 10); p.onLoss(at, 5*ms) }, minReducedWindow},
 		{"growth", func(p *Peer) { p.onLoss(at, 5*ms); p.onAck(at, 200, 0) }, 201},
 		{"growth without use", func(p *Peer) { p.onLoss(at, 5*ms); p.update(400, 99); p.onAck(at, 200, 0) }, 200},
 		{"growth to the most", func(p *Peer) { p.onAck(at, 400, 0) }, 400},

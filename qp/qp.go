@@ -302,7 +302,7 @@ func (q *QP) Resume(now mono.Time) {
 func (q *QP) Doorbell(now mono.Time) {
 	q.touch()
 	if q.state == Err || q.state == SQE {
-		q.flushing, q.req.at = true, now
+		q.flushing, q.req.moreAt = true, now
 	}
 }
 
@@ -320,7 +320,7 @@ func (q *QP) flush(now mono.Time) {
 	if q.state == Err && !q.cfg.HasSRQ {
 		more = q.resp.flushPosted(flushBatch) || more
 	}
-	q.flushing, q.req.at = more, now
+	q.flushing, q.req.moreAt = more, now
 }
 
 // OnCNP takes a congestion notification packet for this queue pair.
@@ -363,7 +363,7 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.touch()
 	q.req.pace.Waiting = false
 	t.Path, t.Snapshot = 0, false
-	if f := q.peering; f != nil && f.turn != mayBegin {
+	if f := q.peering; f != nil && f.turn != grantedTurn {
 		f.turn = noTurn
 	}
 	if !q.Blocked() && (q.pollCNP(t) || q.pollProfileNAK(t) || q.poll(now, t)) {
@@ -431,7 +431,7 @@ func (q *QP) NextTimeout() mono.Time {
 	}
 	t := mono.Never
 	if q.flushing {
-		t = q.req.at
+		t = q.req.moreAt
 	}
 	if q.sending() {
 		t = q.req.nextTimeout()

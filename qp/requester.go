@@ -31,30 +31,30 @@ type requester struct {
 	ring.Ring[slot]
 	policy senderPolicy
 
-	cursor     uint32
-	reached    uint32 // the first request that is not acknowledged to its end
-	departed   uint32 // UC, UD: requests before it have left the port
-	lastResent uint32 // the request retransmitted last
+	cursor       uint32
+	ackedUntil   uint32 // the first request that is not acknowledged to its end
+	flushedUntil uint32 // UC, UD: requests before it have left the port
+	lastResent   uint32 // the request retransmitted last
 
 	// bad is the first request that cannot be executed, if hasBad: the requester sends no packet from there on, and
 	// completes it in error when it is the oldest.
 	bad           uint32
 	hasBad        bool
-	hasMore       bool // poll has more to do, without an input
-	draining      bool // SQD: the drained event is due
+	hasMore       bool // poll must be called again without an input
+	draining      bool // SQD: an event is due once the queue has drained
 	memory        memoryState
 	rdOut         int32     // READs and atomics outstanding
-	rnxt          bth.PSN   // of the first response to the next of them, if responses have PSNs of their own
+	rnxt          bth.PSN   // extended transports: the first response to the next READ or atomic
 	rnrUntil      mono.Time // waiting after an RNR NAK until then, if not zero
-	at            mono.Time // when hasMore or flushing was set
+	moreAt        mono.Time // when hasMore or flushing was set
 	payloadSent   uint64    // bytes of payload sent, without retransmissions
 	payloadAcked  uint64
 	payloadSACKed uint64 // beyond payloadAcked, by selective acknowledgements
 	acks          ackPolicy
 	tail          tailProbe
-	rdone         bth.PSN // of READ responses, as rnxt: all responses before it are in memory
+	rdone         bth.PSN // extended transports: all responses before this PSN are in memory
 	pace          sched.Pacer
-	since         mono.Time // of the last progress; RC: or of the last AckReq; extended: or of the last retry
+	since         mono.Time // last progress, last AckReq (RC) or last retry (extended transports)
 }
 
 func (r *requester) init(q *QP, p *Profile) {
@@ -62,7 +62,7 @@ func (r *requester) init(q *QP, p *Profile) {
 	if q.x != nil {
 		r.policy = q.x.policy
 		if !r.onePath {
-			r.can.router, _ = r.policy.(router)
+			r.caps.router, _ = r.policy.(router)
 		}
 		return
 	}
@@ -78,7 +78,7 @@ func (r *requester) init(q *QP, p *Profile) {
 
 // start begins sending at psn; the queue pair has entered RTS.
 func (r *requester) start(psn bth.PSN) {
-	r.forget()
+	r.clearState()
 	r.rnxt, r.rdone = psn, psn
 	r.sender.start(psn)
 	r.configure()
@@ -94,8 +94,8 @@ func (r *requester) configure() {
 	r.policy.configure()
 }
 
-// forget clears all state but the plug-ins.
-func (r *requester) forget() {
+// clearState clears all state but the plug-ins.
+func (r *requester) clearState() {
 	r.Clear()
 	*r = requester{sender: r.sender, policy: r.policy, Ring: r.Ring}
 	r.retries, r.rnrRetries = 0, 0
@@ -108,7 +108,7 @@ func (r *requester) reset() {
 		r.q.host.SendRetired(n)
 	}
 	r.Ring = ring.Ring[slot]{}
-	r.forget()
+	r.clearState()
 	r.clear(bth.PSN{})
 }
 
@@ -132,7 +132,7 @@ func (r *requester) checkDrained() {
 // poll fills t with the next request packet.
 func (r *requester) poll(now mono.Time, t *Transmit) bool {
 	r.hasMore = false
-	if !r.q.sending() || now < r.rnrUntil || r.vacant() {
+	if !r.q.sending() || now < r.rnrUntil || r.hasNoWork() {
 		return false
 	}
 	r.rnrUntil = 0
@@ -142,8 +142,8 @@ func (r *requester) poll(now mono.Time, t *Transmit) bool {
 	return r.sender.next(now, t, r) || r.policy.pollProbe(now, t)
 }
 
-// vacant reports whether there is no request and the paths need no call.
-func (r *requester) vacant() bool { return r.Head == r.Tail && !r.clocked && !r.q.host.HasSend() }
+// hasNoWork reports whether there is no request and the paths need no call.
+func (r *requester) hasNoWork() bool { return r.Head == r.Tail && !r.clocked && !r.q.host.HasSend() }
 
 // fresh implements source.
 func (r *requester) fresh(now mono.Time, t *Transmit) bool { return !r.waits(now) && r.sendNew(now, t) }
@@ -170,7 +170,7 @@ func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
 		}
 		return r.pace.Ready(now) && r.q.mayLeave(now) && r.transmit(now, s, t)
 	}
-	r.hasMore, r.at = true, now
+	r.hasMore, r.moreAt = true, now
 	return false
 }
 
@@ -339,12 +339,12 @@ func (r *requester) atLimit(n uint32) bool {
 // nextTimeout returns when onTimeout or poll must be called.
 func (r *requester) nextTimeout() mono.Time {
 	t := r.deadline().Min(r.pace.Deadline()).Min(r.policy.deadline()).Min(r.q.turnDeadline())
-	if r.can != nil && r.can.syncAt != 0 {
-		t = t.Min(r.can.syncAt)
+	if r.caps != nil && r.caps.syncAt != 0 {
+		t = t.Min(r.caps.syncAt)
 	}
 	switch {
 	case r.hasMore && !r.q.Blocked():
-		return r.at
+		return r.moreAt
 	case r.rnrUntil != 0:
 		t = t.Min(r.rnrUntil)
 	case r.rec != nil:
@@ -356,8 +356,8 @@ func (r *requester) nextTimeout() mono.Time {
 // onTimeout handles all deadlines that have passed.
 func (r *requester) onTimeout(now mono.Time) {
 	r.onDeadline(now)
-	if r.can != nil && now >= r.can.syncAt {
-		r.can.syncAt = 0 // poll looks again
+	if r.caps != nil && now >= r.caps.syncAt {
+		r.caps.syncAt = 0 // poll looks again
 	}
 	switch {
 	case r.rnrUntil != 0:
@@ -377,7 +377,7 @@ func (r *requester) unreadable(now mono.Time, i uint32) {
 	if !r.q.Blocked() {
 		r.markBad(i, StatusLocProtErr)
 		r.retire(now)
-		r.hasMore, r.at = true, now // the requests before it may need a probe
+		r.hasMore, r.moreAt = true, now // the requests before it may need a probe
 	}
 }
 
@@ -385,10 +385,10 @@ func (r *requester) unreadable(now mono.Time, i uint32) {
 // room for more requests.
 func (r *requester) flushed(now mono.Time) {
 	before := r.Head
-	r.departed = r.cursor
+	r.flushedUntil = r.cursor
 	r.retire(now)
 	if r.Head != before && r.q.sending() {
 		r.hasMore = r.cursor != r.Tail && r.At(r.cursor).kind == kindLocal || r.q.host.HasSend()
-		r.at = now
+		r.moreAt = now
 	}
 }

@@ -27,11 +27,11 @@ func (s *slot) end() bth.PSN { return s.first.Add(int(s.span)) }
 // slot is a request in the requester's ring.
 type slot struct {
 	wqe SendWQE
-	course
+	progress
 }
 
 // course is the progress of a request.
-type course struct {
+type progress struct {
 	stream uint64    // payload sent before it
 	begun  mono.Time // when its first packet was sent
 	first  bth.PSN   // valid if sent > 0
@@ -54,7 +54,7 @@ func (r *requester) pull() bool {
 		return false
 	}
 	s := r.Push()
-	s.course = course{}
+	s.progress = progress{}
 	if !r.q.host.NextSend(&s.wqe) {
 		r.Tail--
 		return false

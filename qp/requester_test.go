@@ -144,7 +144,7 @@ func TestLocateHalves(t *testing.T) {
 		r := &requester{}
 		begin := func(i uint32) bth.PSN { return bth.MakePSN(0xfffff0 + i) }
 		for i := range uint32(n) {
-			r.Push().course = course{first: begin(i), sent: 1}
+			r.Push().progress = progress{first: begin(i), sent: 1}
 		}
 		r.cursor, r.lastResent = r.Tail, r.Tail
 		seen := map[*slot]bool{}

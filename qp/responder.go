@@ -213,7 +213,7 @@ func (r *responder) admit(now mono.Time, p *bth.Packet, m arrival, t *target) ve
 	return r.q.x.anyOrder.admit(now, p, m, t)
 }
 
-// commit calls the admission likewise.
+// commit calls the admission by its type, as admit does.
 func (r *responder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
 	switch a := r.adm.(type) {
 	case *inOrder:
@@ -259,7 +259,7 @@ func (r *responder) release(now mono.Time) {
 	a.done = expected
 }
 
-// RecvPosted tells the queue pair that receive work requests may have been posted. It takes them when a message
+// RecvPosted reports that receive work requests may have been posted. It takes them when a message
 // needs one. Only a broken queue pair takes them at once, to flush them (IBTA vol.1 10.3.1.6).
 func (q *QP) RecvPosted(now mono.Time) {
 	if q.state == Err && !q.cfg.HasSRQ {

@@ -215,7 +215,7 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	if out.Lost > 0 {
 		a.lost(now, out.Lost, false)
 	}
-	a.clock(now, f, a.inFlight())
+	a.reportAck(now, f, a.inFlight())
 	return Accepted
 }
 
@@ -241,7 +241,7 @@ func (a *responseSender) onTimeout(now mono.Time) {
 	}
 	a.onDeadline(now)
 	if now >= a.retryDue() {
-		if a.retries == a.q.attr.RetryCnt { // give the requester up
+		if a.retries == a.q.attr.RetryCnt { // the requester is gone
 			a.clear(a.end)
 			a.Head, a.cursor = a.Tail, a.Tail
 			return

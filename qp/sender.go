@@ -27,10 +27,10 @@ type sender struct {
 	// overdue lets the oldest packet leave after a timeout, whatever the window: lost packets may fill it (RFC 6298
 	// 5.4).
 	overdue bool
-	// retries and rnrRetries are the remaining retries of a requester. They are here, where they take no space.
+	// retries and rnrRetries are the remaining retries of a requester. Here they fill padding.
 	retries, rnrRetries uint8
 
-	can   *capabilities
+	caps  *capabilities
 	nxt   bth.PSN // next PSN never sent
 	una   bth.PSN // lowest unacknowledged
 	timer rttTimer
@@ -55,7 +55,7 @@ type capabilities struct {
 	syncAt  mono.Time      // a synchronise operation waits until then; zero: none waits
 }
 
-// router is the part of a transport that knows the path of each outstanding packet.
+// router records the path of each outstanding packet.
 type router interface {
 	// avoid is called before psn is retransmitted.
 	avoid(psn bth.PSN)
@@ -67,9 +67,9 @@ func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Se
 	s := sender{q: q, rec: rec}
 	if q.x != nil {
 		s.perPacket = q.x.PerPacket
-		s.can = new(capabilities)
-		s.can.bounded, _ = rec.(retrans.Capped)
-		s.can.early, _ = rec.(retrans.Early)
+		s.caps = new(capabilities)
+		s.caps.bounded, _ = rec.(retrans.Capped)
+		s.caps.early, _ = rec.(retrans.Early)
 	}
 	s.plug(ctl, paths)
 	return s
@@ -78,8 +78,8 @@ func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Se
 // plug sets congestion control and path selection.
 func (s *sender) plug(ctl ccalgo.Controller, paths path.Selector) {
 	s.ctl, s.paths = ctl, paths
-	if s.can != nil {
-		s.can.syncer, s.clocked = paths.(path.Syncer)
+	if s.caps != nil {
+		s.caps.syncer, s.clocked = paths.(path.Syncer)
 	}
 	_, s.noControl = ctl.(ccalgo.None)
 	_, s.onePath = paths.(*path.Single)
@@ -130,7 +130,7 @@ func (s *sender) window() path.Window {
 
 // hasRoom reports whether the recovery allows one more packet to be outstanding.
 func (s *sender) hasRoom() bool {
-	return s.can == nil || s.can.bounded == nil || s.outstanding() < s.can.bounded.Cap()
+	return s.caps == nil || s.caps.bounded == nil || s.outstanding() < s.caps.bounded.Cap()
 }
 
 // next fills t with the next packet: lost packets first, then new ones, then early retransmissions of unacknowledged
@@ -143,17 +143,17 @@ func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
 	if s.clocked {
 		w = s.window()
 	}
-	if s.can.router != nil {
+	if s.caps.router != nil {
 		if psn, lost := s.rec.NextRetransmit(); lost {
-			s.can.router.avoid(psn)
+			s.caps.router.avoid(psn)
 		}
 	}
 	vp, ok := s.paths.Next(now, w)
 	if !ok || !s.choose(now, t, from, w) {
 		return false
 	}
-	if s.can.router != nil {
-		s.can.router.routed(&t.Packet, vp)
+	if s.caps.router != nil {
+		s.caps.router.routed(&t.Packet, vp)
 	}
 	t.Path = vp
 	s.paths.OnSent(now, w)
@@ -175,8 +175,8 @@ func (s *sender) earlyRetransmit(now mono.Time, t *Transmit, from source, w path
 	if !exhausted && s.hasRoom() {
 		return false
 	}
-	if s.can.early != nil && w.Room() > 0 {
-		if psn, ok := s.can.early.NextEarly(); ok {
+	if s.caps.early != nil && w.Room() > 0 {
+		if psn, ok := s.caps.early.NextEarly(); ok {
 			return from.retransmit(now, psn, t)
 		}
 	}
@@ -215,7 +215,7 @@ func (s *sender) recent(psn bth.PSN) bool {
 	return psn.Since(s.una) <= s.outstanding() || s.una.Since(psn) <= retrans.MaxLate
 }
 
-// feedback passes an acknowledgement to the recovery. rtt is the round-trip time that it tells by itself, zero if none.
+// feedback passes an acknowledgement to the recovery. rtt is the round-trip time by its timestamp, zero without one.
 func (s *sender) feedback(now mono.Time, f *reorder.Feedback, rtt time.Duration) retrans.Outcome {
 	s.q.scratch.rtt = rtt
 	out := s.rec.OnFeedback(now, f)
@@ -238,7 +238,7 @@ func (s *sender) feedback(now mono.Time, f *reorder.Feedback, rtt time.Duration)
 }
 
 // clock reports an acknowledgement to congestion control, then to the paths, after feedback; inflight is in bytes.
-func (s *sender) clock(now mono.Time, f *reorder.Feedback, inflight uint32) {
+func (s *sender) reportAck(now mono.Time, f *reorder.Feedback, inflight uint32) {
 	if s.perPacket {
 		bytes := s.q.mtu // about the size of the acknowledged packet
 		if f.Refused {
@@ -271,7 +271,7 @@ func (s *sender) lost(now mono.Time, packets uint32, timeout bool) {
 	}
 }
 
-// age returns the age of a flight in which a packet was lost, as far as it is known.
+// age returns how long ago a lost packet was sent, zero if that is unknown.
 func (s *sender) age(now mono.Time, timeout bool) time.Duration {
 	switch {
 	case s.timer.running():
@@ -304,14 +304,13 @@ func (s *sender) onDeadline(now mono.Time) {
 	}
 }
 
-// rttTimer measures round-trip times. An acknowledgement of all packets answers the newest, so its time counts. Otherwise,
-// after a lost acknowledgement, the pause of a paced sender would count as delay of the network. Three fields take two
-// words, because each queue pair has a timer.
+// rttTimer measures round-trip times from a first packet. If the acknowledgement covers all packets, it answers the newest
+// one, and the round trip begins there: the pauses of a paced sender are no delay of the network. The fields take two words,
+// because each queue pair has a timer.
 type rttTimer struct {
-	psn bth.PSN // the packet with which the timer started
-	// newest is the time from that packet to the newest, in nanoseconds plus one. Zero: the timer stands.
-	newest uint32
-	since  mono.Time // of that packet
+	psn    bth.PSN   // first packet
+	newest uint32    // time from the first packet to the newest, in nanoseconds plus one; 0: no timer runs
+	since  mono.Time // when the first packet was sent
 }
 
 func (m *rttTimer) running() bool { return m.newest != 0 }
@@ -327,7 +326,7 @@ func (m *rttTimer) onSent(now mono.Time, psn bth.PSN) {
 	m.newest = uint32(min(now.Sub(m.since), math.MaxUint32-1)) + 1
 }
 
-// onAck returns the round-trip time if the packet of the start is acknowledged, else zero.
+// onAck returns the round-trip time if the first packet is acknowledged, else zero.
 func (m *rttTimer) onAck(now mono.Time, una, nxt bth.PSN) time.Duration {
 	if !m.running() || m.psn.Since(una) < nxt.Since(una) {
 		return 0

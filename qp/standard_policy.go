@@ -24,7 +24,7 @@ type standardPolicy struct{ r *requester }
 
 // tailProbe is the state of tail loss probes.
 type tailProbe struct {
-	trip roundTrip
+	rtt  rttEstimate
 	sent uint8 // probes since the last progress
 	due  bool  // a probe is to be sent
 }
@@ -62,7 +62,7 @@ func (standardPolicy) stamp(mono.Time, *slot, uint32, bool, *bth.Packet) {}
 //     slowness does not count as loss
 //   - when it is the last of a retransmission.
 //
-// pollProbe handles what blocks later, such as a window that shrinks or a queue that drains.
+// pollProbe handles later obstacles, such as a window that shrinks or a queue that drains.
 func (s standardPolicy) requestsAck(now mono.Time, ends, retransmit bool) bool {
 	r := s.r
 	stop := ends && (r.q.cfg.Tuning.AcksPerWindow == 0 || r.pace.Next > now || !r.follows())
@@ -149,9 +149,9 @@ func (s standardPolicy) acksFollowResponses() bool { return s.r.rdOut > 0 }
 func (s standardPolicy) onProgress(rtt time.Duration) {
 	t := &s.r.tail
 	if t.sent > 0 {
-		t.trip.spread = uint32(min(time.Duration(t.trip.spread)+s.pto()/8, math.MaxInt32))
+		t.rtt.spread = uint32(min(time.Duration(t.rtt.spread)+s.pto()/8, math.MaxInt32))
 	} else if rtt > 0 {
-		t.trip.add(rtt)
+		t.rtt.add(rtt)
 	}
 	t.sent, t.due = 0, false
 }
@@ -165,7 +165,7 @@ func (s standardPolicy) onLoss(now mono.Time) {
 // pto returns the probe timeout. A longer local ACK timeout (14: 67 ms) delays probes as well: on busy hosts an
 // acknowledgement may be late by many round trips.
 func (s standardPolicy) pto() time.Duration {
-	q, trip := s.r.q, &s.r.tail.trip
+	q, trip := s.r.q, &s.r.tail.rtt
 	return max(time.Duration(trip.mean)+4*time.Duration(trip.spread), q.cfg.Tuning.TailProbe, q.ackTimeout()/probesPerTimeout)
 }
 
@@ -180,7 +180,7 @@ func (s standardPolicy) deadline() mono.Time {
 	switch {
 	case r.q.cfg.Tuning.TailProbe == 0, !r.noControl:
 		return mono.Never
-	case !r.acks.pending(), r.tail.trip.mean == 0, r.tail.due:
+	case !r.acks.pending(), r.tail.rtt.mean == 0, r.tail.due:
 		return mono.Never
 	}
 	wait := s.pto() << r.tail.sent
@@ -202,15 +202,15 @@ func (s standardPolicy) onDeadline(now mono.Time) {
 }
 
 // roundTrip is the smoothed round-trip time and its variation (RFC 6298 2), in ns.
-type roundTrip struct {
+type rttEstimate struct {
 	mean, spread uint32
 }
 
 // add takes a measurement into account.
-func (t *roundTrip) add(d time.Duration) {
+func (t *rttEstimate) add(d time.Duration) {
 	n := uint32(min(d, math.MaxInt32))
 	if t.mean == 0 {
-		*t = roundTrip{n, n / 2}
+		*t = rttEstimate{n, n / 2}
 		return
 	}
 	diff := int32(n - t.mean)

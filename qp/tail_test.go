@@ -30,8 +30,8 @@ func short(t failer, p *pair) [2]*workload {
 	return loads
 }
 
-// patient has a timeout so long that no test of tail probes should need it.
-func patient() pairConfig {
+// longTimeout has a timeout so long that no test of tail probes should need it.
+func longTimeout() pairConfig {
 	c := lossless
 	c.timeout = 14
 	return c
@@ -62,10 +62,10 @@ func lossesCost(t failer, c pairConfig, lost ...int) {
 // TestTailProbes: the loss of any packet, or of any two, never needs the timeout.
 func TestTailProbes(t *testing.T) {
 	for lost := range 120 {
-		lossesCost(t, patient(), lost)
+		lossesCost(t, longTimeout(), lost)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		c := patient()
+		c := longTimeout()
 		c.unacked = rapid.Uint32Range(2, 40).Draw(t, "unacked")
 		a := rapid.IntRange(0, 120).Draw(t, "lost")
 		lossesCost(t, c, a, a+rapid.IntRange(1, 40).Draw(t, "lost later"))
@@ -74,12 +74,12 @@ func TestTailProbes(t *testing.T) {
 
 // TestTailProbesAnyFaults: early retransmissions take effect once.
 func TestTailProbesAnyFaults(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { anyFaults(t, patient()) })
+	rapid.Check(t, func(t *rapid.T) { anyFaults(t, longTimeout()) })
 }
 
 // TestSlowPeer: a slow peer is probed less and less often. A lossy peer is probed as early as before.
 func TestSlowPeer(t *testing.T) {
-	p := newPair(t, patient())
+	p := newPair(t, longTimeout())
 	l := newWorkload(p, 0)
 	rng := rand.New(rand.NewPCG(4, 4))
 	say := func(f fault, faulty, n int) (probes uint64, took time.Duration) {
@@ -116,7 +116,7 @@ func TestSlowPeer(t *testing.T) {
 
 // TestProbesAreNotTimed: an answer may belong to either transmission, so it is no RTT sample (Karn's rule).
 func TestProbesAreNotTimed(t *testing.T) {
-	p := newPair(t, patient())
+	p := newPair(t, longTimeout())
 	d := NewDistributions()
 	p.ends[0].q.ctr.Distributions = d
 	l := newWorkload(p, 0)
@@ -136,7 +136,7 @@ func TestProbesAreNotTimed(t *testing.T) {
 // TestProbesOfTimeout: a longer timeout also delays probes.
 func TestProbesOfTimeout(t *testing.T) {
 	for timeout, probes := range map[uint8]uint64{14: 1, 18: 0} {
-		c := patient()
+		c := longTimeout()
 		c.timeout = timeout
 		p := newPair(t, c)
 		l := newWorkload(p, 0)

@@ -41,7 +41,7 @@ func (e *Eunomia) Reset(psn bth.PSN) {
 	*e = Eunomia{mem: e.mem, expected: psn, start: psn, conn: none}
 }
 
-// Announce implements Agent. In the paper Head tells the first expected PSN. Here both ends have agreed on it when
+// Announce implements Agent. In the paper Head is the first expected PSN. Here both ends have agreed on it when
 // they connected, so that a packet with another Head is a stale one, of an earlier connection.
 func (e *Eunomia) Announce(head bth.PSN, tail bool) bool {
 	e.tail = tail && head == e.start

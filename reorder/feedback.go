@@ -39,8 +39,8 @@ type Feedback struct {
 	Bitmap    uint64
 	Base      bth.PSN
 	Timestamp uint16 // of the packet, in bth.MRCTimestampUnit
-	MPR       uint8  // PSNs that the receiver tracks beyond Expected, in bth.MRCRangeUnit; 0: not told
-	Remove    bool   // the receiver asks to stop using VP
+	MPR       uint8  // PSNs that the receiver tracks beyond Expected, in bth.MRCRangeUnit; 0: unknown
+	Remove    bool   // the sender must stop using VP
 	// ProbeReply is set in the answer to the probe with the number ProbeID.
 	ProbeReply bool
 	ProbeID    uint16

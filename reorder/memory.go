@@ -86,7 +86,7 @@ func (m *Memory) open() (conn int32, ok bool) {
 			return 0, false
 		}
 		for k := range n {
-			m.take(at + k)
+			m.allocate(at + k)
 			m.master[at+k] = 0
 		}
 		m.starts[i] = uint16(at)
@@ -99,7 +99,7 @@ func (m *Memory) open() (conn int32, ok bool) {
 func (m *Memory) findRun(n int) (at int, ok bool) {
 	run := 0
 	for at := len(m.master) - 1; at >= 0; at-- {
-		if run++; m.taken(at) {
+		if run++; m.isAllocated(at) {
 			run = 0
 		}
 		if run == n {
@@ -129,7 +129,7 @@ func (m *Memory) addRow(conn int32, n uint32) bool {
 	if !ok {
 		return false
 	}
-	m.take(at)
+	m.allocate(at)
 	m.master[at] = 0
 	addr := uint16(at)
 	if n > 0 {
@@ -155,22 +155,22 @@ func (m *Memory) row(conn int32, n uint32) *uint16 { return &m.master[m.rowAt(co
 // allocated again.
 func (m *Memory) close(conn int32, n uint32) {
 	for i := n; i > 0; i-- {
-		m.give(int(m.rowAt(conn, i-1)))
+		m.release(int(m.rowAt(conn, i-1)))
 	}
 	for k := range m.metadataBlocks() {
-		m.give(int(m.starts[conn]) + k)
+		m.release(int(m.starts[conn]) + k)
 	}
 	m.starts[conn] = noStart
 }
 
-func (m *Memory) taken(at int) bool { return m.used[at/64]>>(at%64)&1 != 0 }
+func (m *Memory) isAllocated(at int) bool { return m.used[at/64]>>(at%64)&1 != 0 }
 
-func (m *Memory) take(at int) {
+func (m *Memory) allocate(at int) {
 	m.used[at/64] |= 1 << (at % 64)
 	m.free--
 }
 
-func (m *Memory) give(at int) {
+func (m *Memory) release(at int) {
 	m.used[at/64] &^= 1 << (at % 64)
 	m.free++
 }

@@ -101,7 +101,7 @@ func mark(used []bool, at, n int, v bool) {
 func checkMemory(t *rapid.T, mem *Memory, used []bool, rows map[int32][]int) {
 	free := 0
 	for i, u := range used {
-		if mem.taken(i) != u {
+		if mem.isAllocated(i) != u {
 			t.Fatalf("block %d in use: %v, want %v", i, !u, u)
 		}
 		if !u {

@@ -15,10 +15,10 @@ const sackBits = 64
 // the highest one, or begins at the lowest packet that has arrived and that no SACK has reported, whichever is lower.
 type MRC struct {
 	window
-	highest bth.PSN // that has arrived
-	news    bth.PSN // the lowest packet ahead of a gap that no SACK has reported, if fresh
-	ahead   uint32  // packets ahead of the gap
-	fresh   bool
+	highest       bth.PSN // that has arrived
+	unreported    bth.PSN // the lowest packet ahead of a gap that no SACK has reported, if hasUnreported
+	ahead         uint32  // packets ahead of the gap
+	hasUnreported bool
 
 	cfg mrcConfig
 }
@@ -77,7 +77,7 @@ func (m *MRC) Threshold() uint32 { return m.cfg.threshold }
 // Reset implements Tracker.
 func (m *MRC) Reset(psn bth.PSN) {
 	m.window.Reset(psn)
-	m.highest, m.ahead, m.fresh = psn.Add(-1), 0, false
+	m.highest, m.ahead, m.hasUnreported = psn.Add(-1), 0, false
 }
 
 // Commit implements Tracker.
@@ -87,11 +87,11 @@ func (m *MRC) Commit(psn bth.PSN, v Verdict) {
 	switch v {
 	case InOrder:
 		m.ahead -= m.expected.Since(before) - 1
-		m.fresh = m.fresh && !m.news.Before(m.expected)
+		m.hasUnreported = m.hasUnreported && !m.unreported.Before(m.expected)
 	case Held:
 		m.ahead++
-		if !m.fresh || psn.Before(m.news) {
-			m.news, m.fresh = psn, true
+		if !m.hasUnreported || psn.Before(m.unreported) {
+			m.unreported, m.hasUnreported = psn, true
 		}
 	default:
 		return
@@ -115,8 +115,8 @@ func (m *MRC) Feedback(f *Feedback) {
 	f.Gap = true
 	if m.highest.Since(m.expected) >= sackBits {
 		f.Base = m.highest.Add(1 - sackBits)
-		if m.fresh && m.news.Before(f.Base) {
-			f.Base = m.news
+		if m.hasUnreported && m.unreported.Before(f.Base) {
+			f.Base = m.unreported
 		}
 	}
 	end := min(m.highest.Since(f.Base)+1, sackBits)
@@ -125,20 +125,20 @@ func (m *MRC) Feedback(f *Feedback) {
 			f.Bitmap |= 1 << i
 		}
 	}
-	m.told(f.Base.Add(int(end)))
+	m.markReported(f.Base.Add(int(end)))
 }
 
-// told records that all packets before end have been reported.
-func (m *MRC) told(end bth.PSN) {
-	if !m.fresh || !m.news.Before(end) {
+// markReported records that all packets before end have been reported.
+func (m *MRC) markReported(end bth.PSN) {
+	if !m.hasUnreported || !m.unreported.Before(end) {
 		return
 	}
-	for m.news = end; !m.news.After(m.highest); m.news = m.news.Next() {
-		if m.arrived.Has(m.news) {
+	for m.unreported = end; !m.unreported.After(m.highest); m.unreported = m.unreported.Next() {
+		if m.arrived.Has(m.unreported) {
 			return
 		}
 	}
-	m.fresh = false
+	m.hasUnreported = false
 }
 
 // Footprint implements Tracker: a bit for each packet of the MPR and four PSNs.

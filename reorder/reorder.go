@@ -1,5 +1,5 @@
-// Package reorder tracks received packets: which PSNs of one direction of a connection have arrived, and what to
-// tell the sender about the missing ones. Each tracking scheme is a Tracker. A queue pair gets one from its profile,
+// Package reorder tracks the PSNs of one direction of a connection that have arrived, and produces the reports to the
+// sender about missing ones. Each tracking scheme is a Tracker. A queue pair gets one from its profile,
 // and a second one for READ responses if its transport acknowledges them.
 //
 // No promise: this package may change between releases.

@@ -6,7 +6,7 @@ import (
 )
 
 // window has one bit for each PSN that may arrive ahead of the expected one. IRN and MP-RDMA have two bits in their
-// papers; the second one tells the last packets of messages, which the queue pair remembers with the completions.
+// papers; the second one marks the last packets of messages, which the queue pair remembers with the completions.
 type window struct {
 	expected bth.PSN
 	length   uint32 // packets of the paper's bitmap

@@ -20,10 +20,9 @@ type GoBackN struct {
 	timeout
 	cur bth.PSN
 
-	// A responder sends one NAK per gap and no further NAK until the gap is filled. While una stays where a NAK has put
-	// it, further NAKs are copies of that one: the packet has been retransmitted since, and if it was lost again, only
-	// the timeout tells. nakAt is the time of that NAK, or Never. A responder may also repeat NAKs at nakInterval, which
-	// is not standard; see reorder.Strict.
+	// A responder sends one NAK per gap. Until una moves, further NAKs are therefore copies of the first one, and are
+	// ignored. If the retransmission is lost, only the timeout detects it. nakAt is the time of the NAK, or Never. Responders
+	// that are not standard repeat NAKs at nakInterval (reorder.Strict).
 	nakInterval uint32 // ns
 	nakAt       mono.Time
 }

@@ -90,7 +90,7 @@ func (t *IRN) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 // this packet arrived before the one at una.
 func (t *IRN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	expected := f.Expected
-	if t.overtaken(f) && t.holds(f.SACK) {
+	if t.overtaken(f) && t.isOutstanding(f.SACK) {
 		expected = t.una
 	}
 	acked := t.offset(expected)
@@ -106,8 +106,8 @@ func (t *IRN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	if acked > 0 && t.active && (t.cfg.noBitmap || t.expired && t.cfg.partial) && t.retx == t.una {
 		t.first = true // the next packet is missing too, see OnTimeout
 	}
-	if !f.HasSACK || t.holds(f.SACK) {
-		out.Delivered += t.negative(f)
+	if !f.HasSACK || t.isOutstanding(f.SACK) {
+		out.Delivered += t.onNACK(f)
 	}
 	if after := t.waiting(); after > before {
 		out.Lost = after - before
@@ -115,9 +115,9 @@ func (t *IRN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	return out
 }
 
-// negative processes the report of f on missing packets. It returns the number of packets that f newly reports as
+// onNACK processes the report of f on missing packets. It returns the number of packets that f newly reports as
 // arrived.
-func (t *IRN) negative(f *reorder.Feedback) (delivered uint32) {
+func (t *IRN) onNACK(f *reorder.Feedback) (delivered uint32) {
 	if f.HasSACK && !f.Refused && t.onSACK(f.SACK) {
 		delivered = 1
 	}
@@ -229,7 +229,7 @@ func (t *IRN) NextRetransmit() (psn bth.PSN, ok bool) { return t.retx, t.retx !=
 func (t *IRN) InFlight() uint32 { return t.outstanding() - t.set - t.lost }
 
 // SetTimeout implements Recovery. It does nothing: IRN's timeouts are its own parameters. The queue pair's timeout is a
-// thousand times as long and only tells when the peer is unreachable.
+// thousand times as long and only detects an unreachable peer.
 func (t *IRN) SetTimeout(time.Duration) {}
 
 // Deadline implements Recovery. While the oldest packet waits for retransmission and no packet is in flight, no answer can

@@ -8,7 +8,7 @@ import (
 )
 
 // irnTimer is IRN's timeout: RTO_low while few packets are in flight, RTO_high otherwise (3.1). The loss of a short message
-// is thus detected soon, and few packets are retransmitted in vain. The variant dynamic computes the timeout from
+// is thus detected soon, and few packets are retransmitted unnecessarily. The variant dynamic computes the timeout from
 // round-trip times, as TCP does (4.3): the smoothed time plus four deviations, at least RTO_low, and RTO_high before the
 // first sample.
 type irnTimer struct {

@@ -30,10 +30,10 @@ import (
 type MPRDMA struct {
 	window // snd_una, snd_nxt
 	timeout
-	inflate  int32
-	retx     bth.PSN // snd_retx: the next retransmission in recovery mode
-	recovery bth.PSN // end of recovery mode
-	mode     bool    // in recovery mode
+	inflate    int32
+	retx       bth.PSN // snd_retx: the next retransmission in recovery mode
+	recovery   bth.PSN // end of recovery mode
+	recovering bool    // in recovery mode
 	// syncEarly is set in recovery mode because a synchronise operation arrived before a packet that precedes it (3.4). No
 	// new packets are sent then, which would only cause more early operations.
 	syncEarly bool
@@ -102,7 +102,7 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	expected, gap, refused := f.Expected, f.Gap, f.Refused
 	if m.overtaken(f) {
 		expected = m.una
-		if !m.holds(f.SACK) { // it has arrived since
+		if !m.isOutstanding(f.SACK) { // it has arrived since
 			gap, refused = false, false
 		}
 	}
@@ -123,27 +123,27 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	}
 	switch {
 	case m.una == m.nxt:
-	case gap && m.news(f):
+	case gap && m.startsRecovery(f):
 		if m.counting && m.lost(f) {
 			m.inflate++
 		}
 		out.Lost = m.recover()
-	case refused && !gap && !m.mode:
+	case refused && !gap && !m.recovering:
 		out.Lost, m.syncEarly = m.recover(), true
 	}
 	m.bound()
 	return out
 }
 
-// news reports whether a NACK starts or renews recovery mode.
-func (m *MPRDMA) news(f *reorder.Feedback) bool {
-	return !m.mode || m.renewal == renewEvery || m.renewal == renewLost && m.lost(f)
+// startsRecovery reports whether a NACK starts or renews recovery mode.
+func (m *MPRDMA) startsRecovery(f *reorder.Feedback) bool {
+	return !m.recovering || m.renewal == renewEvery || m.renewal == renewLost && m.lost(f)
 }
 
 // lost reports whether the packet that a NACK names has left the network. In recovery mode, a packet that was sent after
 // all retransmissions shows that they have been lost again.
 func (m *MPRDMA) lost(f *reorder.Feedback) bool {
-	return !m.mode || f.HasSACK && m.offset(f.SACK) >= m.offset(m.recovery) && m.holds(f.SACK)
+	return !m.recovering || f.HasSACK && m.offset(f.SACK) >= m.offset(m.recovery) && m.isOutstanding(f.SACK)
 }
 
 // answered returns the number of packets that have left the network according to f: the packet that it answers. A READ
@@ -161,10 +161,10 @@ func (m *MPRDMA) onAcked(now mono.Time, to bth.PSN, acked uint32) {
 	m.inflate -= int32(acked)
 	m.advance(to, &m.retx, &m.early, &m.high)
 	if m.passed(m.recovery) {
-		if m.mode && m.deflate {
+		if m.recovering && m.deflate {
 			m.inflate = 0
 		}
-		m.mode = false
+		m.recovering = false
 	}
 	if m.passed(m.mark) {
 		if !m.valid && m.bounded {
@@ -181,7 +181,7 @@ func (m *MPRDMA) passed(psn bth.PSN) bool {
 
 // recover enters recovery mode, to retransmit all packets from snd_una on, which a NACK names.
 func (m *MPRDMA) recover() (lost uint32) {
-	m.mode, m.syncEarly, m.retx, m.early, m.recovery = true, false, m.una, m.una, m.nxt
+	m.recovering, m.syncEarly, m.retx, m.early, m.recovery = true, false, m.una, m.una, m.nxt
 	return m.outstanding()
 }
 
@@ -216,7 +216,7 @@ func (m *MPRDMA) OnTimeout(now mono.Time) Outcome {
 
 // NextRetransmit implements Recovery.
 func (m *MPRDMA) NextRetransmit() (psn bth.PSN, ok bool) {
-	return m.retx, m.mode && m.retx != m.recovery
+	return m.retx, m.recovering && m.retx != m.recovery
 }
 
 // NextEarly implements Early. It returns each unacknowledged packet once, until a new packet is sent or one is lost.
@@ -227,7 +227,7 @@ func (m *MPRDMA) NextEarly() (psn bth.PSN, ok bool) {
 
 // Cap implements Capped: no new packet is sent while an early synchronise operation is retransmitted.
 func (m *MPRDMA) Cap() uint32 {
-	if m.mode && m.syncEarly {
+	if m.recovering && m.syncEarly {
 		return 0
 	}
 	return maxWindow
@@ -244,7 +244,7 @@ func (m *MPRDMA) InFlight() uint32 {
 // Deadline implements Recovery. While the oldest packet itself waits for retransmission and no packet is in flight, no
 // answer can be missing. With packets in flight, an acknowledgement must clock that packet out and may be missing.
 func (m *MPRDMA) Deadline() mono.Time {
-	return m.at(m.una != m.nxt && (!m.mode || m.retx != m.una || m.InFlight() > 0))
+	return m.at(m.una != m.nxt && (!m.recovering || m.retx != m.una || m.InFlight() > 0))
 }
 
 // Footprint returns the number of bytes of state that RC does not have, as the paper counts: inflate (2), snd_retx,

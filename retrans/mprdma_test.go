@@ -253,7 +253,7 @@ func TestMPRDMARecovery(t *testing.T) {
 		t.Fatal("everything has been sent again")
 	}
 	m.ack(7, 5)
-	if !m.mode {
+	if !m.recovering {
 		t.Fatal("recovery is over, with 7 missing")
 	}
 	m.ack(8, 7)

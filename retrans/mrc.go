@@ -23,7 +23,7 @@ import (
 // "exponential" ones, each after twice the time.
 //
 // Choice: the sources leave the threshold open. UET compares the out-of-order packets at the receiver with 1.5 congestion
-// windows. Transmissions also tell a lost retransmission.
+// windows. Counting transmissions also detects a lost retransmission.
 type MRC struct {
 	window
 	packets []mrcPacket // outstanding packets, by the low bits of their PSNs
@@ -49,18 +49,18 @@ type mrcConfig struct {
 	threshold   uint32 // transmissions
 	timeout     time.Duration
 	attribute   time.Duration // timeout of SetAttribute; zero: none
-	own         bool          // timeout is a parameter
+	fixed       bool          // timeout is a parameter
 	linear, exp int
 }
 
 // mrcPacket is an outstanding packet.
 type mrcPacket struct {
-	first, at  uint32 // times of its first and last transmissions in mrcTick
-	order      uint32 // number of its last transmission
-	prev, next uint16 // in its list, by index
-	port       uint16 // UDP source port of its last transmission; 0: that of the connection
-	state      mrcState
-	again      bool // it has been retransmitted
+	first, at     uint32 // times of its first and last transmissions in mrcTick
+	order         uint32 // number of its last transmission
+	prev, next    uint16 // in its list, by index
+	port          uint16 // UDP source port of its last transmission; 0: that of the connection
+	state         mrcState
+	retransmitted bool // it has been retransmitted
 }
 
 type mrcState uint8
@@ -79,7 +79,7 @@ const Forever = 25
 
 // longestTimeout limits the backoff.
 //
-// Choice: the sources do not tell the ceiling. It is the longest timeout that an attribute can hold.
+// Choice: the sources name no ceiling. This is the longest timeout that an attribute can hold.
 const longestTimeout = mrcTick << 24
 
 // NewMRC returns a recovery for a receiver with an MPR in units of bth.MRCRangeUnit.
@@ -105,7 +105,7 @@ func newMRC(r *param.Reader) Recovery {
 	c.immediates = r.Int("max_wimm", c.immediates, 1, 1<<15)
 	c.threshold = uint32(r.Int("loss_packets", int(c.threshold), 1, 1<<15))
 	c.timeout = time.Duration(r.Value("rto_us", 0, 0, 1e7) * 1e3)
-	c.own = c.timeout > 0
+	c.fixed = c.timeout > 0
 	c.exp = r.Int("exponential_retries", 0, 0, Forever)
 	return t
 }
@@ -187,14 +187,14 @@ func (t *MRC) OnSent(now mono.Time, psn bth.PSN, _ uint32, rtx bool) {
 	switch {
 	case !rtx:
 		t.nxt, p.first = psn.Next(), tick(now)
-	case !t.holds(psn) || p.state == mrcArrived:
+	case !t.isOutstanding(psn) || p.state == mrcArrived:
 		return
 	default:
 		t.remove(i)
 	}
 	t.now = now
 	t.order++
-	p.at, p.order, p.again = tick(now), t.order, rtx
+	p.at, p.order, p.retransmitted = tick(now), t.order, rtx
 	t.append(&t.flight, i, mrcFlight)
 }
 
@@ -247,7 +247,7 @@ func (t *MRC) marks(f *reorder.Feedback) (delivered uint32) {
 // mark records that psn has arrived. It returns 0 if that is known already, or if psn is not outstanding.
 func (t *MRC) mark(psn bth.PSN) uint32 {
 	i := t.index(psn)
-	if !t.holds(psn) || t.packets[i].state == mrcArrived {
+	if !t.isOutstanding(psn) || t.packets[i].state == mrcArrived {
 		return 0
 	}
 	t.arrive(i)
@@ -255,13 +255,13 @@ func (t *MRC) mark(psn bth.PSN) uint32 {
 	return 1
 }
 
-// arrive takes packet i out of its list. Either transmission of a retransmitted packet may have arrived, so it tells nothing
-// about others.
+// arrive takes packet i out of its list. Of a retransmitted packet either transmission may have arrived, so it does not
+// raise newest.
 func (t *MRC) arrive(i uint16) {
 	p := &t.packets[i]
 	t.remove(i)
 	p.state = mrcArrived
-	if !p.again && int32(p.order-t.newest) > 0 {
+	if !p.retransmitted && int32(p.order-t.newest) > 0 {
 		t.newest = p.order
 	}
 }
@@ -269,7 +269,7 @@ func (t *MRC) arrive(i uint16) {
 // refused takes a NACK of psn.
 func (t *MRC) refused(psn bth.PSN) {
 	i := t.index(psn)
-	if !t.holds(psn) || t.packets[i].state != mrcFlight {
+	if !t.isOutstanding(psn) || t.packets[i].state != mrcFlight {
 		return
 	}
 	t.useRetry(t.packets[i].order)
@@ -304,7 +304,7 @@ func (t *MRC) lose(i uint16) {
 // useRetry uses a retry because of the loss of transmission order. Losses of packets that were sent before the last retry
 // use none: they are of the same burst.
 //
-// Choice: the sources have one counter for timeouts and NACKs, and do not tell when it restarts.
+// Choice: the sources have one counter for timeouts and NACKs, and do not say when it restarts.
 func (t *MRC) useRetry(order uint32) {
 	if int32(order-t.round) > 0 {
 		t.retries++
@@ -349,7 +349,7 @@ func (t *MRC) InFlight() uint32 { return t.flight.n }
 
 // SetTimeout implements Recovery.
 func (t *MRC) SetTimeout(d time.Duration) {
-	if !t.cfg.own {
+	if !t.cfg.fixed {
 		t.cfg.timeout = d
 	}
 }

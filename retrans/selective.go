@@ -73,9 +73,9 @@ func (s *Selective) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 }
 
 // Mark implements Marker. It ignores PSNs that are not outstanding or too far ahead to be remembered; their packets may
-// be retransmitted in vain.
+// be retransmitted unnecessarily.
 func (s *Selective) Mark(psn bth.PSN) bool {
-	if !s.holds(psn) || !s.mark(psn) {
+	if !s.isOutstanding(psn) || !s.mark(psn) {
 		return false
 	}
 	d := s.offset(psn)
@@ -107,7 +107,7 @@ func (s *Selective) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	}
 	if acked > 0 && s.probing {
 		if s.probing = false; acked == 1 {
-			out.Lost = s.repeat(s.evident(s.probed))
+			out.Lost = s.repeat(s.lostUntil(s.probed))
 		}
 	}
 	if (f.Gap || f.Refused) && !s.nakSeen && s.una != s.nxt {
@@ -124,7 +124,7 @@ func (s *Selective) OnRNR(mono.Time) {
 }
 
 // OnTimeout implements Recovery. Packets behind the highest mark may still be in the network, so with a mark only the
-// packets before it are retransmitted. Without a mark only the oldest packet is. Its answer tells whether the timer was
+// packets before it are retransmitted. Without a mark only the oldest packet is. Its answer shows whether the timer was
 // early: an acknowledgement of that packet alone means that the others are lost too (as F-RTO, RFC 5682 2.1). Without
 // probing, all packets without a mark are retransmitted. A timeout is a new loss: the next NAK counts. All packets may
 // have marks; a peer that does not advance then gets another timeout.
@@ -139,11 +139,11 @@ func (s *Selective) OnTimeout(now mono.Time) Outcome {
 	case s.high == s.una:
 		s.probing, s.probed = true, s.nxt
 	}
-	return Outcome{Lost: s.repeat(s.evident(s.una.Next()))}
+	return Outcome{Lost: s.repeat(s.lostUntil(s.una.Next()))}
 }
 
-// evident returns the end of the packets that count as lost without a mark: the highest mark, or end if there is none.
-func (s *Selective) evident(end bth.PSN) bth.PSN {
+// lostUntil returns the end of the packets that count as lost without a mark: the highest mark, or end if there is none.
+func (s *Selective) lostUntil(end bth.PSN) bth.PSN {
 	if s.high != s.una {
 		return s.high
 	}

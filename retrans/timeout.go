@@ -33,9 +33,9 @@ func (b backoff) of(d time.Duration) time.Duration { return d << b.n }
 // timeout is the retransmission timer of a scheme. Its length is the timeout of the queue pair or, if that is not zero,
 // the scheme's own timeout, which backs off.
 type timeout struct {
-	is      time.Duration // zero: infinite
-	own     bool
-	backoff backoff
+	duration time.Duration // zero: infinite
+	fixed    bool
+	backoff  backoff
 	// slowPeer means that the peer may answer later than the timeout (GoBackN.SetSlowPeer).
 	slowPeer bool
 	base     mono.Time // start of the timer
@@ -44,22 +44,22 @@ type timeout struct {
 // readTimeout reads the scheme's own timeout; zero selects that of the queue pair.
 func readTimeout(r *param.Reader, us float64) timeout {
 	d := time.Duration(r.Value("rto_us", us, 0, 1e7) * 1e3)
-	return timeout{is: d, own: d > 0, backoff: readBackoff(r)}
+	return timeout{duration: d, fixed: d > 0, backoff: readBackoff(r)}
 }
 
 // SetTimeout implements Recovery.
 func (t *timeout) SetTimeout(d time.Duration) {
-	if !t.own {
-		t.is = d
+	if !t.fixed {
+		t.duration = d
 	}
 }
 
 // length returns the timeout, zero if it is infinite.
 func (t *timeout) length() time.Duration {
-	if t.own {
-		return t.backoff.of(t.is)
+	if t.fixed {
+		return t.backoff.of(t.duration)
 	}
-	return t.is
+	return t.duration
 }
 
 // restart starts the timer anew at a cumulative acknowledgement.

@@ -22,8 +22,8 @@ func (w *window) offset(psn bth.PSN) uint32 { return psn.Since(w.una) }
 // outstanding returns the number of outstanding PSNs.
 func (w *window) outstanding() uint32 { return w.offset(w.nxt) }
 
-// holds reports whether psn is outstanding.
-func (w *window) holds(psn bth.PSN) bool { return w.offset(psn) < w.outstanding() }
+// isOutstanding reports whether psn is outstanding.
+func (w *window) isOutstanding(psn bth.PSN) bool { return w.offset(psn) < w.outstanding() }
 
 // advance moves una to an outstanding PSN or to nxt, and moves the positions that it passes to una.
 func (w *window) advance(to bth.PSN, positions ...*bth.PSN) {

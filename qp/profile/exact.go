@@ -2,7 +2,7 @@ package profile
 
 import "maps"
 
-// fixed is the timeout of papers, which does not double.
+// fixed names the parameter that is zero if timeouts do not double, as in papers.
 const fixed = "rto_doublings"
 
 // exactRecoveries and exactControls have the parameters with which plug-ins work as their papers say. docs/design/transports.md

@@ -143,7 +143,7 @@ func (p *Pair) poll() {
 			before = n.Counters
 		}
 		if n.Q.Blocked() && n.Counters != before {
-			panic("qptest: a queue pair has counted what it could not send yet")
+			panic("qptest: a blocked queue pair has changed counters")
 		}
 		n.Q.Flushed(p.Now)
 		n.H.flushed()
@@ -183,12 +183,12 @@ func (p *Pair) receive(n *Node) {
 	for len(n.late) > 0 {
 		var pkt bth.Packet
 		if err := pkt.Decode(n.late[0].b); err != nil {
-			panic("qptest: a queue pair has sent what cannot be decoded: " + err.Error())
+			panic("qptest: decode a sent packet: " + err.Error())
 		}
 		before, completed := n.Counters, len(n.H.SendCQ)+len(n.H.RecvCQ)
 		if n.Q.Receive(p.Now, &pkt, qp.RxMeta{GRH: GRH[:]}) == qp.Later {
 			if n.Counters != before || completed != len(n.H.SendCQ)+len(n.H.RecvCQ) {
-				panic("qptest: a packet that is to come again has changed something")
+				panic("qptest: a packet refused with Later has changed counters or completions")
 			}
 			return
 		}
@@ -248,7 +248,7 @@ func (p *Pair) Run(limit mono.Time) {
 			return
 		}
 	}
-	panic("qptest: the pair does not come to rest")
+	panic("qptest: the pair still has events after the maximum number of steps")
 }
 
 // Wait steps until done returns true, and returns the last result of done.

@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// road is a path through the network. Data packets queue on it; acknowledgements are too small to queue.
-type road struct {
+// link is a path through the network. Data packets queue on it; acknowledgements are too small to queue.
+type link struct {
 	delay     time.Duration // in addition to pairLatency
 	perPacket time.Duration
 	markAt    time.Duration // queue length from which packets are marked; 0: never
@@ -18,21 +18,21 @@ type road struct {
 	taken     int // packets with data
 }
 
-// roads are the roads of both directions, by receiver. The port of a packet selects its road.
-type roads struct {
-	ways   [2][]road
+// links are the links of both directions, by receiver. The port of a packet selects its link.
+type links struct {
+	ways   [2][]link
 	rng    *rand.Rand
 	sent   func(f *flight) // called for each packet that leaves, may be nil
 	arrive func(f *flight) // called for each packet that arrives, may be nil
 }
 
-func (r *roads) init(c pairConfig) {
-	r.ways = [2][]road{slices.Clone(c.roads), slices.Clone(c.roads)}
+func (r *links) init(c pairConfig) {
+	r.ways = [2][]link{slices.Clone(c.links), slices.Clone(c.links)}
 	r.rng = rand.New(rand.NewPCG(c.seed, 1))
 }
 
-// take sends f on its road, and reports whether the road loses it.
-func (r *roads) take(f *flight) (lost bool) {
+// take sends f on its link, and reports whether the link loses it.
+func (r *links) take(f *flight) (lost bool) {
 	if r.sent != nil {
 		r.sent(f)
 	}
@@ -52,7 +52,7 @@ func (r *roads) take(f *flight) (lost bool) {
 	return r.rng.Float64() < k.loss
 }
 
-func (r *roads) arrives(f *flight) {
+func (r *links) arrives(f *flight) {
 	if r.arrive != nil {
 		r.arrive(f)
 	}
