@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced.io/roced/internal/sim/parquet"
 	"roced.io/roced/internal/sim/result"
 	"roced.io/roced/internal/sim/sweep"
 )
@@ -24,7 +23,7 @@ func (a *app) collect() *cobra.Command {
 		Short: "Collect the results of a sweep",
 		Long: `Prints a line for each combination of values, with the means over its seeds, and writes
 runs.csv, with a line for each run, into the sweep's folder. If runs have tables, it merges their
-flows into flows.csv or flows.parquet, with the number of the run in the first column.
+flows into flows.csv, with the number of the run in the first column.
 
 If runs are missing or have failed, it lists them and exits with code 1. It also lists the
 combinations that the sweep has left out as invalid.`,
@@ -203,35 +202,28 @@ func writeRuns(f *sweep.Folder, rows []row) error {
 
 // mergeFlows merges the flows of all runs into one table.
 func mergeFlows(f *sweep.Folder, rows []row) error {
-	switch f.Plan.Format {
-	case "csv":
-		var b strings.Builder
-		for _, r := range rows {
-			text, err := os.ReadFile(filepath.Join(f.Run(r.Run), "flows.csv"))
-			if errors.Is(err, os.ErrNotExist) {
-				continue // no flows
-			}
-			if err != nil {
-				return err
-			}
-			lines := strings.SplitAfter(strings.TrimRight(string(text), "\n"), "\n")
-			if b.Len() == 0 {
-				b.WriteString("run," + lines[0])
-			}
-			for _, l := range lines[1:] {
-				fmt.Fprintf(&b, "%d,%s", r.Run, l)
-			}
-			b.WriteByte('\n')
-		}
-		return sweep.WriteFile(filepath.Join(f.Dir, "flows.csv"), []byte(b.String()))
-	case "parquet":
-		runs := make([]int, len(rows))
-		for i, r := range rows {
-			runs[i] = r.Run
-		}
-		return parquet.MergeFlows(f.Dir, runs, f.Run)
+	if f.Plan.Format != "csv" {
+		return nil
 	}
-	return nil
+	var b strings.Builder
+	for _, r := range rows {
+		text, err := os.ReadFile(filepath.Join(f.Run(r.Run), "flows.csv"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // no flows
+		}
+		if err != nil {
+			return err
+		}
+		lines := strings.SplitAfter(strings.TrimRight(string(text), "\n"), "\n")
+		if b.Len() == 0 {
+			b.WriteString("run," + lines[0])
+		}
+		for _, l := range lines[1:] {
+			fmt.Fprintf(&b, "%d,%s", r.Run, l)
+		}
+		b.WriteByte('\n')
+	}
+	return sweep.WriteFile(filepath.Join(f.Dir, "flows.csv"), []byte(b.String()))
 }
 
 // showGroups prints a line for each combination of values other than the seed.

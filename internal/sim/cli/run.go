@@ -22,7 +22,6 @@ import (
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/nic"
 	"roced.io/roced/internal/sim/ns3"
-	"roced.io/roced/internal/sim/parquet"
 	"roced.io/roced/internal/sim/progress"
 	"roced.io/roced/internal/sim/result"
 	"roced.io/roced/internal/sim/workload"
@@ -54,7 +53,7 @@ func (a *app) run() *cobra.Command {
 It shows progress on standard error, with the remaining time if the end is known.`,
 		Example: `  rocesim run configs/sim/incast.yaml --svg out
   rocesim run configs/sim/incast.yaml --set transport.profile=irn --seeds 1..4 --json
-  rocesim run configs/sim/incast.yaml --out tables --format parquet
+  rocesim run configs/sim/incast.yaml --out tables
   rocesim run configs/sim/incast.yaml --svg out --trace h1-h0=qp.json --queue leaf0-h0
   rocesim run configs/sim/incast.yaml --pcapng leaf0-h0=port.pcapng
   rocesim run configs/sim/permutation.yaml --profile`,
@@ -66,7 +65,7 @@ It shows progress on standard error, with the remaining time if the end is known
 	f.StringVar(&o.seeds, "seeds", "", "a seed or a range, 1..10, instead of the scenario's; they run in parallel")
 	f.StringVar(&o.seeds, "seed", "", "the same as --seeds")
 	f.StringVarP(&o.out, "out", "o", "", "write summary.json and the tables flows, ports, samples and queues into this folder")
-	f.StringVar(&o.format, "format", "csv", "format of the tables: csv or parquet; hpcc or conweave: only fct.txt of that simulator")
+	f.StringVar(&o.format, "format", "csv", "format of the tables: csv; hpcc or conweave: only fct.txt of that simulator")
 	f.StringVar(&o.svg, "svg", "", "draw pictures into this folder")
 	f.StringArrayVar(&o.trace, "trace", nil, "h1-h0=FILE: trace the first connection from h1 to h0, for rocectl trace draw; with --svg, draw it")
 	f.StringArrayVar(&o.capture, "pcapng", nil, "LINK=FILE: write the frames that enter a link")
@@ -228,7 +227,7 @@ func drawTrace(file, dir string) ([]string, error) {
 }
 
 // formats are the formats of tables.
-var formats = []string{"csv", "parquet", "hpcc", "conweave"}
+var formats = []string{"csv", "hpcc", "conweave"}
 
 // checkFormat validates the format of tables.
 func checkFormat(format string) error {
@@ -240,14 +239,13 @@ func checkFormat(format string) error {
 
 // writeTables writes summary.json and the tables of a result into a folder, which it creates.
 func writeTables(dir, format string, res *result.Result) error {
-	write := res.WriteCSV
-	switch format {
-	case "parquet":
-		write = func(dir string) error { return parquet.Write(dir, res) }
-	case "hpcc", "conweave":
-		write = func(dir string) error { return writeFCT(dir, res, format == "conweave") }
+	var err error
+	if format == "csv" {
+		err = res.WriteCSV(dir)
+	} else {
+		err = writeFCT(dir, res, format == "conweave")
 	}
-	if err := write(dir); err != nil {
+	if err != nil {
 		return err
 	}
 	return writeSummary(dir, res)

@@ -49,7 +49,7 @@ same command continues with the missing runs. With --slurm or --kubernetes it ru
 writes the script of a job array or the manifest of an Indexed Job, for machines that share the
 folder.`,
 		Example: `  rocesim sweep configs/sim/incast.yaml --vary transport.profile=rc,irn --vary workload.0.senders=5,10,30 --seeds 1..3 --out s
-  rocesim sweep configs/sim/websearch.yaml --vary 'switch.balance=[{name: ecmp}, {name: drill, samples: 2}]' --out s --format parquet
+  rocesim sweep configs/sim/websearch.yaml --vary 'switch.balance=[{name: ecmp}, {name: drill, samples: 2}]' --out s --format csv
   rocesim sweep configs/sim/incast.yaml --vary workload.0.size=64KB,1MB --out /shared/s --slurm     then: sbatch /shared/s/slurm.sh
   rocesim sweep configs/sim/incast.yaml --vary workload.0.size=64KB,1MB --out s --kubernetes --image rocesim:1 --claim sweeps`,
 		Args: oneFile,
@@ -60,7 +60,7 @@ folder.`,
 	f.StringArrayVar(&o.vary, "vary", nil, "KEY=A,B,C: a key of the scenario and its values, as YAML")
 	f.StringVar(&o.seeds, "seeds", "", "a seed or a range, 1..10")
 	f.StringVarP(&o.out, "out", "o", "", "folder of the sweep (required)")
-	f.StringVar(&o.format, "format", noTables, "format of the tables of each run: none, csv, parquet, hpcc or conweave")
+	f.StringVar(&o.format, "format", noTables, "format of the tables of each run: none, csv, hpcc or conweave")
 	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "number of concurrent runs")
 	about.Varies(f.Lookup("parallel"), "as many as processors")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not show progress")

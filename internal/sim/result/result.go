@@ -1,5 +1,5 @@
 // Package result has the results of a simulation: the duration of messages, and the counters of the network. It
-// writes them as JSON, CSV and pictures; package internal/sim/parquet writes the tables as Parquet.
+// writes them as JSON, CSV and pictures.
 package result
 
 import (
@@ -12,58 +12,58 @@ import (
 
 // Flow is a completed message. The tags name the columns of its table.
 type Flow struct {
-	ID       int         `json:"id" parquet:"id"`
-	Src      int         `json:"src" parquet:"src"`
-	Dst      int         `json:"dst" parquet:"dst"`
-	Bytes    uint32      `json:"bytes" parquet:"bytes"`
-	Start    engine.Time `json:"start_ps" parquet:"start_ps"`
-	FCT      engine.Time `json:"fct_ps" parquet:"fct_ps"`
-	Ideal    engine.Time `json:"ideal_ps" parquet:"ideal_ps"` // in an empty network
-	Slowdown float64     `json:"slowdown" parquet:"slowdown"`
-	Port     uint16      `json:"-" parquet:"-"` // destination port in the flow list; 0: none
+	ID       int         `json:"id"`
+	Src      int         `json:"src"`
+	Dst      int         `json:"dst"`
+	Bytes    uint32      `json:"bytes"`
+	Start    engine.Time `json:"start_ps"`
+	FCT      engine.Time `json:"fct_ps"`
+	Ideal    engine.Time `json:"ideal_ps"` // in an empty network
+	Slowdown float64     `json:"slowdown"`
+	Port     uint16      `json:"-"` // destination port in the flow list; 0: none
 }
 
 // Sample is the state of the network at an instant.
 type Sample struct {
-	At           engine.Time `json:"at_ps" parquet:"at_ps"`
-	Queued       int64       `json:"queued_bytes" parquet:"queued_bytes"` // in all switches
-	LongestQueue int64       `json:"longest_queue_bytes" parquet:"longest_queue_bytes"`
-	Pauses       uint64      `json:"pauses" parquet:"pauses"`           // PFC frames since the previous sample
-	Paused       engine.Time `json:"paused_ps" parquet:"paused_ps"`     // sum over all links, since then
-	Goodput      float64     `json:"goodput_bps" parquet:"goodput_bps"` // received payload since then
-	PausedLinks  int         `json:"paused_links" parquet:"paused_links"`
-	PauseTrees   int         `json:"pause_trees" parquet:"pause_trees"`           // paused links that depend on no other one: roots
-	PauseDepth   int         `json:"pause_tree_depth" parquet:"pause_tree_depth"` // longest chain of paused links
+	At           engine.Time `json:"at_ps"`
+	Queued       int64       `json:"queued_bytes"` // in all switches
+	LongestQueue int64       `json:"longest_queue_bytes"`
+	Pauses       uint64      `json:"pauses"`      // PFC frames since the previous sample
+	Paused       engine.Time `json:"paused_ps"`   // sum over all links, since then
+	Goodput      float64     `json:"goodput_bps"` // received payload since then
+	PausedLinks  int         `json:"paused_links"`
+	PauseTrees   int         `json:"pause_trees"`      // paused links that depend on no other one: roots
+	PauseDepth   int         `json:"pause_tree_depth"` // longest chain of paused links
 }
 
 // Queue is the length of the queue before a link at an instant.
 type Queue struct {
-	At    engine.Time `json:"at_ps" parquet:"at_ps"`
-	Link  string      `json:"link" parquet:"link"`
-	Bytes int64       `json:"bytes" parquet:"bytes"`
+	At    engine.Time `json:"at_ps"`
+	Link  string      `json:"link"`
+	Bytes int64       `json:"bytes"`
 }
 
 // Port has the counters of one direction of a link, and of the queue before it.
 type Port struct {
-	Link    string      `json:"link" parquet:"link"`
-	Packets uint64      `json:"packets" parquet:"packets"`
-	Bytes   uint64      `json:"bytes" parquet:"bytes"`
-	Lost    uint64      `json:"lost" parquet:"lost"`
-	Peak    int64       `json:"peak_queue_bytes" parquet:"peak_queue_bytes"`
-	Marked  uint64      `json:"marked" parquet:"marked"`
-	Pauses  uint64      `json:"pauses" parquet:"pauses"`       // received PFC frames that paused it
-	Paused  engine.Time `json:"paused_ps" parquet:"paused_ps"` // how long it was paused
+	Link    string      `json:"link"`
+	Packets uint64      `json:"packets"`
+	Bytes   uint64      `json:"bytes"`
+	Lost    uint64      `json:"lost"`
+	Peak    int64       `json:"peak_queue_bytes"`
+	Marked  uint64      `json:"marked"`
+	Pauses  uint64      `json:"pauses"`    // received PFC frames that paused it
+	Paused  engine.Time `json:"paused_ps"` // how long it was paused
 }
 
 // Collective is a completed collective operation.
 type Collective struct {
-	Workload string      `json:"workload" parquet:"workload"` // kind
-	Job      int         `json:"job" parquet:"job"`           // number of the collective
-	Ranks    int         `json:"ranks" parquet:"ranks"`
-	Bytes    uint64      `json:"bytes" parquet:"bytes"` // of a rank's vector
-	Start    engine.Time `json:"start_ps" parquet:"start_ps"`
-	Took     engine.Time `json:"took_ps" parquet:"took_ps"` // until it has ended at all ranks
-	Bus      float64     `json:"bus_bps" parquet:"bus_bps"` // bus bandwidth as nccl-tests defines it
+	Workload string      `json:"workload"` // kind
+	Job      int         `json:"job"`      // number of the collective
+	Ranks    int         `json:"ranks"`
+	Bytes    uint64      `json:"bytes"` // of a rank's vector
+	Start    engine.Time `json:"start_ps"`
+	Took     engine.Time `json:"took_ps"` // until it has ended at all ranks
+	Bus      float64     `json:"bus_bps"` // bus bandwidth as nccl-tests defines it
 }
 
 // Inside describes the internal state of transports.

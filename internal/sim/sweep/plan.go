@@ -23,7 +23,7 @@ import (
 
 // Plan describes a sweep.
 type Plan struct {
-	Format string     `json:"format"` // of tables: csv, parquet, hpcc, conweave; empty: no tables
+	Format string     `json:"format"` // of tables: csv, hpcc, conweave; empty: no tables
 	Vary   []string   `json:"vary"`   // keys that differ between runs, the seed last
 	Runs   [][]string `json:"runs"`   // by run: the values of these keys
 	// Refused lists invalid combinations, which are not in Runs, and the reasons.
