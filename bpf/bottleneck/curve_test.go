@@ -199,15 +199,17 @@ func TestParse(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"":                               "rate",
-		"rate=0mbit":                     "not a number",
-		"rate=1tbit":                     "not a number",
+		"rate=0mbit":                     "must not be zero",
+		"rate=infgbit":                   "expected a rate",
+		"rate=1tbit":                     "100gbit",
 		"rate=200gbit":                   "100gbit",
 		"rate=1gbit kmin=9k kmax=8k":     "ascending",
 		"rate=1gbit pmax=1.5":            "probability",
 		"rate=1gbit pmax=NaN":            "probability",
 		"rate=1kbit limit=1m":            "more than",
 		"rate=1gbit colour=red":          "unknown word",
-		"rate=1gbit kmin=9999999999999k": "not a number",
+		"rate=1gbit kmin=9999999999999k": "more than",
+		"rate=1gbit kmin=9e99k":          "expected a size",
 	} {
 		if _, err := Parse(strings.Fields(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", text, err, says)

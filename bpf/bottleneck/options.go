@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"roced.io/roced/internal/base/quantity"
 )
 
 // Options describe a bottleneck. Queue lengths are in bytes of frames, including the Ethernet header but not the FCS.
@@ -38,15 +40,15 @@ func Parse(words []string) (o Options, err error) {
 		key, value, _ := strings.Cut(w, "=")
 		switch key {
 		case "rate":
-			o.Rate, err = scaled(value, map[string]uint64{"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "bit": 1})
+			o.Rate, err = amount(quantity.ParseRate(value))
 		case "burst":
-			o.Burst, err = size(value)
+			o.Burst, err = amount(quantity.ParseBytes(value))
 		case "kmin":
-			o.Kmin, err = size(value)
+			o.Kmin, err = amount(quantity.ParseBytes(value))
 		case "kmax":
-			o.Kmax, err = size(value)
+			o.Kmax, err = amount(quantity.ParseBytes(value))
 		case "limit":
-			o.Limit, err = size(value)
+			o.Limit, err = amount(quantity.ParseBytes(value))
 		case "pmax":
 			o.Pmax, err = strconv.ParseFloat(value, 64)
 		case "seed":
@@ -66,19 +68,12 @@ func Parse(words []string) (o Options, err error) {
 	return o, o.validate()
 }
 
-func size(s string) (uint64, error) {
-	return scaled(s, map[string]uint64{"k": 1 << 10, "m": 1 << 20, "": 1})
-}
-
-// scaled reads a number that is followed by one of the units.
-func scaled(s string, units map[string]uint64) (uint64, error) {
-	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyz")
-	unit, ok := units[s[len(digits):]]
-	n, err := strconv.ParseUint(digits, 10, 32)
-	if err != nil || !ok || n == 0 {
-		return 0, errors.New("not a number with a valid unit")
+// amount returns a parsed size or rate, which must not be zero.
+func amount(n int64, err error) (uint64, error) {
+	if err == nil && n == 0 {
+		err = errors.New("must not be zero")
 	}
-	return n * unit, nil
+	return uint64(n), err
 }
 
 // validate returns the first error of o.

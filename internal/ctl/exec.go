@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/daemon/environment"
-	"roced.io/roced/internal/lab/perf"
 )
 
 // Exit codes of exec when it cannot run a program, as in env(1).
@@ -64,8 +65,8 @@ standard error.`,
 				return err
 			}
 			if size != "" {
-				if d.require, err = perf.ParseSize(size); err != nil {
-					return usageError{fmt.Errorf("--require-traffic: %w", err)}
+				if d.require, err = quantity.ParseBytes(size); err != nil || d.require == 0 {
+					return usageError{fmt.Errorf("--require-traffic: %w", cmp.Or(err, errors.New("must be at least 1 byte")))}
 				}
 			}
 			return a.run(args, vars, d)

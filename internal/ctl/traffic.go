@@ -28,7 +28,7 @@ const exitSignal = 128
 
 // demand is what the user wants to know about the traffic of a program.
 type demand struct {
-	require int // bytes of payload; 0: no requirement
+	require int64 // bytes of payload; 0: no requirement
 	summary bool
 }
 

@@ -5,6 +5,7 @@ package strict
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -264,6 +265,9 @@ func (d *decoder) decode(n *yaml.Node, key string, v reflect.Value) {
 func (d *decoder) scalar(n *yaml.Node, key string, v reflect.Value) {
 	if err := n.Decode(v.Addr().Interface()); err != nil {
 		d.add(key, "%w", reason(n, v, err))
+	}
+	if v.Type() == reflect.TypeFor[float64]() && (math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0)) {
+		d.add(key, "%q is not a finite number", n.Value)
 	}
 }
 

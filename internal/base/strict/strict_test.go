@@ -65,6 +65,8 @@ func TestFaults(t *testing.T) {
 		{"hidden: 1", "", "f.yaml:1:1: hidden: unknown key; the keys are name, wait, on, list, by, words"},
 		{"list:\n  - size: x\n    gain: much\non: maybe", "", `f.yaml:2:11: list.0.size: "x" is not a whole number` + "\n" +
 			`f.yaml:3:11: list.0.gain: "much" is not a number` + "\n" + `f.yaml:4:5: on: "maybe" is not true or false`},
+		{"list: [{gain: .nan}, {gain: -.inf}]", "", `f.yaml:1:15: list.0.gain: ".nan" is not a finite number` + "\n" +
+			`f.yaml:1:29: list.1.gain: "-.inf" is not a finite number`},
 		{"wait: 3", "", `f.yaml:1:7: wait: "3" is not a duration such as 5s`},
 		{"list: {}", "", "f.yaml:1:7: list: expected a list: [...]"},
 		{"by: []", "", "f.yaml:1:5: by: expected a mapping: {name: ...}"},

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"roced.io/roced/internal/base/quantity"
 )
 
 // Mode is the permission bits of a socket, written in octal.
 type Mode os.FileMode
 
-// Bytes is an amount of memory, with an optional suffix K, M, G or T.
+// Bytes is an amount of memory, such as 512M.
 type Bytes int64
 
 // String formats the amount with the largest suffix that fits.
@@ -124,23 +126,11 @@ func parseMode(s string) (Mode, error) {
 }
 
 func parseBytes(s string) (Bytes, error) {
-	num, shift := s, 0
-	if i := strings.IndexAny("KMGT", suffix(s)); i >= 0 {
-		num, shift = s[:len(s)-1], 10*(i+1)
+	n, err := quantity.ParseBytes(s)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%s: must be at least 1 byte", s)
 	}
-	n, err := strconv.ParseInt(num, 10, 64)
-	if err != nil || n <= 0 || n > (1<<62)>>shift {
-		return 0, fmt.Errorf("%q is not an amount of memory such as 512M", s)
-	}
-	return Bytes(n << shift), nil
-}
-
-// suffix returns the last character of s in upper case, or a character that is no suffix.
-func suffix(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return strings.ToUpper(s[len(s)-1:])
+	return Bytes(n), err
 }
 
 // deriveMAC derives a locally administered address that is the same at every start and differs between machines,

@@ -148,7 +148,7 @@ func (o *Options) complete(c *cobra.Command, args []string, size string) (err er
 	}
 	switch {
 	case size != "":
-		if o.Size, err = ParseSize(size); err != nil {
+		if o.Size, err = parseSize(size); err != nil {
 			return fmt.Errorf("--size: %w", err)
 		}
 	case o.latency():

@@ -209,7 +209,7 @@ answered with 8 bytes. --connection, --verify, --echo, --shared-acks, --ack-wqes
 			RunE: func(c *cobra.Command, args []string) error {
 				to, err := netip.ParseAddr(args[0])
 				if err == nil {
-					o.Size, err = ParseSize(size)
+					o.Size, err = parseSize(size)
 				}
 				if err = errors.Join(err, o.validate()); err != nil {
 					return usageError{err}

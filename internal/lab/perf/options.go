@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
 )
@@ -116,17 +116,14 @@ func (p *Params) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ParseSize parses a number of bytes with an optional suffix k, m or g (powers of 1024).
-func ParseSize(s string) (int, error) {
-	shift := 0
-	num := strings.ToLower(s)
-	if i := strings.IndexAny(num, "kmg"); i >= 0 && i == len(num)-1 {
-		shift = 10 * (1 + strings.IndexByte("kmg", num[i]))
-		num = num[:i]
+// parseSize parses the size of a message.
+func parseSize(s string) (int, error) {
+	n, err := quantity.ParseBytes(s)
+	if err != nil {
+		return 0, err
 	}
-	n, err := strconv.Atoi(num)
-	if err != nil || n < 1 || n > maxSize>>shift {
-		return 0, fmt.Errorf("%q is not a size between 1 and 1g", s)
+	if n < 1 || n > maxSize {
+		return 0, fmt.Errorf("size %s: must be from 1 to 1g", s)
 	}
-	return n << shift, nil
+	return int(n), nil
 }

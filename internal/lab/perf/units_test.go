@@ -13,25 +13,25 @@ func TestParseSize(t *testing.T) {
 	for s, want := range map[string]int{
 		"1": 1, "64": 64, "64k": 64 << 10, "64K": 64 << 10, "1m": 1 << 20, "3M": 3 << 20, "1g": 1 << 30, "1048576k": 1 << 30,
 		"1073741824": 1 << 30,
-		"":           0, "0": 0, "0k": 0, "-1": 0, "k": 0, "1kk": 0, "1x": 0, "1.5k": 0, "k1": 0, "1 k": 0, "2g": 0, "1025m": 0,
+		"":           0, "0": 0, "0k": 0, "-1": 0, "k": 0, "1kk": 0, "1x": 0, "1.5k": 1536, "k1": 0, "1 k": 1024, "2g": 0, "1025m": 0,
 		"1073741825": 0, "99999999999999999999": 0, "9223372036854775807g": 0, "0x10": 0,
 	} {
-		got, err := ParseSize(s)
+		got, err := parseSize(s)
 		if got != want || (err == nil) != (want != 0) {
-			t.Errorf("ParseSize(%q) = %d, %v; want %d", s, got, err, want)
+			t.Errorf("parseSize(%q) = %d, %v; want %d", s, got, err, want)
 		}
 		if err != nil && !strings.Contains(err.Error(), s) {
-			t.Errorf("ParseSize(%q): error %v", s, err)
+			t.Errorf("parseSize(%q): error %v", s, err)
 		}
 	}
 }
 
-// TestParseSizeNeverOverflows checks that every accepted size is within its limits.
-func TestParseSizeNeverOverflows(t *testing.T) {
+// TestSizeLimits checks that every accepted size is within its limits.
+func TestSizeLimits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[0-9]{1,20}[kKmMgG]?`).Draw(t, "size")
-		if n, err := ParseSize(s); err == nil && (n < 1 || n > maxSize) {
-			t.Fatalf("ParseSize(%q) = %d", s, n)
+		if n, err := parseSize(s); err == nil && (n < 1 || n > maxSize) {
+			t.Fatalf("parseSize(%q) = %d", s, n)
 		}
 	})
 }

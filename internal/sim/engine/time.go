@@ -3,12 +3,18 @@ package engine
 import (
 	"time"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/plugin/mono"
 )
 
 // Time is an instant or a span of simulated time in picoseconds: 64 bytes at 400 Gb/s take 1280 ps. The range is
 // 106 days.
 type Time int64
+
+// UnmarshalYAML reads a span such as 1.5us.
+func (t *Time) UnmarshalYAML(decode func(any) error) error {
+	return quantity.Decode(t, decode, quantity.ParseTime)
+}
 
 // Units of time.
 const (

@@ -4,11 +4,11 @@ package ns3
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
 )
@@ -96,19 +96,11 @@ func (t *Topology) link(r *words, of []fabric.Node, cabled []bool) {
 			cabled[n] = true
 		}
 	}
-	c := fabric.Cable{A: of[src], B: of[dst], Rate: uint64(r.quantity("rate", rates, 1, maxRate)),
-		Delay: engine.Time(r.quantity("delay", delays, 0, float64(maxDelay)))}
-	t.Loss = append(t.Loss, r.quantity("error rate", fractions, 0, 1))
+	c := fabric.Cable{A: of[src], B: of[dst], Rate: uint64(r.quantity("rate", "100Gbps, at most 10 Tb/s", quantity.ParseRate, 1, maxRate)),
+		Delay: engine.Time(r.quantity("delay", "1000ns or 0.001ms, at most 1s", quantity.ParseTime, 0, int64(maxDelay)))}
+	t.Loss = append(t.Loss, r.probability("error rate"))
 	t.Graph.Cables = append(t.Graph.Cables, c)
 }
-
-// Units of ns-3.
-var (
-	rates = map[string]float64{"bps": 1, "kbps": 1e3, "Kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9, "Tbps": 1e12,
-		"b/s": 1, "kb/s": 1e3, "Kb/s": 1e3, "Mb/s": 1e6, "Gb/s": 1e9, "Tb/s": 1e12}
-	delays    = map[string]float64{"ps": 1, "ns": 1e3, "us": 1e6, "ms": 1e9, "s": 1e12}
-	fractions = map[string]float64{"": 1}
-)
 
 // words are the words of a text. After an error all methods return zero.
 type words struct {
@@ -155,23 +147,30 @@ func (w *words) number(what string, least, most int) int {
 	return int(n)
 }
 
-// quantity reads a decimal number with one of the units, from least to most of the smallest unit.
-func (w *words) quantity(what string, units map[string]float64, least, most float64) float64 {
+// quantity reads a quantity from least to most.
+func (w *words) quantity(what, example string, parse func(string) (int64, error), least, most int64) int64 {
 	if w.err != nil {
 		return 0
 	}
 	word := w.next(what)
-	end := strings.LastIndexAny(word, "0123456789.") + 1
-	v, err := strconv.ParseFloat(word[:end], 64)
-	unit, known := units[word[end:]]
-	if err != nil || !known || !(v*unit >= least && v*unit <= most) {
-		w.fail("%s %.40q: must be a number such as %s", what, word, example[what])
+	n, err := parse(word)
+	if err != nil || n < least || n > most {
+		w.fail("%s %.40q: must be a number such as %s", what, word, example)
 		return 0
 	}
-	if most <= 1 {
-		return v
-	}
-	return math.Round(v * unit)
+	return n
 }
 
-var example = map[string]string{"rate": "100Gbps, at most 10 Tb/s", "delay": "1000ns or 0.001ms, at most 1s", "error rate": "0.001, from 0 to 1"}
+// probability reads a number from 0 to 1.
+func (w *words) probability(what string) float64 {
+	if w.err != nil {
+		return 0
+	}
+	word := w.next(what)
+	p, err := strconv.ParseFloat(word, 64)
+	if err != nil || !(p >= 0 && p <= 1) {
+		w.fail("%s %.40q: must be a number such as 0.001, from 0 to 1", what, word)
+		return 0
+	}
+	return p
+}

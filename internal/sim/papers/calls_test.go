@@ -20,7 +20,7 @@ func TestOfCalls(t *testing.T) {
 	}
 	p := &probe{calls: callsProbe{apps: []*flor.Calls{c}}}
 	r := &result.Result{Ended: 10 * us}
-	from := scenario.Span(2 * us)
+	from := 2 * us
 	for name, x := range map[string]struct {
 		n    scenario.Number
 		want float64
@@ -31,13 +31,13 @@ func TestOfCalls(t *testing.T) {
 		"sum":              {scenario.Number{Of: "requests", Take: "sum", Begin: from}, 7 * 1.25},
 		"two ranges":       {scenario.Number{Of: "requests", Take: "mean", Clients: []int{0, 0, 3, 3}, Begin: from}, 3 * 1.25},
 		"of another one":   {scenario.Number{Of: "requests", Take: "sum", Servers: []int{1, 1}, Begin: from}, 0},
-		"until":            {scenario.Number{Of: "requests", Take: "sum", Begin: from, End: scenario.Span(4 * us)}, 10},
+		"until":            {scenario.Number{Of: "requests", Take: "sum", Begin: from, End: 4 * us}, 10},
 		"gap":              {scenario.Number{Of: "gap", Clients: []int{1, 1}, Rivals: []int{0, 0}, Begin: from}, 500},
-		"swing":            {scenario.Number{Of: "swing", Clients: []int{0, 0}, Begin: from, End: scenario.Span(6 * us), Every: scenario.Span(2 * us)}, 200. / 3},
-		"swing, cut short": {scenario.Number{Of: "swing", Clients: []int{0, 0}, Begin: from, End: scenario.Span(50 * us), Every: scenario.Span(2 * us)}, 200. / 3},
+		"swing":            {scenario.Number{Of: "swing", Clients: []int{0, 0}, Begin: from, End: 6 * us, Every: 2 * us}, 200. / 3},
+		"swing, cut short": {scenario.Number{Of: "swing", Clients: []int{0, 0}, Begin: from, End: 50 * us, Every: 2 * us}, 200. / 3},
 		"calls":            {scenario.Number{Of: "calls", Begin: from}, 875},
 		"call":             {scenario.Number{Of: "call", Take: "max", Begin: from, Clients: []int{1, 1}}, 3},
-		"rtt":              {scenario.Number{Of: "rtt", Take: "mean", Begin: scenario.Span(4 * us)}, 7},
+		"rtt":              {scenario.Number{Of: "rtt", Take: "mean", Begin: 4 * us}, 7},
 	} {
 		if err := checkCalls(&x.n); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -78,7 +78,10 @@ func taken(c *scenario.Claim) bool { return c.Take != "" && c.Take != "each" }
 
 // criterion returns what c requires.
 func criterion(c *scenario.Claim) Criterion {
-	out := Criterion{Effect: c.Paper, Bounds: c.Bounds, Ideal: c.Ideal, Reference: 1}
+	out := Criterion{Effect: c.Paper, Ideal: c.Ideal, Reference: 1}
+	for _, b := range c.Bounds {
+		out.Bounds = append(out.Bounds, float64(b))
+	}
 	switch {
 	case len(c.Bounds) > 0 && !relative(c):
 		out.Reference = math.NaN()

@@ -107,7 +107,7 @@ func TestUnfair(t *testing.T) {
 	if v := pick("unfair", []float64{1, 3}); math.Abs(v-0.2) > 1e-12 {
 		t.Errorf("%v: Jain's index of 1 and 3 is 0.8", v)
 	}
-	r := someRow(scenario.Claim{Bounds: []float64{0, 0.004}})
+	r := someRow(scenario.Claim{Bounds: []scenario.Bound{0, 0.004}})
 	f := &Found{Runs: map[string][]Measured{"a/p": runs(0.0001, 0.0021, 0.0005)}}
 	r.Paper.Claims[0].Before = &scenario.Before{Kind: "ratio", Paper: []float64{0.996, 0.999}, Tolerance: 0.01, Complement: true}
 	if c := r.Judge(f).Claims[0]; c.Verdict != Reproduced || *c.At[0].Lo != 0 || c.Before != "reproduced" {
@@ -212,8 +212,8 @@ func TestDrift(t *testing.T) {
 // TestCheckClaim: a claim has one form of criterion and a quotation. A row without a paper has none.
 func TestCheckClaim(t *testing.T) {
 	q := func(c scenario.Claim) scenario.Claim { c.Quote = "q"; return c }
-	for _, c := range []scenario.Claim{q(scenario.Claim{Over: "x", Paper: 2}), q(scenario.Claim{Ideal: 40, Paper: 0.9}), q(scenario.Claim{Bounds: []float64{0, 0}}),
-		q(scenario.Claim{Over: "x", Bounds: []float64{math.Inf(-1), 1.02}}), q(scenario.Claim{Over: "x", Order: "same"}), q(scenario.Claim{Over: "x", Bounds: []float64{1.5, 2}, Take: "most"})} {
+	for _, c := range []scenario.Claim{q(scenario.Claim{Over: "x", Paper: 2}), q(scenario.Claim{Ideal: 40, Paper: 0.9}), q(scenario.Claim{Bounds: []scenario.Bound{0, 0}}),
+		q(scenario.Claim{Over: "x", Bounds: []scenario.Bound{scenario.Bound(math.Inf(-1)), 1.02}}), q(scenario.Claim{Over: "x", Order: "same"}), q(scenario.Claim{Over: "x", Bounds: []scenario.Bound{1.5, 2}, Take: "most"})} {
 		if err := checkClaim(&c, false); err != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -223,8 +223,8 @@ func TestCheckClaim(t *testing.T) {
 	}
 	for _, c := range []scenario.Claim{{Over: "x", Paper: 2}, q(scenario.Claim{}), q(scenario.Claim{Paper: 2}), q(scenario.Claim{Over: "x", Paper: 1}), q(scenario.Claim{Over: "x", Paper: -2}),
 		q(scenario.Claim{Over: "x", Paper: math.NaN()}), q(scenario.Claim{Over: "x", Ideal: 2, Paper: 2}), q(scenario.Claim{Over: "x", Paper: 2, Order: "more"}),
-		q(scenario.Claim{Bounds: []float64{2}}), q(scenario.Claim{Bounds: []float64{3, 2}}), q(scenario.Claim{Over: "x", Order: "greater"}),
-		q(scenario.Claim{Over: "x", Paper: 2, Take: "some"}), q(scenario.Claim{Over: "x", Bounds: []float64{0.9, 1.1}, Take: "most"})} {
+		q(scenario.Claim{Bounds: []scenario.Bound{2}}), q(scenario.Claim{Bounds: []scenario.Bound{3, 2}}), q(scenario.Claim{Over: "x", Order: "greater"}),
+		q(scenario.Claim{Over: "x", Paper: 2, Take: "some"}), q(scenario.Claim{Over: "x", Bounds: []scenario.Bound{0.9, 1.1}, Take: "most"})} {
 		if checkClaim(&c, false) == nil {
 			t.Errorf("%+v is accepted", c)
 		}

@@ -52,7 +52,7 @@ func (p *probe) halves(r *result.Result) map[string]float64 {
 			first, second = pick(n.Take, flows(r, &a)), pick(n.Take, flows(r, &b))
 		case n.Of == "requests" && p.middle(n) > 0:
 			a, b := *n, *n
-			a.End, b.Begin = scenario.Span(p.middle(n)), scenario.Span(p.middle(n))
+			a.End, b.Begin = p.middle(n), p.middle(n)
 			first, second = p.ofCalls(&a, r), p.ofCalls(&b, r)
 		case slices.Contains(timed, n.Of):
 			if h, ok := p.half[n.Name]; ok {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
@@ -384,7 +385,7 @@ func rate(n *scenario.Number, b, e snapshot) float64 {
 
 // wanted reports whether a number includes flows like f.
 func wanted(n *scenario.Number, f *result.Flow) bool {
-	b := scenario.Size(f.Bytes)
+	b := quantity.Bytes(f.Bytes)
 	return b > n.From && (n.To == 0 || b <= n.To) && (n.Bytes == 0 || b == n.Bytes) || n.From == 0 && b == 0
 }
 

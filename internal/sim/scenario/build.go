@@ -26,7 +26,7 @@ const (
 func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error) {
 	c := sim.Config{Name: f.Name, Seed: f.Seed, Classes: nic.Classes{Data: dataClass, Ack: ackClass, CNP: ackClass},
 		Framing: nic.Framing{Header: uint32(f.Framing.Header), Control: uint32(f.Framing.Control)},
-		Until:   f.Stop.time(), Sample: f.Sample.time()}
+		Until:   f.Stop, Sample: f.Sample}
 	if (f.Framing.Header == 0) != (f.Framing.Control == 0) {
 		return c, f.At("framing", "set both header and control")
 	}
@@ -51,9 +51,9 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 // switchConfig converts s, the value of key.
 func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) {
 	c := fabric.SwitchConfig{Detour: s.Detour, Buffer: fabric.BufferConfig{Bytes: int64(s.Buffer), EgressAlpha: s.EgressAlpha, Input: int64(s.Input)},
-		Balance: fabric.BalanceConfig{Name: s.Balance.Name, Samples: s.Balance.Samples, Gap: s.Balance.Gap.time(),
-			Paths: s.Balance.Paths, Reply: s.Balance.Reply.time(), Busy: s.Balance.Busy.time(), Extra: s.Balance.Extra.time(),
-			Wait: s.Balance.Wait.time(), Inactive: s.Balance.Inactive.time(), Params: s.Balance.Params}}
+		Balance: fabric.BalanceConfig{Name: s.Balance.Name, Samples: s.Balance.Samples, Gap: s.Balance.Gap,
+			Paths: s.Balance.Paths, Reply: s.Balance.Reply, Busy: s.Balance.Busy, Extra: s.Balance.Extra,
+			Wait: s.Balance.Wait, Inactive: s.Balance.Inactive, Params: s.Balance.Params}}
 	if s.Buffer == 0 {
 		return c, f.At(key+".buffer", "missing; set the buffer of switches, such as 9MiB")
 	}
@@ -75,7 +75,7 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 		}
 		c.Buffer.Lossless = f.dataClasses()
 		c.Buffer.Headroom, c.Buffer.Reserve, c.Buffer.Shared = int64(p.Headroom), int64(p.Reserve), int64(p.Shared)
-		c.Buffer.PauseAlpha, c.Buffer.ResumeOffset, c.PauseTime = p.Alpha, int64(p.ResumeOffset), p.Pause.time()
+		c.Buffer.PauseAlpha, c.Buffer.ResumeOffset, c.PauseTime = p.Alpha, int64(p.ResumeOffset), p.Pause
 	}
 	if err := f.trim(key, s, &c); err != nil {
 		return c, err
@@ -243,9 +243,9 @@ func (f *File) carries(key string, t *Transport, planes int) (out sim.Transport,
 	if t.MaxUnacked > 1<<22 {
 		return out, f.At(key+".max_unacked", "%d packets exceed half of the PSN space", t.MaxUnacked)
 	}
-	out.QP = nic.QPConfig{MaxUnacked: t.MaxUnacked, CNPInterval: t.CNPInterval.duration()}
+	out.QP = nic.QPConfig{MaxUnacked: t.MaxUnacked, CNPInterval: t.CNPInterval.Duration()}
 	if t.AckTimeout > 0 {
-		out.QP.Timeout = workload.AckTimeout(t.AckTimeout.duration())
+		out.QP.Timeout = workload.AckTimeout(t.AckTimeout.Duration())
 	}
 	if t.AckEach {
 		out.QP.Tuning.AcksPerWindow = 1 << 30

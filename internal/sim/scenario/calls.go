@@ -6,7 +6,9 @@ import (
 
 	"roced.io/roced/ccalgo"
 	florengine "roced.io/roced/flor/engine"
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/flor"
 	"roced.io/roced/internal/sim/workload"
 	"roced.io/roced/qp/profile"
@@ -15,26 +17,26 @@ import (
 // Flor makes workloads of kind calls use Flor (internal/sim/flor). Omitted keys have the defaults of flor/engine.
 type Flor struct {
 	Reliability string // uc, or rc: the NIC's
-	Unit        Size
-	MaxSend     Size `yaml:"max_send"`
-	Pool        int  // buffers for SENDs per host
+	Unit        quantity.Bytes
+	MaxSend     quantity.Bytes `yaml:"max_send"`
+	Pool        int            // buffers for SENDs per host
 	Chunking    Part
 	Congestion  Part
-	AckWQEs     int    `yaml:"ack_wqes"`
-	AckBytes    Size   `yaml:"ack_bytes"`
-	AckDelay    Span   `yaml:"ack_delay"`
-	Acks        string // own: datagrams, ahead of data; shared: behind data on its queue pairs
+	AckWQEs     int            `yaml:"ack_wqes"`
+	AckBytes    quantity.Bytes `yaml:"ack_bytes"`
+	AckDelay    engine.Time    `yaml:"ack_delay"`
+	Acks        string         // own: datagrams, ahead of data; shared: behind data on its queue pairs
 	Backups     *int
-	Reconnect   Span
-	MinRTO      Span `yaml:"min_rto"`
-	FirstRTO    Span `yaml:"first_rto"`
+	Reconnect   engine.Time
+	MinRTO      engine.Time `yaml:"min_rto"`
+	FirstRTO    engine.Time `yaml:"first_rto"`
 	Software    Software
 }
 
 // Software is the processor time of Flor.
 type Software struct {
 	Threads         int
-	Completion, Ack Span
+	Completion, Ack engine.Time
 }
 
 // NICs is a range of hosts, first and last, with their own congestion control or path selection.
@@ -107,7 +109,7 @@ func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error)
 		}
 	}
 	senders := min(w.Clients[1]-w.Clients[0], w.Servers[1]-w.Servers[0]) + 1
-	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * f.Stop.time().Seconds() * float64(senders)) // upper bound
+	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * f.Stop.Seconds() * float64(senders)) // upper bound
 	if !w.Plain {
 		var err error
 		if a.Flor, err = f.flor(); err != nil {
@@ -120,12 +122,12 @@ func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error)
 // flor returns the configuration of Flor.
 func (f *File) flor() (flor.Config, error) {
 	s := f.Flor
-	c := flor.Config{Pool: s.Pool, AckTraffic: ackClass, SharedAcks: s.Acks == "shared", Reconnect: s.Reconnect.time(),
-		Software: flor.Software{Threads: s.Software.Threads, Completion: s.Software.Completion.time(), Ack: s.Software.Ack.time()},
+	c := flor.Config{Pool: s.Pool, AckTraffic: ackClass, SharedAcks: s.Acks == "shared", Reconnect: s.Reconnect,
+		Software: flor.Software{Threads: s.Software.Threads, Completion: s.Software.Completion, Ack: s.Software.Ack},
 		Engine: florengine.Config{Unit: uint32(s.Unit), MaxSend: uint32(s.MaxSend), Hardware: s.Reliability == "rc",
 			Chunking: s.Chunking.Name, ChunkingWith: s.Chunking.Params, Congestion: s.Congestion.Name, CongestionWith: ccalgo.Params(s.Congestion.Params),
-			AckWQEs: s.AckWQEs, AckBytes: uint32(s.AckBytes), AckDelay: s.AckDelay.duration(),
-			MinRTO: s.MinRTO.duration(), FirstRTO: s.FirstRTO.duration()}}
+			AckWQEs: s.AckWQEs, AckBytes: uint32(s.AckBytes), AckDelay: s.AckDelay.Duration(),
+			MinRTO: s.MinRTO.Duration(), FirstRTO: s.FirstRTO.Duration()}}
 	if s.Backups != nil {
 		if c.Backups = *s.Backups; c.Backups == 0 {
 			c.Backups = -1

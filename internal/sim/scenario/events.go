@@ -38,7 +38,7 @@ func (f *File) events(c *sim.Config) error {
 		for _, name := range links {
 			one := e
 			one.Link = name
-			c.Events = append(c.Events, sim.Event{At: e.At.time(), Do: one.apply})
+			c.Events = append(c.Events, sim.Event{At: e.At, Do: one.apply})
 		}
 	}
 	return f.faults(c)
@@ -87,7 +87,7 @@ func (e Event) apply(n *fabric.Network) {
 	case "mark":
 		l.Mark(fabric.ECNConfig{Min: int64(e.Min), Max: int64(e.Max), P: e.Probability})
 	case "jitter":
-		l.Jitter(e.Most.time())
+		l.Jitter(e.Most)
 	}
 }
 
@@ -101,10 +101,10 @@ func (e Event) failSome(c *sim.Config) (events []sim.Event) {
 	}
 	rng := rand.New(rand.NewPCG(c.Seed, 0x6661696c))
 	var down []int
-	for at := e.At.time(); ; at += e.Every.time() {
+	for at := e.At; ; at += e.Every {
 		before := down
 		down = nil
-		if last := at >= e.Until.time(); !last {
+		if last := at >= e.Until; !last {
 			for _, i := range rng.Perm(len(core))[:int(float64(len(core))*e.Percent/100+0.5)] {
 				down = append(down, core[i])
 			}

@@ -2,7 +2,11 @@
 // format. Errors name file, line and key.
 package scenario
 
-import "roced.io/roced/internal/base/strict"
+import (
+	"roced.io/roced/internal/base/quantity"
+	"roced.io/roced/internal/base/strict"
+	"roced.io/roced/internal/sim/engine"
+)
 
 // File is a scenario file.
 type File struct {
@@ -20,8 +24,8 @@ type File struct {
 	Workload    []Work
 	Events      []Event
 	Faults      []Faults
-	Stop        Span // none: run until all messages have ended
-	Sample      Span // interval of samples; none: a thousandth of Stop, or no samples
+	Stop        engine.Time // none: run until all messages have ended
+	Sample      engine.Time // interval of samples; none: a thousandth of Stop, or no samples
 	Ideal       string
 	Paper       *Paper // the result of a paper that it reproduces
 
@@ -42,9 +46,9 @@ type Topology struct {
 	Switches     int // jellyfish
 	Degree       int // jellyfish
 	Seed         uint64
-	HostRate     Rate `yaml:"host_rate"`
-	CoreRate     Rate `yaml:"core_rate"`
-	Delay        Span
+	HostRate     quantity.Rate `yaml:"host_rate"`
+	CoreRate     quantity.Rate `yaml:"core_rate"`
+	Delay        engine.Time
 	Planes       int     // ports of a NIC, each in a copy of the network
 	Machines     int     // rails
 	Rails        int     // NICs per machine, default 2
@@ -55,27 +59,27 @@ type Topology struct {
 // Cable joins two nodes of a graph. Hosts are h0, h1 ..., all other names are switches.
 type Cable struct {
 	A, B  string
-	Rate  Rate
-	Delay Span
+	Rate  quantity.Rate
+	Delay engine.Time
 }
 
 // Framing sets packet sizes on links as in other simulators; none: as on the wire.
-type Framing struct{ Header, Control Size }
+type Framing struct{ Header, Control quantity.Bytes }
 
 // Switch describes switches.
 type Switch struct {
-	Buffer      Size
+	Buffer      quantity.Bytes
 	PFC         *PFC
-	EgressAlpha float64 `yaml:"egress_alpha"`
-	Input       Size    // limit per ingress port, without flow control
+	EgressAlpha float64        `yaml:"egress_alpha"`
+	Input       quantity.Bytes // limit per ingress port, without flow control
 	ECN         *ECN
 	Scheduling  string // fifo, srpt, voq, strict, drr
 	Weights     []int  // drr: by class
 	AckPriority bool   `yaml:"ack_priority"` // acknowledgements leave first
 	Balance     Balance
 	Detour      bool
-	Trim        Size    // remaining size of trimmed packets
-	TrimClasses []uint8 `yaml:"trim_classes"` // whose packets are trimmed; none: all
+	Trim        quantity.Bytes // remaining size of trimmed packets
+	TrimClasses []uint8        `yaml:"trim_classes"` // whose packets are trimmed; none: all
 }
 
 // Override is for switches whose names begin with Match.
@@ -86,15 +90,15 @@ type Override struct {
 
 // PFC is priority flow control for data.
 type PFC struct {
-	Headroom, Reserve, Shared Size
+	Headroom, Reserve, Shared quantity.Bytes
 	Alpha                     float64
-	ResumeOffset              Size `yaml:"resume_offset"`
-	Pause                     Span
+	ResumeOffset              quantity.Bytes `yaml:"resume_offset"`
+	Pause                     engine.Time
 }
 
 // ECN is marking.
 type ECN struct {
-	Min, Max    Size
+	Min, Max    quantity.Bytes
 	Probability float64
 	At          string // enqueue, dequeue
 }
@@ -103,10 +107,10 @@ type ECN struct {
 type Balance struct {
 	Name    string
 	Samples int
-	Gap     Span
+	Gap     engine.Time
 	Paths   int
 	// Only for conweave.
-	Reply, Busy, Extra, Wait, Inactive Span
+	Reply, Busy, Extra, Wait, Inactive engine.Time
 	// Only for balancers of other programs.
 	Params map[string]float64 `yaml:",inline"`
 }
@@ -127,12 +131,12 @@ type Transport struct {
 	HoldLast    string `yaml:"hold_last"`
 	Exact       bool   // as the papers say, without this project's departures
 	MTU         int
-	MaxUnacked  uint32 `yaml:"max_unacked"` // packets
-	AckTimeout  Span   `yaml:"ack_timeout"`
-	AckEach     bool   `yaml:"ack_each_packet"`
-	CNPInterval Span   `yaml:"cnp_interval"`
-	Connections string // message, persistent
-	ClassLimits []Size `yaml:"class_limits"` // remaining bytes, descending
+	MaxUnacked  uint32           `yaml:"max_unacked"` // packets
+	AckTimeout  engine.Time      `yaml:"ack_timeout"`
+	AckEach     bool             `yaml:"ack_each_packet"`
+	CNPInterval engine.Time      `yaml:"cnp_interval"`
+	Connections string           // message, persistent
+	ClassLimits []quantity.Bytes `yaml:"class_limits"` // remaining bytes, descending
 }
 
 // Sender is a transport of messages that some hosts, or workloads that name it, send.
@@ -151,9 +155,9 @@ type Work struct {
 	Transport   string // one of Transports; none: that of the source
 	Path        string // stream: the switch through which it goes
 	Sizes       string // poisson: a distribution or a size
-	Size        Size
+	Size        quantity.Bytes
 	Load        float64
-	Until       Span
+	Until       engine.Time
 	CrossRack   bool    `yaml:"cross_rack"`
 	Halves      bool    // poisson, permutation: the first half of the hosts sends to the second
 	Random      bool    // incast: random senders; collectives: ranks on random hosts
@@ -163,13 +167,13 @@ type Work struct {
 	To          int     // incast, stream
 	Senders     int
 	Rounds      int
-	Every       Span
-	At          Span
+	Every       engine.Time
+	At          engine.Time
 	File        string // flows
 	Client      int    // rpc
 	Server      int
-	Request     Size
-	Response    Size
+	Request     quantity.Bytes
+	Response    quantity.Bytes
 	Calls       int
 	Outstanding int
 	Ranks       int   // collectives: of a job; none: all hosts
@@ -189,17 +193,17 @@ type Faults struct {
 
 // Event changes the network.
 type Event struct {
-	At          Span
+	At          engine.Time
 	Link        string // * is any text
 	Index       int    // selects one of several cables between the same nodes
 	Do          string
-	Rate        Rate
+	Rate        quantity.Rate
 	Probability float64
-	Most        Span    // jitter
-	Min, Max    Size    // mark: as in switch.ecn
-	Percent     float64 // fail-some: of the links between switches, others each time
-	Every       Span    // fail-some
-	Until       Span    // fail-some: then all links are restored
+	Most        engine.Time    // jitter
+	Min, Max    quantity.Bytes // mark: as in switch.ecn
+	Percent     float64        // fail-some: of the links between switches, others each time
+	Every       engine.Time    // fail-some
+	Until       engine.Time    // fail-some: then all links are restored
 }
 
 // Read reads a scenario. path is its name in errors; set are changes "a.b.c=value".

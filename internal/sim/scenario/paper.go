@@ -1,5 +1,10 @@
 package scenario
 
+import (
+	"roced.io/roced/internal/base/quantity"
+	"roced.io/roced/internal/sim/engine"
+)
+
 // Paper describes the result of a paper that a scenario reproduces. Package internal/sim/papers uses it; other
 // programs ignore it.
 type Paper struct {
@@ -52,37 +57,37 @@ type Point struct {
 // Number is a measurement of each run.
 type Number struct {
 	Name     string
-	Of       string // see Quantities of package internal/sim/papers
-	Take     string // of many values: mean, max, min, jain, unfair (1 - jain), deviation (standard), or a percentile such as p99.9
-	From, To Size   // flows of more than From and at most To bytes
-	Bytes    Size   // flows of exactly this size
+	Of       string         // see Quantities of package internal/sim/papers
+	Take     string         // of many values: mean, max, min, jain, unfair (1 - jain), deviation (standard), or a percentile such as p99.9
+	From, To quantity.Bytes // flows of more than From and at most To bytes
+	Bytes    quantity.Bytes // flows of exactly this size
 	// Within selects flows that begin in this part of the time in which flows begin, such as [0.5, 0.8], to exclude
 	// startup and drain phases. None: all.
 	Within     []float64
-	Begin, End Span   // of the measurement
-	Links      string // host, switch, or a prefix of link names
-	Clients    []int  // of calls: ranges of first and last hosts; none: all
+	Begin, End engine.Time // of the measurement
+	Links      string      // host, switch, or a prefix of link names
+	Clients    []int       // of calls: ranges of first and last hosts; none: all
 	Servers    []int
-	Rivals     []int // of gap: clients to compare with
-	Every      Span  // of swing: length of the compared intervals
+	Rivals     []int       // of gap: clients to compare with
+	Every      engine.Time // of swing: length of the compared intervals
 }
 
 // Claim is a statement of the paper to verify. Its criterion is one of Paper, Bounds and Order.
 type Claim struct {
 	Says    string
 	Number  string
-	Numbers []string  // instead: each of several, such as points of a CDF
-	Of      string    // series
-	Over    string    // series: the value is the ratio of Of to Over
-	Ideal   float64   // instead of Over: what Of can be at most; the value is the share of it
-	Base    string    // the number of Over, if another; Over may then be Of
-	From    string    // a point: the value is that at the other points over that at this one
-	At      []string  // points; none: all
-	Take    string    // each (default), most, least, mean of the points
-	Paper   float64   // the paper's ratio, not 1
-	Bounds  []float64 // the least and the greatest value that the paper allows
-	Order   string    // more, less, or same: the paper has a direction without a size, or similarity without a bound
-	Quote   string    // name of the paper's passage
+	Numbers []string // instead: each of several, such as points of a CDF
+	Of      string   // series
+	Over    string   // series: the value is the ratio of Of to Over
+	Ideal   float64  // instead of Over: what Of can be at most; the value is the share of it
+	Base    string   // the number of Over, if another; Over may then be Of
+	From    string   // a point: the value is that at the other points over that at this one
+	At      []string // points; none: all
+	Take    string   // each (default), most, least, mean of the points
+	Paper   float64  // the paper's ratio, not 1
+	Bounds  []Bound  // the least and the greatest value that the paper allows
+	Order   string   // more, less, or same: the paper has a direction without a size, or similarity without a bound
+	Quote   string   // name of the paper's passage
 	// Reasons for which a comparison shows less than its interval: the value was put in, a setting was inferred from the
 	// figure, or plausible settings disagree in runs that the row does not have.
 	Input, Calibrated, Depends string
@@ -91,6 +96,9 @@ type Claim struct {
 	// Before is the criterion that the row had first.
 	Before *Before
 }
+
+// Bound is a limit of a value, possibly infinite.
+type Bound float64
 
 // Quote is a passage of a paper: section and place, and the words.
 type Quote struct{ Where, Text string }

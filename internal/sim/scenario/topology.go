@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/internal/sim/ns3"
@@ -18,7 +19,7 @@ const maxHosts = 1 << 16
 
 func (f *File) topology(c *sim.Config, load func(string) ([]byte, error)) (err error) {
 	t := &f.Topology
-	w := fabric.Wires{HostRate: uint64(t.HostRate), CoreRate: uint64(t.CoreRate), Delay: t.Delay.time()}
+	w := fabric.Wires{HostRate: uint64(t.HostRate), CoreRate: uint64(t.CoreRate), Delay: t.Delay}
 	if t.HostRate == 0 && t.Kind != "graph" && t.Kind != "ns3" {
 		return f.At("topology.host_rate", "missing; set the rate of hosts' links, such as 100Gbps")
 	}
@@ -127,7 +128,7 @@ func (f *File) graph() (*fabric.Graph, error) {
 		if l.A == "" || l.B == "" || l.Rate == 0 {
 			return nil, f.At(fmt.Sprintf("topology.links.%d", i), "a link requires a, b and rate")
 		}
-		g.Cables = append(g.Cables, fabric.Cable{A: node(l.A), B: node(l.B), Rate: uint64(l.Rate), Delay: l.Delay.time()})
+		g.Cables = append(g.Cables, fabric.Cable{A: node(l.A), B: node(l.B), Rate: uint64(l.Rate), Delay: l.Delay})
 	}
 	if hosts < 2 {
 		return nil, f.At("topology.links", "%d hosts are too few; hosts are named h0, h1 ...", hosts)
@@ -154,7 +155,7 @@ func (f *File) ns3(c *sim.Config, load func(string) ([]byte, error)) error {
 			}
 		}})
 	}
-	t.HostRate = cmp.Or(t.HostRate, Rate(hostRate(c.Graph)))
+	t.HostRate = cmp.Or(t.HostRate, quantity.Rate(hostRate(c.Graph)))
 	return nil
 }
 

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/workload"
@@ -118,7 +117,7 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 		ps = workload.Halves(c.Hosts(), uint32(w.Size), c.Seed)
 	}
 	for k := range ps {
-		ps[k].At = w.At.time()
+		ps[k].At = w.At
 	}
 	return ps, nil
 }
@@ -145,11 +144,11 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane, carries int) ([]
 	if err := f.connections(key, w); err != nil {
 		return nil, err
 	}
-	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * (end.time() - w.At.time()).Seconds()) // at most
+	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * (end - w.At).Seconds()) // at most
 	var apps []workload.App
 	for i := range max(w.QPs, 1) {
 		apps = append(apps, &workload.Stream{From: w.From, To: w.To, Size: uint32(w.Size), Outstanding: w.Outstanding,
-			At: w.At.time(), Until: w.Until.time(), Lane: lane + i<<16, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed, Transport: carries, Via: w.Path})
+			At: w.At, Until: w.Until, Lane: lane + i<<16, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed, Transport: carries, Via: w.Path})
 	}
 	return apps, nil
 }
@@ -161,7 +160,7 @@ func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, 
 	if w.Senders < 1 || w.Senders >= hosts || w.Size < 1 || w.Until == 0 || f.Topology.HostRate == 0 || w.Load <= 0 || w.Load > 2 {
 		return nil, f.At(key, "queries need senders, fewer than %d hosts, size, until, a load of at most 2 and topology.host_rate", hosts)
 	}
-	return workload.Queries(hosts, w.Senders, uint32(w.Size), w.Load*float64(f.Topology.HostRate), w.Until.time(), c.Seed), nil
+	return workload.Queries(hosts, w.Senders, uint32(w.Size), w.Load*float64(f.Topology.HostRate), w.Until, c.Seed), nil
 }
 
 // incast returns messages from some hosts to one, in rounds.
@@ -171,7 +170,7 @@ func (f *File) incast(c *sim.Config, key string, w *Work) (ps []workload.Planned
 		return nil, f.At(key, "incast needs to, one of %d hosts, and senders, fewer than these", hosts)
 	}
 	for round := range max(w.Rounds, 1) {
-		at := w.At.time() + engine.Time(round)*w.Every.time()
+		at := w.At + engine.Time(round)*w.Every
 		if w.Random {
 			ps = append(ps, workload.RandomIncast(hosts, w.To, w.Senders, uint32(w.Size), at, c.Seed+uint64(round)<<32)...)
 			continue
@@ -189,7 +188,7 @@ func (f *File) poisson(c *sim.Config, key string, w *Work, n uint64) (*workload.
 	if w.Until == 0 {
 		return nil, f.At(key+".until", "missing; set the time of the last message")
 	}
-	p := &workload.Poisson{Hosts: c.Hosts(), Rate: uint64(f.Topology.HostRate), Load: w.Load, Sizes: sizes, Until: w.Until.time(), Seed: c.Seed + n<<32, Halves: w.Halves}
+	p := &workload.Poisson{Hosts: c.Hosts(), Rate: uint64(f.Topology.HostRate), Load: w.Load, Sizes: sizes, Until: w.Until, Seed: c.Seed + n<<32, Halves: w.Halves}
 	if w.CrossRack {
 		if p.CrossRack = f.Topology.HostsPerLeaf; p.CrossRack == 0 {
 			return nil, f.At(key+".cross_rack", "only leaf-spine topologies have racks")
@@ -206,12 +205,11 @@ func (f *File) poisson(c *sim.Config, key string, w *Work, n uint64) (*workload.
 
 // sizes returns the distribution that w names.
 func (f *File) sizes(key string, w *Work) (*workload.CDF, error) {
-	var s Size
 	if w.Sizes == "" && w.Size > 0 {
 		return workload.Fixed(float64(w.Size)), nil
 	}
-	if err := s.UnmarshalYAML(&yaml.Node{Kind: yaml.ScalarNode, Value: w.Sizes}); err == nil && s > 0 {
-		return workload.Fixed(float64(s)), nil
+	if n, err := quantity.ParseBytes(w.Sizes); err == nil && n > 0 {
+		return workload.Fixed(float64(n)), nil
 	}
 	text, err := cdfs.ReadFile("cdf/" + w.Sizes + ".txt")
 	if err != nil {
