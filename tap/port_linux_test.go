@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/plugin/mono"
@@ -92,7 +93,7 @@ func TestDeleted(t *testing.T) {
 		t.Errorf("next attempt in %v", d)
 	}
 	porttest.Until(t, tx, "the device to come back", func() bool { return tx.State().Up })
-	if s := tx.Stats(); s.Lost != 1 || s.Reopened != 1 || tx.State().MTU != netlab.MTU || tx.Offload().MaxBytes == 0 {
+	if s := tx.Stats(); s.Lost != 1 || s.Reopened != 1 || tx.State().MTU != namespace.MTU || tx.Offload().MaxBytes == 0 {
 		t.Errorf("stats %+v, state %+v, offload %+v", s, tx.State(), tx.Offload())
 	}
 	porttest.WarmUp(t, tx, rx)
@@ -113,7 +114,7 @@ func TestSetDownAndUp(t *testing.T) {
 	if err := tx.Send(porttest.Clock(), porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 1, 0, 16)); !errors.Is(err, port.ErrDown) {
 		t.Fatalf("Send: %v, want port.ErrDown", err)
 	}
-	if s := tx.State(); s.Up || s.Err == nil || s.MTU != netlab.MTU || tx.FD() != -1 {
+	if s := tx.State(); s.Up || s.Err == nil || s.MTU != namespace.MTU || tx.FD() != -1 {
 		t.Fatalf("state %+v, FD %d", s, tx.FD())
 	}
 	porttest.ChangeLink(t, b.NS[0], "roce0", netlink.LinkSetUp)
@@ -356,8 +357,8 @@ func inThread(f func() error) error {
 func pair(t testing.TB, offload0, offload1 bool) (b *netlab.Bed, tx, rx *Port) {
 	t.Helper()
 	b = porttest.Bed(t)
-	tx = open(t, Config{Name: "roce0", Netns: b.NS[0].Path(), Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: offload0})
-	rx = open(t, Config{Name: "roce0", Netns: b.NS[1].Path(), Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: offload1})
+	tx = open(t, Config{Name: "roce0", Netns: b.NS[0].Path(), Bridge: netlab.Bridge, MTU: namespace.MTU, Offload: offload0})
+	rx = open(t, Config{Name: "roce0", Netns: b.NS[1].Path(), Bridge: netlab.Bridge, MTU: namespace.MTU, Offload: offload1})
 	porttest.WarmUp(t, tx, rx)
 	porttest.WarmUp(t, rx, tx)
 	return b, tx, rx

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 )
 
@@ -74,11 +75,11 @@ func TestLinks(t *testing.T) {
 	t.Run("TAP", func(t *testing.T) {
 		const name = "drill0"
 		lab.Must(t, l.NS(0).Do(func() error {
-			tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: netlab.MTU}, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_DEFAULTS}
+			tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: namespace.MTU}, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_DEFAULTS}
 			if err := netlink.LinkAdd(tap); err != nil {
 				return err
 			}
-			return netlab.Enslave(name, netlab.Bridge)
+			return namespace.Enslave(name, netlab.Bridge)
 		}))
 		check(t, "tap:"+name)
 	})

@@ -18,6 +18,7 @@ import (
 
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 )
 
@@ -127,7 +128,7 @@ func TestSharedInterface(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.becomes("a new interface", func(l api.Link) bool {
-				return l.State == "ACTIVE" && l.MTU == netlab.MTU && has(l, "fd00::1") && !has(l, "fd00::99")
+				return l.State == "ACTIVE" && l.MTU == namespace.MTU && has(l, "fd00::1") && !has(l, "fd00::99")
 			})
 		})
 	}

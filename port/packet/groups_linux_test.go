@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"roced.io/roced/bth/inet"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/port/link"
@@ -18,7 +19,7 @@ import (
 var groups = map[string]string{"239.10.0.1": "01000AEF", "ff15::99": "ff150000000000000000000000000099"}
 
 // inGroup reports whether the kernel is a member of a group in namespace n.
-func inGroup(t *testing.T, n *netlab.Namespace, group string) (yes bool) {
+func inGroup(t *testing.T, n *namespace.Namespace, group string) (yes bool) {
 	t.Helper()
 	err := n.Do(func() error {
 		for _, name := range []string{"igmp", "igmp6"} {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/ethtool"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/port"
@@ -22,7 +23,7 @@ import (
 	"roced.io/roced/tap"
 )
 
-func open(t testing.TB, n *netlab.Namespace, addrs ...netip.Addr) *Port {
+func open(t testing.TB, n *namespace.Namespace, addrs ...netip.Addr) *Port {
 	t.Helper()
 	p, err := Open(Config{Interface: netlab.Veth, Netns: n.Path(), Addrs: addrs, Offload: true})
 	if err != nil {
@@ -69,7 +70,7 @@ func TestSuperFrames(t *testing.T) {
 				rx = open(t, b.NS[1], porttest.Addr4[1], porttest.Addr6[1])
 			} else {
 				var err error
-				rx, err = tap.Open(tap.Config{Name: "roce0", Netns: b.NS[1].Path(), Bridge: netlab.Bridge, MTU: netlab.MTU})
+				rx, err = tap.Open(tap.Config{Name: "roce0", Netns: b.NS[1].Path(), Bridge: netlab.Bridge, MTU: namespace.MTU})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -469,7 +470,7 @@ func TestProbe(t *testing.T) {
 }
 
 // sent returns the statistics of an interface.
-func sent(t *testing.T, n *netlab.Namespace, name string) (s netlink.LinkStatistics) {
+func sent(t *testing.T, n *namespace.Namespace, name string) (s netlink.LinkStatistics) {
 	t.Helper()
 	porttest.ChangeLink(t, n, name, func(l netlink.Link) error {
 		s = *l.Attrs().Statistics

@@ -14,6 +14,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
@@ -59,7 +60,7 @@ func open(t testing.TB, b *netlab.Bed, i int, addrs ...netip.Addr) (*Port, *[]st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	p.SetLink(0, link.State{Up: true, MTU: netlab.MTU})
+	p.SetLink(0, link.State{Up: true, MTU: namespace.MTU})
 	return p, warnings
 }
 
@@ -185,7 +186,7 @@ func hello(t testing.TB, from, to *Port, src, dst netip.Addr) {
 }
 
 // onVeth runs f with the interface of a namespace.
-func onVeth(t testing.TB, n *netlab.Namespace, f func(netlink.Link) error) {
+func onVeth(t testing.TB, n *namespace.Namespace, f func(netlink.Link) error) {
 	t.Helper()
 	err := n.Do(func() error {
 		l, err := netlink.LinkByName(netlab.Veth)

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth/inet"
-	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/port/link"
 )
 
 // index returns the index of the veth in a namespace.
-func index(t testing.TB, n *netlab.Namespace) (index int) {
+func index(t testing.TB, n *namespace.Namespace) (index int) {
 	onVeth(t, n, func(l netlink.Link) error {
 		index = l.Attrs().Index
 		return nil
@@ -46,7 +46,7 @@ func TestGroups(t *testing.T) {
 		far, _ := open(t, b, 1)
 		ports := []*Port{tx, near, far}
 		for i, p := range ports {
-			p.SetLink(index(t, b.NS[max(i-1, 0)]), link.State{Up: true, MTU: netlab.MTU})
+			p.SetLink(index(t, b.NS[max(i-1, 0)]), link.State{Up: true, MTU: namespace.MTU})
 			if err := p.Group(inet.GIDOf(group), true); err != nil {
 				t.Fatal(err)
 			}
@@ -80,11 +80,11 @@ func TestGroups(t *testing.T) {
 		// Memberships belong to an interface: on another one no packet arrives, and the port joins again on the first
 		// one.
 		const lo = 1
-		far.SetLink(lo, link.State{Up: true, MTU: netlab.MTU})
+		far.SetLink(lo, link.State{Up: true, MTU: namespace.MTU})
 		mustRecvNothing(t, far)
 		mustSend(t, tx, f)
 		mustRecvNothing(t, far)
-		far.SetLink(index(t, b.NS[1]), link.State{Up: true, MTU: netlab.MTU})
+		far.SetLink(index(t, b.NS[1]), link.State{Up: true, MTU: namespace.MTU})
 		mustRecvNothing(t, far)
 		mustSend(t, tx, f)
 		if !arrives(far) {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 )
 
@@ -173,7 +174,7 @@ func (w *world) station(i int, addr, mac string) {
 func TestStateIsFollowed(t *testing.T) {
 	w := newWorld(t)
 	first := w.state
-	if first.Index == 0 || first.MTU != netlab.MTU || !first.Up || len(first.Addrs) < 3 {
+	if first.Index == 0 || first.MTU != namespace.MTU || !first.Up || len(first.Addrs) < 3 {
 		t.Fatalf("first state %+v", first)
 	}
 	w.f.Run(w.recorder)

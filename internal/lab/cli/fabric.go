@@ -10,7 +10,7 @@ import (
 
 	"roced.io/roced/bpf/attach"
 	"roced.io/roced/bpf/bottleneck"
-	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/namespace"
 )
 
 // The fabric. Leaves and spines are routers. Each leaf has a bridge for its hosts.
@@ -24,7 +24,7 @@ const (
 // node is a host or a switch in its own namespace.
 type node struct {
 	name string
-	ns   *netlab.Namespace
+	ns   *namespace.Namespace
 }
 
 // fabric is a network that exists as long as the process that has made it.
@@ -95,7 +95,7 @@ func (f *fabric) node(name string) *node {
 // add makes a namespace. A switch forwards packets, and selects paths by ports as well, as RoCEv2 needs. Packets may
 // return on another path.
 func (f *fabric) add(name string, forwards bool) error {
-	ns, err := netlab.NewNamespace()
+	ns, err := namespace.New()
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (f *fabric) add(name string, forwards bool) error {
 		if forwards {
 			err = errors.Join(err, sysctl("ip_forward", "1"), sysctl("fib_multipath_hash_policy", "1"))
 		}
-		return errors.Join(err, netlab.SetUp("lo"))
+		return errors.Join(err, namespace.SetUp("lo"))
 	})
 }
 
@@ -116,11 +116,10 @@ func sysctl(name, value string) error {
 
 func (f *fabric) addBridge(leaf int) error {
 	return f.node(leafName(leaf)).ns.Do(func() error {
-		err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge, MTU: netlab.MTU}})
-		if err != nil {
-			return fmt.Errorf("%s: %w", bridge, err)
+		if err := namespace.AddBridge(bridge); err != nil {
+			return err
 		}
-		return netlab.AddAddr(bridge, hostAddr(leaf, 254)+"/24")
+		return namespace.AddAddr(bridge, hostAddr(leaf, 254)+"/24")
 	})
 }
 
@@ -135,11 +134,11 @@ func (f *fabric) addHost(leaf, i int) error {
 		return err
 	}
 	f.links = append(f.links, Link{A: leafName(leaf), B: name, AInterface: name, BInterface: uplink})
-	if err := up.Do(func() error { return netlab.Enslave(name, bridge) }); err != nil {
+	if err := up.Do(func() error { return namespace.Enslave(name, bridge) }); err != nil {
 		return err
 	}
 	return host.Do(func() error {
-		if err := netlab.AddAddr(uplink, hostAddr(leaf, i)+"/24"); err != nil {
+		if err := namespace.AddAddr(uplink, hostAddr(leaf, i)+"/24"); err != nil {
 			return err
 		}
 		return netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, Gw: net.ParseIP(hostAddr(leaf, 254))})
@@ -154,11 +153,11 @@ func (f *fabric) trunk(leaf, spine int, o *bottleneck.Options) error {
 	}
 	link := Link{A: a.name, B: b.name, AInterface: b.name, BInterface: a.name}
 	for end, at := range []struct {
-		ns    *netlab.Namespace
+		ns    *namespace.Namespace
 		iface string
 	}{{a.ns, b.name}, {b.ns, a.name}} {
 		err := at.ns.Do(func() error {
-			if err := netlab.AddAddr(at.iface, trunkAddr(leaf, spine, end)+"/31"); err != nil || o == nil {
+			if err := namespace.AddAddr(at.iface, trunkAddr(leaf, spine, end)+"/31"); err != nil || o == nil {
 				return err
 			}
 			q, err := bottleneck.Attach(at.iface, *o, attach.Auto)

@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/bpf/bottleneck"
 	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/daemon/environment"
-	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/namespace"
 )
 
 const (
@@ -43,7 +43,7 @@ func keep(ctx context.Context, o *options, b *bottleneck.Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
 	s := &State{Topology: leafSpine, Dir: o.dir, PID: os.Getpid(), Links: f.links, Choice: o.Choice}
-	var daemons []*netlab.Daemon
+	var daemons []*namespace.Daemon
 	defer func() {
 		for _, d := range daemons {
 			err = errors.Join(err, stop(d))
@@ -115,7 +115,7 @@ func (s *State) save() error {
 }
 
 // startDaemon starts roced on a host.
-func startDaemon(n *node, o *options) (*netlab.Daemon, error) {
+func startDaemon(n *node, o *options) (*namespace.Daemon, error) {
 	runDir := filepath.Join(o.dir, n.name)
 	program, err := environment.Program("roced")
 	if err != nil {
@@ -137,18 +137,18 @@ func startDaemon(n *node, o *options) (*netlab.Daemon, error) {
 }
 
 // ready waits until a daemon accepts connections.
-func ready(ctx context.Context, d *netlab.Daemon) error {
+func ready(ctx context.Context, d *namespace.Daemon) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err := d.Ready(ctx)
-	if errors.Is(err, netlab.ErrEnded) {
+	if errors.Is(err, namespace.ErrEnded) {
 		err = fmt.Errorf("%s: %s", d.RunDir, lastLine(d.LogFile))
 	}
 	return err
 }
 
 // stop ends a daemon. It ignores the exit code.
-func stop(d *netlab.Daemon) error {
+func stop(d *namespace.Daemon) error {
 	err := d.Stop(syscall.SIGTERM, stopTimeout)
 	if errors.As(err, new(*exec.ExitError)) {
 		return nil
@@ -159,12 +159,12 @@ func stop(d *netlab.Daemon) error {
 // keepAsUser is keep for all users. For a user who is not allowed to make network namespaces, it runs this program again
 // in a new user namespace, and ends as that program ends, which prints the reason.
 func keepAsUser(ctx context.Context, o *options, b *bottleneck.Options) error {
-	if ns, err := netlab.NewNamespace(); err == nil {
+	if ns, err := namespace.New(); err == nil {
 		ns.Close()
 		return keep(ctx, o, b)
 	}
-	code, err := netlab.InUserNamespace(ctx)
-	if errors.Is(err, netlab.ErrNoUserNS) {
+	code, err := namespace.RerunInUserNS(ctx)
+	if errors.Is(err, namespace.ErrNoUserNS) {
 		return errors.New("a lab needs root, or user namespaces for ordinary users (sysctl kernel.unprivileged_userns_clone=1, " +
 			"user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, a seccomp profile that permits them)")
 	}

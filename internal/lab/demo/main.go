@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 )
 
@@ -48,7 +49,7 @@ func run(ctx context.Context, bin, out, link string) (int, error) {
 			fmt.Println("Network: two namespaces, each TAP - bridge - veth, made without root in a user namespace.")
 			return 0, demo(ctx, out, lab)
 		}
-		if code, err := netlab.InUserNamespace(ctx); err == nil {
+		if code, err := namespace.RerunInUserNS(ctx); err == nil {
 			return code, nil
 		} else if link == "tap" {
 			return 1, err

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"roced.io/roced/internal/lab"
-	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/namespace"
 )
 
 // clabNode has the keys of a node in the topology. clab.schema.json defines them and their types.
@@ -50,9 +50,9 @@ func TestContainerlab(t *testing.T) {
 	if c.Topology.Defaults.Kind != "linux" || len(c.Topology.Nodes) != 8 {
 		t.Fatalf("%+v", c)
 	}
-	nodes, dir := map[string]*netlab.Namespace{}, lab.Dir(t)
+	nodes, dir := map[string]*namespace.Namespace{}, lab.Dir(t)
 	for name := range c.Topology.Nodes {
-		n, err := netlab.NewNamespace()
+		n, err := namespace.New()
 		lab.Must(t, err)
 		t.Cleanup(func() { n.Close() })
 		nodes[name] = n

@@ -13,6 +13,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 )
 
@@ -45,7 +46,7 @@ func TestPlanes(t *testing.T) {
 			for _, c := range []struct {
 				name  string
 				plane int
-				ns    *netlab.Namespace
+				ns    *namespace.Namespace
 				dev   string
 			}{
 				{"here", 1, l.Bed.NS[0], own(0, 1)},
@@ -65,7 +66,7 @@ func TestPlanes(t *testing.T) {
 }
 
 // lose sets a device down and up again while data move.
-func (l *planeLab) lose(t *testing.T, plane int, ns *netlab.Namespace, dev string) {
+func (l *planeLab) lose(t *testing.T, plane int, ns *namespace.Namespace, dev string) {
 	r := l.at(t)
 	server, client := r.pair("write-bw", "-s", "64k", "--verify", "-D", "6s", "--timeout", "15")
 	loadServer, load := r.pair("write-bw", "-s", "64k", "-b", "-D", "6s", "--timeout", "15")

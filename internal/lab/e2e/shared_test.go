@@ -264,7 +264,7 @@ func TestSharedWithTCP(t *testing.T) {
 		_, client := l.moving("write-bw", "-s", "64k")
 		var ln net.Listener
 		lab.Must(t, l.Bed.NS[1].Do(func() (err error) {
-			ln, err = net.Listen("tcp", net.JoinHostPort(l.Bed.NS[1].Addr.String(), "0"))
+			ln, err = net.Listen("tcp", net.JoinHostPort(netlab.HostAddr(1), "0"))
 			return err
 		}))
 		defer ln.Close()

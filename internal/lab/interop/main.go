@@ -27,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/vm"
 	"roced.io/roced/verbs"
@@ -77,8 +78,8 @@ func run(o options) (int, error) {
 		return 1, err
 	}
 	if netlab.Own() == netlab.Unprivileged {
-		code, err := netlab.InUserNamespace(context.Background())
-		if errors.Is(err, netlab.ErrNoUserNS) {
+		code, err := namespace.RerunInUserNS(context.Background())
+		if errors.Is(err, namespace.ErrNoUserNS) {
 			fmt.Println("interop: skipped: network namespaces and TAP devices are not permitted")
 			return 0, nil
 		}

@@ -1,22 +1,20 @@
-// Package netlab makes networks of namespaces, and starts daemons and programs in them, for the demo, the benchmarks, the
-// end-to-end tests and rocectl lab. A Bed has two namespaces:
+// Package netlab makes networks of namespaces, and starts daemons and programs in them, for the demo, the benchmarks and the
+// end-to-end tests. A Bed has two namespaces:
 //
 //	namespace 0: [TAP of a NIC] - bridge br0 - veth v0 ===== veth v0 - bridge br0 - [TAP of a NIC] :namespace 1
 //
 // A direct namespace has neither bridge nor TAP. Its NIC shares the veth with the kernel.
-//
-// The namespaces have no names in /run/netns. They exist as long as a process refers to them, so that nothing remains
-// however the process ends. InUserNamespace makes root privileges unnecessary.
 package netlab
 
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"roced.io/roced/internal/lab/namespace"
 )
 
 // Names of the devices in each namespace of a Bed.
@@ -25,13 +23,11 @@ const (
 	Veth   = "v0"
 )
 
-// MTU is the MTU of bridges and veths. It has room for path MTU 4096.
-const MTU = 9000
-
 // Bed is a pair of connected namespaces.
 type Bed struct {
-	NS     [2]*Namespace
-	Middle *Namespace // has the switches of planes; nil without planes
+	NS     [2]*namespace.Namespace
+	Middle *namespace.Namespace // has the switches of planes; nil without planes
+	direct [2]bool              // namespaces without a bridge
 }
 
 // New makes a network with bridges. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN.
@@ -40,14 +36,13 @@ func New() (*Bed, error) { return NewDirect([2]bool{}) }
 // NewDirect makes a network without bridges in the namespaces that direct selects. The veth of a direct namespace has the
 // addresses of the NIC.
 func NewDirect(direct [2]bool) (*Bed, error) {
-	b := &Bed{}
+	b := &Bed{direct: direct}
 	for i := range b.NS {
-		n, err := NewNamespace()
+		n, err := namespace.New()
 		if err != nil {
 			b.Close()
 			return nil, err
 		}
-		n.Addr, n.direct = net.IPv4(198, 18, 1, byte(i+1)), direct[i]
 		b.NS[i] = n
 	}
 	if err := b.Wire(); err != nil {
@@ -60,7 +55,7 @@ func NewDirect(direct [2]bool) (*Bed, error) {
 // Close releases the namespaces. The kernel deletes their devices with them.
 func (b *Bed) Close() error {
 	var errs []error
-	for _, n := range []*Namespace{b.NS[0], b.NS[1], b.Middle} {
+	for _, n := range []*namespace.Namespace{b.NS[0], b.NS[1], b.Middle} {
 		if n != nil {
 			errs = append(errs, n.Close())
 		}
@@ -75,11 +70,11 @@ func (b *Bed) Wire() error {
 		return err
 	}
 	for i, n := range b.NS {
-		host := n.Addr.String() + "/24"
+		host := HostAddr(i) + "/24"
 		setUp := func() error { return setUpBridged(host) }
-		if n.direct {
+		if b.direct[i] {
 			setUp = func() error {
-				return errors.Join(SetUp("lo"), SetUp(Veth), AddAddr(Veth, nicAddrs(i)[1]), AddAddr(Veth, nicAddrs(i)[0]), AddAddr(Veth, host))
+				return errors.Join(namespace.SetUp("lo"), namespace.SetUp(Veth), namespace.AddAddr(Veth, nicAddrs(i)[1]), namespace.AddAddr(Veth, nicAddrs(i)[0]), namespace.AddAddr(Veth, host))
 			}
 		}
 		if err := n.Do(setUp); err != nil {
@@ -91,8 +86,12 @@ func (b *Bed) Wire() error {
 
 // setUpBridged makes the bridge of a namespace and adds the veth to it. addr is the address of the bridge.
 func setUpBridged(addr string) error {
-	return errors.Join(addBridge(Bridge), Enslave(Veth, Bridge), AddAddr(Bridge, addr), SetUp("lo"))
+	return errors.Join(namespace.AddBridge(Bridge), namespace.Enslave(Veth, Bridge), namespace.AddAddr(Bridge, addr), namespace.SetUp("lo"))
 }
+
+// HostAddr returns the address of the host in namespace i itself, for TCP programs. It belongs to the bridge or to the veth
+// of a direct namespace. The NIC in the namespace has other addresses.
+func HostAddr(i int) string { return fmt.Sprintf("198.18.1.%d", i+1) }
 
 // nicAddrs returns the addresses of the NIC in namespace i.
 func nicAddrs(i int) [2]string {

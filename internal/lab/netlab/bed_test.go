@@ -20,7 +20,7 @@ func TestHostsReachEachOther(t *testing.T) {
 	defer b.Close()
 	var ln net.Listener
 	err = b.NS[1].Do(func() (err error) {
-		ln, err = net.Listen("tcp", net.JoinHostPort(b.NS[1].Addr.String(), "0"))
+		ln, err = net.Listen("tcp", net.JoinHostPort(HostAddr(1), "0"))
 		return err
 	})
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"roced.io/roced/internal/lab/namespace"
 )
 
 // Lab is two daemons with a NIC each on a common network.
@@ -29,15 +31,15 @@ const Device = "rxe0"
 
 // Host is one daemon.
 type Host struct {
-	NS      *Namespace // of the daemon; nil means that of this process
-	Name    string     // a or b
+	NS      *namespace.Namespace // of the daemon; nil means that of this process
+	Name    string               // a or b
 	RunDir  string
 	Device  string // name of its NIC
 	Addr    string // address of its NIC
 	Config  string
 	LogFile string
 	User    uint32 // UID of the daemon; 0 means that of this process
-	daemon  *Daemon
+	daemon  *namespace.Daemon
 }
 
 // Timeouts of the daemons of a lab.
@@ -231,7 +233,7 @@ func (h *Host) Start(bin string) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	if err = h.daemon.Ready(ctx); errors.Is(err, ErrEnded) {
+	if err = h.daemon.Ready(ctx); errors.Is(err, namespace.ErrEnded) {
 		text, _ := os.ReadFile(h.LogFile)
 		err = fmt.Errorf("%w:\n%s", err, text)
 	}
@@ -239,7 +241,7 @@ func (h *Host) Start(bin string) (err error) {
 }
 
 // PID returns the process ID of the daemon.
-func (h *Host) PID() int { return h.daemon.cmd.Process.Pid }
+func (h *Host) PID() int { return h.daemon.PID() }
 
 // Stop ends the daemon with a signal and waits for it.
 func (h *Host) Stop(sig os.Signal) error {
@@ -328,7 +330,7 @@ func (l *Lab) Interruptible(ctx context.Context, i int, args []string) (string, 
 }
 
 // NS returns the namespace of host i; nil means that of this process.
-func (l *Lab) NS(i int) *Namespace {
+func (l *Lab) NS(i int) *namespace.Namespace {
 	switch {
 	case l.Bed != nil:
 		return l.Bed.NS[i]

@@ -8,22 +8,23 @@ import (
 	"net/netip"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/lab/namespace"
 )
 
 // loop is the loopback network of a lab: addresses base, base+1 ...
 type loop struct {
-	ns   *Namespace // nil means that of this process
+	ns   *namespace.Namespace // nil means that of this process
 	base netip.Addr
 }
 
 // newLoop makes a namespace. A process without the privilege uses addresses of its own namespace that no RoCE socket uses.
 func newLoop() (*loop, error) {
-	ns, err := NewNamespace()
+	ns, err := namespace.New()
 	if err != nil {
 		base, err := freeAddresses()
 		return &loop{base: base}, err
 	}
-	if err := ns.Do(func() error { return SetUp("lo") }); err != nil {
+	if err := ns.Do(func() error { return namespace.SetUp("lo") }); err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
 	return &loop{ns: ns, base: netip.AddrFrom4([4]byte{127, 0, 0, 2})}, nil

@@ -6,6 +6,8 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
+
+	"roced.io/roced/internal/lab/namespace"
 )
 
 // PlaneSwitch returns the name of the bridge of plane p between the hosts, in namespace Bed.Middle.
@@ -25,7 +27,7 @@ func planeBridge(p int) string { return fmt.Sprintf("p%d", p) }
 // The interfaces of a host that direct selects have the addresses of the NIC, and the same Ethernet address. Others belong to
 // bridges p0, p1 and so on.
 func (b *Bed) AddPlanes(n int, direct [2]bool) (err error) {
-	if b.Middle, err = NewNamespace(); err != nil {
+	if b.Middle, err = namespace.New(); err != nil {
 		return err
 	}
 	for p := range n {
@@ -44,28 +46,18 @@ func (b *Bed) addPlane(p int, direct [2]bool) error {
 		}
 	}
 	err := b.Middle.Do(func() error {
-		return errors.Join(addBridge(PlaneSwitch(p)), Enslave("h0"+dev, PlaneSwitch(p)), Enslave("h1"+dev, PlaneSwitch(p)))
+		return errors.Join(namespace.AddBridge(PlaneSwitch(p)), namespace.Enslave("h0"+dev, PlaneSwitch(p)), namespace.Enslave("h1"+dev, PlaneSwitch(p)))
 	})
 	for i, n := range b.NS {
 		err = errors.Join(err, n.Do(func() error {
 			if !direct[i] {
-				return errors.Join(addBridge(planeBridge(p)), Enslave(dev, planeBridge(p)))
+				return errors.Join(namespace.AddBridge(planeBridge(p)), namespace.Enslave(dev, planeBridge(p)))
 			}
 			same := func(l netlink.Link) error {
 				return netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 1, byte(i + 1)})
 			}
-			return errors.Join(change(dev, same), AddAddr(dev, nicAddrs(i)[1]), AddAddr(dev, nicAddrs(i)[0]))
+			return errors.Join(namespace.Change(dev, same), namespace.AddAddr(dev, nicAddrs(i)[1]), namespace.AddAddr(dev, nicAddrs(i)[0]))
 		}))
 	}
 	return err
-}
-
-// addBridge makes a bridge, which is up.
-func addBridge(name string) error {
-	snooping := false
-	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: MTU}, MulticastSnooping: &snooping}
-	if err := netlink.LinkAdd(br); err != nil {
-		return fmt.Errorf("bridge %s: %w", name, err)
-	}
-	return SetUp(name)
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth/inet"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
@@ -254,13 +255,13 @@ func checkUDPSum(t testing.TB, frame []byte, hdrLen int) {
 }
 
 // DeleteLink deletes an interface of a namespace.
-func DeleteLink(t testing.TB, n *netlab.Namespace, name string) {
+func DeleteLink(t testing.TB, n *namespace.Namespace, name string) {
 	t.Helper()
 	ChangeLink(t, n, name, netlink.LinkDel)
 }
 
 // ChangeLink applies change to an interface of a namespace.
-func ChangeLink(t testing.TB, n *netlab.Namespace, name string, change func(netlink.Link) error) {
+func ChangeLink(t testing.TB, n *namespace.Namespace, name string, change func(netlink.Link) error) {
 	t.Helper()
 	err := n.Do(func() error {
 		l, err := netlink.LinkByName(name)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/netlab"
 )
 
 // rung is a program that runs on both hosts, as server and as client.
@@ -99,7 +100,7 @@ func outOfBand(l *lab.Lab, r rung, args ...string) rung {
 	r.server = []string{"-d", l.Host[serverHost].Device}
 	addr := "127.0.0.1" // both programs are in this namespace
 	if l.Bed != nil {
-		addr = l.Bed.NS[serverHost].Addr.String()
+		addr = netlab.HostAddr(serverHost)
 	}
 	r.client = []string{"-d", l.Host[clientHost].Device, addr}
 	r.ready = func(_ *lab.Lab, server *lab.Proc) error { return server.Listens(port) }

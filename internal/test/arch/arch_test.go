@@ -83,6 +83,37 @@ var onlyFor = map[string][]string{
 	"internal/daemon/server": {"internal/daemon", "internal/daemon/server", "internal/daemon/ucma"},
 }
 
+// fixtures are packages for tests and benchmarks, with the packages below them. No program links them.
+var fixtures = []string{"internal/lab/netlab", "internal/lab/porttest", "internal/lab/bench", "internal/test"}
+
+// TestNoFixtures follows the imports of the programs.
+func TestNoFixtures(t *testing.T) {
+	seen := map[string]bool{}
+	var follow func(pkg string, by []string)
+	follow = func(pkg string, by []string) {
+		if seen[pkg] {
+			return
+		}
+		seen[pkg] = true
+		by = append(slices.Clone(by), pkg)
+		if slices.ContainsFunc(fixtures, func(f string) bool { return pkg == f || strings.HasPrefix(pkg, f+"/") }) {
+			t.Errorf("a program links a fixture: %s", strings.Join(by, " -> "))
+		}
+		for _, f := range parse(t, pkg) {
+			for _, imp := range f.ast.Imports {
+				if own, isOurs := strings.CutPrefix(importPath(imp), module); isOurs {
+					follow(own, by)
+				}
+			}
+		}
+	}
+	for _, pkg := range packages(t) {
+		if strings.HasPrefix(pkg, "cmd/") {
+			follow(pkg, nil)
+		}
+	}
+}
+
 func TestCoreIsPure(t *testing.T) {
 	for _, pkg := range core {
 		for _, f := range parse(t, pkg) {

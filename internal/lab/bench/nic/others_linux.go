@@ -15,7 +15,7 @@ import (
 
 // iperf3 measures TCP over the veth in Gb/s.
 func iperf3(ctx context.Context, lab *netlab.Lab, seconds int) (float64, error) {
-	host := lab.Bed.NS[1].Addr.String()
+	host := netlab.HostAddr(1)
 	out, err := lab.Pair(ctx, []string{"iperf3", "-s", "-1"},
 		[]string{"iperf3", "-c", host, "-t", strconv.Itoa(seconds), "-J"}, listening(lab, host, "5201"))
 	if err != nil {
@@ -68,7 +68,7 @@ func (u ucx) mean() float64     { return u.latency }
 
 // ucxPerftest runs one test of ucx_perftest over TCP.
 func ucxPerftest(ctx context.Context, lab *netlab.Lab, test string, size, count int) (ucx, error) {
-	host := lab.Bed.NS[1].Addr.String()
+	host := netlab.HostAddr(1)
 	// UCX looks up its devices in /sys. It shows the devices of the namespace that mounted it.
 	common := []string{"unshare", "-m", "sh", "-c", `mount -t sysfs sysfs /sys && exec "$@"`, "sh", "env", "UCX_TLS=tcp", "UCX_NET_DEVICES=" + netlab.Bridge, "UCX_LOG_LEVEL=error",
 		"ucx_perftest", "-t", test, "-s", strconv.Itoa(size), "-n", strconv.Itoa(count), "-w", "1000", "-f"}

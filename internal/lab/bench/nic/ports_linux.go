@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/lab/bench/measure"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
@@ -46,7 +47,7 @@ var kinds = []kind{
 
 func openTAP(offload bool) func(string, []netip.Addr) (port.Port, error) {
 	return func(netns string, _ []netip.Addr) (port.Port, error) {
-		return tap.Open(tap.Config{Name: "raw", Netns: netns, Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: offload})
+		return tap.Open(tap.Config{Name: "raw", Netns: netns, Bridge: netlab.Bridge, MTU: namespace.MTU, Offload: offload})
 	}
 }
 
@@ -60,7 +61,7 @@ func openUDP(offload udp.Offload) func(string, []netip.Addr) (port.Port, error) 
 	return func(netns string, addrs []netip.Addr) (port.Port, error) {
 		p, err := udp.Open(udp.Config{Netns: netns, MAC: rawMAC, Offload: offload}, 0, addrs)
 		if err == nil {
-			p.SetLink(0, link.State{Up: true, MTU: netlab.MTU})
+			p.SetLink(0, link.State{Up: true, MTU: namespace.MTU})
 		}
 		return p, err
 	}

@@ -22,7 +22,7 @@ func (b *bench) pollLatency() error {
 		return err
 	}
 	return b.median("qperf rc_rdma_write_poll_lat beside two spinning processes", "us", func() (float64, error) {
-		peer := b.lab.Bed.NS[1].Addr.String()
+		peer := b.peer()
 		client := b.exec(0, "qperf", "-t", strconv.Itoa(b.Seconds), peer, "rc_rdma_write_poll_lat")
 		out, err := b.lab.Pair(b.ctx, b.exec(1, "qperf"), client, listening(b.lab, peer, "19765"))
 		if err != nil {

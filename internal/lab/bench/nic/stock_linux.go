@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"roced.io/roced/internal/lab/netlab"
 )
 
 // Names of the lines of unmodified programs.
@@ -73,7 +75,7 @@ func (b *bench) peer() string {
 	if b.lab.Bed == nil { // both are in this namespace
 		return "127.0.0.1"
 	}
-	return b.lab.Bed.NS[1].Addr.String()
+	return netlab.HostAddr(1)
 }
 
 // preloaded returns the command line of a perftest program on host i, on the first IPv4 address there.

@@ -14,6 +14,7 @@ import (
 	"roced.io/roced/bpf/steer"
 	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/internal/lab/bench/measure"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/port"
 	"roced.io/roced/port/link"
@@ -133,7 +134,7 @@ type portBouncer struct {
 	buf   []byte
 }
 
-func openBouncer(n *netlab.Namespace, first *link.Frame, addr netip.Addr) (bouncer, error) {
+func openBouncer(n *namespace.Namespace, first *link.Frame, addr netip.Addr) (bouncer, error) {
 	p, err := xdp.Open(xdp.Config{Interface: netlab.Veth, Netns: n.Path(), Addrs: []netip.Addr{addr}, Attach: xdp.AttachNative})
 	return &portBouncer{port: p, first: first, frame: link.Frame{Bufs: make([][]byte, 1)}, buf: make([]byte, 1<<16)}, err
 }
@@ -194,7 +195,7 @@ type bare struct {
 	spare  []uint64 // free chunks of its own
 }
 
-func openBare(n *netlab.Namespace, first *link.Frame, addr netip.Addr, copies bool) (bouncer, error) {
+func openBare(n *namespace.Namespace, first *link.Frame, addr netip.Addr, copies bool) (bouncer, error) {
 	e := &bare{first: first.AppendTo(nil), copies: copies}
 	if err := n.Do(func() error { return e.open(addr) }); err != nil {
 		e.close()

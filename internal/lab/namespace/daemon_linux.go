@@ -1,4 +1,4 @@
-package netlab
+package namespace
 
 import (
 	"context"
@@ -36,6 +36,9 @@ func (n *Namespace) StartDaemon(c *exec.Cmd, runDir, logFile string) (*Daemon, e
 	go func() { d.done <- c.Wait() }()
 	return d, nil
 }
+
+// PID returns the process ID.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
 // Ready waits until the daemon accepts connections.
 func (d *Daemon) Ready(ctx context.Context) error {

@@ -1,4 +1,4 @@
-package netlab
+package namespace
 
 import (
 	"context"
@@ -10,43 +10,18 @@ import (
 
 const inside = "ROCED_TESTBED_USERNS"
 
-// Privilege is the privilege of a process to make networks.
-type Privilege int
-
-// Privileges.
-const (
-	Root         Privilege = iota // the process is root or has equivalent capabilities
-	UserNS                        // the process runs in a user namespace of InUserNamespace
-	Unprivileged                  // the process cannot make networks
-)
-
-// Own determines the privilege of this process. It tries to make namespaces and to open /dev/net/tun.
-func Own() Privilege {
-	b, err := New()
-	if err != nil {
-		return Unprivileged
-	}
-	b.Close()
-	tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
-	if err != nil {
-		return Unprivileged
-	}
-	tun.Close()
-	if os.Getenv(inside) != "" {
-		return UserNS
-	}
-	return Root
-}
+// IsRerun reports whether RerunInUserNS started this process.
+func IsRerun() bool { return os.Getenv(inside) != "" }
 
 // ErrNoUserNS means that this user cannot make networks on this system.
 var ErrNoUserNS = errors.New("network namespaces with TAP devices need root, or user namespaces for ordinary users " +
 	"(sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, " +
 	"a seccomp profile that permits them), and /dev/net/tun (modprobe tun)")
 
-// InUserNamespace runs this program again with the same arguments, as root of a new user namespace, and returns its exit
+// RerunInUserNS runs this program again with the same arguments, as root of a new user namespace, and returns its exit
 // code. The program receives SIGTERM when ctx ends.
-func InUserNamespace(ctx context.Context) (code int, err error) {
-	if os.Getenv(inside) != "" {
+func RerunInUserNS(ctx context.Context) (code int, err error) {
+	if IsRerun() {
 		return 0, ErrNoUserNS
 	}
 	c := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)

@@ -1,8 +1,10 @@
-package netlab
+// Package namespace makes network namespaces and their devices, and starts programs and daemons in them. The namespaces
+// have no names in /run/netns. They exist as long as a process refers to them, so that nothing remains however the
+// process ends. RerunInUserNS runs a program without the privileges of root.
+package namespace
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -16,17 +18,16 @@ import (
 	thread "roced.io/roced/internal/base/netns"
 )
 
+// MTU is the MTU of bridges and veths. It has room for path MTU 4096.
+const MTU = 9000
+
 // Namespace is a network namespace. A nil Namespace stands for the namespace of this process where a method says so.
 type Namespace struct {
-	// Addr is, in a Bed, the address of the host itself (of its bridge), for TCP programs. The NIC in the namespace has
-	// another address.
-	Addr   net.IP
 	handle netns.NsHandle
-	direct bool // no bridge
 }
 
-// NewNamespace makes a namespace. It needs CAP_SYS_ADMIN.
-func NewNamespace() (*Namespace, error) {
+// New makes a namespace. It needs CAP_SYS_ADMIN.
+func New() (*Namespace, error) {
 	n := &Namespace{}
 	err := thread.Do("", func() (err error) {
 		n.handle, err = netns.New()
@@ -71,8 +72,8 @@ func (n *Namespace) Join(name string, peer *Namespace, peerName string) error {
 	})
 }
 
-// change applies f to an interface of the calling thread's namespace.
-func change(name string, f func(netlink.Link) error) error {
+// Change applies f to an interface of the calling thread's namespace.
+func Change(name string, f func(netlink.Link) error) error {
 	l, err := netlink.LinkByName(name)
 	if err == nil {
 		err = f(l)
@@ -83,13 +84,23 @@ func change(name string, f func(netlink.Link) error) error {
 	return nil
 }
 
+// AddBridge adds a bridge to the calling thread's namespace, and sets it up.
+func AddBridge(name string) error {
+	snooping := false
+	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: MTU}, MulticastSnooping: &snooping}
+	if err := netlink.LinkAdd(br); err != nil {
+		return fmt.Errorf("bridge %s: %w", name, err)
+	}
+	return SetUp(name)
+}
+
 // SetUp sets an interface of the calling thread's namespace up.
-func SetUp(name string) error { return change(name, netlink.LinkSetUp) }
+func SetUp(name string) error { return Change(name, netlink.LinkSetUp) }
 
 // AddAddr adds an address with its prefix length to an interface of the calling thread's namespace, and sets the
 // interface up.
 func AddAddr(name, addr string) error {
-	return change(name, func(l netlink.Link) error {
+	return Change(name, func(l netlink.Link) error {
 		a, err := netlink.ParseAddr(addr)
 		if err != nil {
 			return err
@@ -104,7 +115,7 @@ func AddAddr(name, addr string) error {
 
 // Enslave adds an interface of the calling thread's namespace to a bridge, and sets the interface up.
 func Enslave(name, bridge string) error {
-	return change(name, func(l netlink.Link) error {
+	return Change(name, func(l netlink.Link) error {
 		br, err := netlink.LinkByName(bridge)
 		if err == nil {
 			err = netlink.LinkSetMaster(l, br)
