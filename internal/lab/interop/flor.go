@@ -127,7 +127,7 @@ func serveInside(l *lab, by string) (*vm.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := job.Until(cmListens, patience); err != nil {
+	if err := job.Until(cmListens, commandLimit); err != nil {
 		_, err2 := job.End()
 		return nil, errors.Join(err, err2)
 	}
@@ -157,7 +157,7 @@ func callOutside(l *lab, t florTrial) (string, error) {
 // callInside calls the server outside.
 func callInside(l *lab, t florTrial) (string, error) {
 	server, _ := l.florAddresses()
-	return l.vm.Shell(fmt.Sprintf("timeout %d roceperf %s", int(programLimit.Seconds()), t.client(server, verbs.KernelDir, "rxe0")), programLimit+patience)
+	return l.vm.Shell(fmt.Sprintf("timeout %d roceperf %s", int(programLimit.Seconds()), t.client(server, verbs.KernelDir, "rxe0")), programLimit+commandLimit)
 }
 
 // florAddresses returns the addresses of our NIC and of rxe.

@@ -180,7 +180,7 @@ func (l *lab) open() error {
 		_, err := l.vm.Shell(fmt.Sprintf(`set -e; dev=eth%d
 sysctl -qw net.ipv6.conf.$dev.accept_dad=0
 ip link set $dev mtu 4200 up; ip addr add %s/24 dev $dev; ip addr add %s/64 dev $dev nodad
-rdma link add %s type rxe netdev $dev`, i, v4, v6, rxeName(i)), patience)
+rdma link add %s type rxe netdev $dev`, i, v4, v6, rxeName(i)), commandLimit)
 		if err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ rdma link add %s type rxe netdev $dev`, i, v4, v6, rxeName(i)), patience)
 
 // openPair creates two rxe devices in the machine and opens them.
 func (l *lab) openPair() error {
-	_, err := l.vm.Shell(pairScript, patience)
+	_, err := l.vm.Shell(pairScript, commandLimit)
 	for i := range l.pair {
 		if err != nil {
 			return err

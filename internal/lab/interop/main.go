@@ -174,7 +174,7 @@ func parts(o options) []part {
 
 // versions returns the versions of the peer's software.
 func versions(l *lab) ([]string, error) {
-	kernel, err := l.vm.Shell(`uname -rv; rdma -V; echo perftest $(ib_write_bw --version)`, patience)
+	kernel, err := l.vm.Shell(`uname -rv; rdma -V; echo perftest $(ib_write_bw --version)`, commandLimit)
 	qemu, err2 := exec.Command("qemu-system-x86_64", "--version").Output()
 	list := strings.Split(strings.TrimSpace(kernel), "\n")
 	first, _, _ := strings.Cut(string(qemu), "\n")

@@ -75,7 +75,7 @@ func (m *matrix) mtusOf(link int) []verbs.MTU {
 // message must name the likely owner of the port.
 func portTaken(l *lab, r *report) {
 	out, err := l.vm.Shell(`echo 'run_dir: /tmp/taken
-nics: [{name: rxe_u, port: {type: udp, interface: eth0}}]' >/tmp/taken.yaml; timeout 10 roced run --config /tmp/taken.yaml 2>&1; echo exit $?`, patience)
+nics: [{name: rxe_u, port: {type: udp, interface: eth0}}]' >/tmp/taken.yaml; timeout 10 roced run --config /tmp/taken.yaml 2>&1; echo exit $?`, commandLimit)
 	if err == nil && (!strings.Contains(out, "UDP port 4791 is taken: by a NIC of the kernel (rdma link show)") || !strings.Contains(out, "exit 1")) {
 		err = fmt.Errorf("roced says %q", out)
 	}

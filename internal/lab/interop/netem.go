@@ -100,13 +100,13 @@ func (n netem) alone(rxe [2]end) bool {
 func (l *lab) redirectIngress() error {
 	_, err := l.vm.Shell(`set -e; tc qdisc show dev eth0 | grep -q ingress && exit
 ip link set ifb0 mtu 4200 up; tc qdisc add dev eth0 ingress
-tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0`, patience)
+tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0`, commandLimit)
 	return err
 }
 
 // setNetem applies a line in both directions of eth0 and of the veth pair.
 func (l *lab) setNetem(line string) error {
-	_, err := l.vm.Shell(netemScript(line, "dev eth0", "dev ifb0", "dev veth0", "dev veth1"), patience)
+	_, err := l.vm.Shell(netemScript(line, "dev eth0", "dev ifb0", "dev veth0", "dev veth1"), commandLimit)
 	return err
 }
 

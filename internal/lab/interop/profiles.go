@@ -64,7 +64,7 @@ func (p profiles) line(l *lab, r *report, line string) {
 	if line == "" {
 		row[0] = "none"
 	}
-	_, err := l.vm.Shell(netemScript(line, setupDevices...), patience)
+	_, err := l.vm.Shell(netemScript(line, setupDevices...), commandLimit)
 	for i, name := range p.names {
 		var cell string
 		if err == nil {
@@ -83,7 +83,7 @@ func (p profiles) line(l *lab, r *report, line string) {
 func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
 	capture, err := m.Begin("rm -f /tmp/profile.pcapng; echo $$ >/tmp/capture.pid; exec rocectl --run-dir /tmp/speed capture rxe_s1 -w /tmp/profile.pcapng")
 	if err == nil {
-		err = capture.Until("[ -e /tmp/profile.pcapng ]", patience)
+		err = capture.Until("[ -e /tmp/profile.pcapng ]", commandLimit)
 	}
 	for _, verb := range p.verbs {
 		if err == nil {
@@ -91,10 +91,10 @@ func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
 		}
 	}
 	if err == nil { // the end of the capture completes its file
-		_, err = m.Shell("kill -INT $(cat /tmp/capture.pid)", patience)
+		_, err = m.Shell("kill -INT $(cat /tmp/capture.pid)", commandLimit)
 	}
 	if err == nil {
-		_, err = capture.Wait(patience)
+		_, err = capture.Wait(commandLimit)
 	}
 	var file string
 	if err == nil {
@@ -118,10 +118,10 @@ func (p profiles) transfer(m *vm.VM, verb string, profile int) error {
 	if err != nil {
 		return err
 	}
-	err = server.Until("[ -S /tmp/oob ]", patience)
+	err = server.Until("[ -S /tmp/oob ]", commandLimit)
 	var out string
 	if err == nil {
-		out, err = m.Shell(fmt.Sprintf("timeout %d %s -d rxe_s1 --json peer", int(p.limit.Seconds()), common), p.limit+patience)
+		out, err = m.Shell(fmt.Sprintf("timeout %d %s -d rxe_s1 --json peer", int(p.limit.Seconds()), common), p.limit+commandLimit)
 	}
 	said, err2 := server.End()
 	if err = errors.Join(err, err2); err != nil {

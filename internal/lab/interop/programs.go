@@ -211,7 +211,7 @@ func (p program) serverInside(l *lab) (err error) {
 			err = fmt.Errorf("%w\nserver: %s", err, out)
 		}
 	}()
-	if err := job.Until(p.listens(), patience); err != nil {
+	if err := job.Until(p.listens(), commandLimit); err != nil {
 		return err
 	}
 	if err := l.outside(p.client, own).wait(); err != nil {
@@ -267,7 +267,7 @@ func (p program) listens() string {
 
 // await waits until a server outside listens.
 func (p program) await(l *lab, server *process) error {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(commandLimit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-server.done:
 			return errors.New("ended early")

@@ -34,8 +34,8 @@ type rxe struct {
 // agentProgram is the agent in the machine.
 const agentProgram = "rocedrill-agent"
 
-// patience is the time limit of commands that move no data.
-const patience = 20 * time.Second
+// commandLimit is the time limit of commands that move no data.
+const commandLimit = 20 * time.Second
 
 // newRXE opens a device by an agent on the port of the same name. All queue pairs have the same peer. The buffer stays for
 // all of them, because its registration takes the emulated machine long.
@@ -49,7 +49,7 @@ func newRXE(m *vm.VM, device string, own, peer [2]netip.Addr) (*rxe, error) {
 	if err != nil {
 		return r, err
 	}
-	mr, err := r.answer(patience, "mr name=mr size=%d", bufferSize)
+	mr, err := r.answer(commandLimit, "mr name=mr size=%d", bufferSize)
 	if err == nil {
 		_, err = fmt.Sscan(mr["va"]+" "+mr["rkey"], &r.base.Addr, &r.base.RKey)
 	}
@@ -64,13 +64,13 @@ func (r *rxe) answer(limit time.Duration, format string, args ...any) (map[strin
 }
 
 func (r *rxe) command(format string, args ...any) error {
-	_, err := r.answer(patience, format, args...)
+	_, err := r.answer(commandLimit, format, args...)
 	return err
 }
 
 // create creates an object, whose name is its kind.
 func (r *rxe) create(kind, format string, args ...any) (map[string]string, error) {
-	a, err := r.answer(patience, "%s name=%[1]s "+format, append([]any{kind}, args...)...)
+	a, err := r.answer(commandLimit, "%s name=%[1]s "+format, append([]any{kind}, args...)...)
 	if err == nil {
 		r.objects = append(r.objects, kind)
 	}
@@ -163,7 +163,7 @@ func (r *rxe) Check(off, n int, seed, from uint64) error {
 }
 
 func (r *rxe) Word(off int) (uint64, error) {
-	a, err := r.answer(patience, "check %s", memory(off, 8))
+	a, err := r.answer(commandLimit, "check %s", memory(off, 8))
 	if err != nil {
 		return 0, err
 	}
@@ -230,7 +230,7 @@ func (r *rxe) Poll(n int, limit time.Duration) ([]verbs.WC, error) {
 }
 
 func (r *rxe) Stream(w work, depth int, limit time.Duration) (s streamed, err error) {
-	a, err := r.answer(limit+patience, "%s depth=%d ms=%d", r.request(w), depth, limit.Milliseconds())
+	a, err := r.answer(limit+commandLimit, "%s depth=%d ms=%d", r.request(w), depth, limit.Milliseconds())
 	if err == nil {
 		_, err = fmt.Sscan(a["ns"]+" "+a["done"], (*int64)(&s.Time), &s.Done)
 		s.Status = statusOf(a["status"])
@@ -255,12 +255,12 @@ func (r *rxe) Window(off, n int) (rkey uint32, err error) {
 	if err := r.command("bind on=qp mw=mw to=mr:%d:%d rkey=%d access=wr", off, n, rkey); err != nil {
 		return 0, err
 	}
-	_, err = completion(r, patience)
+	_, err = completion(r, commandLimit)
 	return rkey, err
 }
 
 func (r *rxe) State() (verbs.QPState, error) {
-	a, err := r.answer(patience, "query on=qp")
+	a, err := r.answer(commandLimit, "query on=qp")
 	if err != nil {
 		return 0, err
 	}

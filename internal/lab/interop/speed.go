@@ -119,14 +119,14 @@ func (s setup) start(m *vm.VM) (*vm.Job, error) {
 	for side := 1; side <= 2; side++ {
 		network += fmt.Sprintf("ip netns exec s%[1]d /bin/sh -ec 'ip link set lo up; ip link set v0 up; "+s.script+"'\n", side)
 	}
-	if _, err := m.Shell(network, patience); err != nil {
+	if _, err := m.Shell(network, commandLimit); err != nil {
 		return nil, err
 	}
 	daemon, err := m.Begin(fmt.Sprintf("echo '%s' >/tmp/speed.yaml; exec roced run --config /tmp/speed.yaml", config))
 	if err != nil {
 		return nil, err
 	}
-	return daemon, daemon.Until("[ -S /tmp/speed/roced.sock ]", patience)
+	return daemon, daemon.Until("[ -S /tmp/speed/roced.sock ]", commandLimit)
 }
 
 // stop ends the daemon and removes the network.
@@ -135,7 +135,7 @@ func (s setup) stop(m *vm.VM, daemon *vm.Job) error {
 	if daemon != nil {
 		_, err = daemon.End()
 	}
-	_, err2 := m.Shell("ip netns del s1; ip netns del s2; rm -rf /tmp/speed", patience)
+	_, err2 := m.Shell("ip netns del s1; ip netns del s2; rm -rf /tmp/speed", commandLimit)
 	return errors.Join(err, err2)
 }
 
@@ -167,7 +167,7 @@ func (s speed) machine(l *lab, k speedMachine) (*vm.VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := m.Shell(pairScript, patience); err != nil {
+	if _, err := m.Shell(pairScript, commandLimit); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
@@ -268,10 +268,10 @@ func (v reading) ratio(rxe reading) string {
 // meanwhile. It fails only if rxespeed did not run.
 func (s speed) contender(m *vm.VM, c speedCase, command string, devices []string) ([]reading, error) {
 	if c.netem != "" {
-		if _, err := m.Shell(netemScript(c.netem, devices...), patience); err != nil {
+		if _, err := m.Shell(netemScript(c.netem, devices...), commandLimit); err != nil {
 			return nil, err
 		}
-		defer m.Shell(netemScript("", devices...), patience)
+		defer m.Shell(netemScript("", devices...), commandLimit)
 	}
 	job, err := m.Begin(fmt.Sprintf("exec %s %g %d %d %d", command, s.seconds, c.mtu, c.qps, c.timeout()))
 	if err != nil {

@@ -29,7 +29,7 @@ var tools = []struct{ command, says string }{
 
 // hasTCX reports whether the machine's kernel is Linux 6.6 or newer.
 func (l *lab) hasTCX() bool {
-	_, err := l.vm.Shell(`[ "$(printf '%s\n' 6.6 "$(uname -r)" | sort -V | head -n1)" = 6.6 ]`, patience)
+	_, err := l.vm.Shell(`[ "$(printf '%s\n' 6.6 "$(uname -r)" | sort -V | head -n1)" = 6.6 ]`, commandLimit)
 	return err == nil
 }
 
@@ -43,7 +43,7 @@ func runTools(l *lab, r *report) {
 		how = "tcx"
 	}
 	for _, t := range tools {
-		out, err := l.vm.Shell(fmt.Sprintf(toolScript, t.command), patience)
+		out, err := l.vm.Shell(fmt.Sprintf(toolScript, t.command), commandLimit)
 		switch {
 		case err != nil:
 		case !strings.Contains(out, t.says) || !strings.Contains(out, "by "+how):

@@ -24,8 +24,8 @@ type flow struct {
 	quiet time.Time // UC, UD: time of the last arrival
 }
 
-// patience is the wait after the last datagram. Messages that are missing then count as lost.
-const patience = 300 * time.Millisecond
+// arrivalTimeout is the wait after the last datagram. Messages that are missing then count as lost.
+const arrivalTimeout = 300 * time.Millisecond
 
 func newFlow(s *side) *flow {
 	f := &flow{side: s, cqs: [2]*verbs.CQ{s.sendCQ, s.recvCQ}}
@@ -230,13 +230,13 @@ func (f *flow) settle() error {
 // complete reports whether all expected messages have arrived.
 func (f *flow) complete() (bool, error) {
 	if !f.known {
-		n, got, err := f.oob.heard("done")
+		n, got, err := f.oob.poll("done")
 		if err != nil || !got {
 			return false, err
 		}
 		f.total, f.known, f.quiet = n.Messages, true, time.Now()
 	}
-	return f.received >= f.total || f.Connection != "rc" && time.Since(f.quiet) > patience, nil
+	return f.received >= f.total || f.Connection != "rc" && time.Since(f.quiet) > arrivalTimeout, nil
 }
 
 // bandwidth runs the test and exchanges the results of both sides.

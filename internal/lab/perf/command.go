@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -56,7 +57,7 @@ for both sides. The two meet over TCP, or over a Unix socket with --oob.`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("no test %q", args[0])}
+				return usageError{fmt.Errorf("no test %q: the tests are %s and flor", args[0], strings.Join(Tests, ", "))}
 			}
 			return nil
 		},
@@ -113,27 +114,27 @@ func addFlags(c *cobra.Command, o *Options, size *string) {
 	f := c.Flags()
 	f.StringVarP(&o.Device, "device", "d", "", "name or index of the NIC (default: the first)")
 	f.StringVar(&o.RunDir, "run-dir", "", "run directory of the daemon")
-	f.IntVarP(&o.Port, "port", "p", 18515, "TCP port where the two sides meet")
-	f.StringVar(&o.OOB, "oob", "", "meet at a Unix socket instead, unix:PATH")
+	f.IntVarP(&o.Port, "port", "p", 18515, "TCP port for the exchange of parameters")
+	f.StringVar(&o.OOB, "oob", "", "exchange parameters over a Unix socket, unix:PATH")
 	f.BoolVar(&o.Forever, "forever", false, "serve one client after the other")
-	f.BoolVar(&o.JSON, "json", false, "print one JSON object a result")
+	f.BoolVar(&o.JSON, "json", false, "print each result as a JSON object")
 	f.BoolVar(&o.Quiet, "quiet", false, "show no progress")
-	f.BoolVar(&o.All, "all", false, "sweep over sizes; on both sides")
-	f.IntVarP(&o.GIDIndex, "gid-index", "x", -1, "GID to use (default: the first IPv4 one)")
-	f.StringVarP(&o.Connection, "connection", "c", "rc", "rc, uc or ud")
-	f.StringVarP(size, "size", "s", "", "bytes of a message, with k, m or g (default 64k; latency 8; ud: the MTU)")
+	f.BoolVar(&o.All, "all", false, "measure a range of sizes; set it on both sides")
+	f.IntVarP(&o.GIDIndex, "gid-index", "x", -1, "index of the GID (default: the first IPv4 GID)")
+	f.StringVarP(&o.Connection, "connection", "c", "rc", "transport service: rc, uc or ud")
+	f.StringVarP(size, "size", "s", "", "message size in bytes, with k, m or g (default 64k; latency 8; ud 1024)")
 	f.IntVarP(&o.QPs, "qps", "q", 1, "number of queue pairs")
-	f.DurationVarP(&o.Duration, "duration", "D", 0, "how long to measure (default 2s unless --iters)")
-	f.IntVarP(&o.Iters, "iters", "n", 0, "messages of each queue pair, instead of a duration")
+	f.DurationVarP(&o.Duration, "duration", "D", 0, "duration of the measurement (default 2s unless --iters)")
+	f.IntVarP(&o.Iters, "iters", "n", 0, "number of messages of each queue pair, instead of a duration")
 	f.IntVarP(&o.MTU, "mtu", "m", 0, "path MTU (default: the port's)")
 	f.IntVarP(&o.TxDepth, "tx-depth", "t", 0, "send queue depth (default 256)")
 	f.IntVarP(&o.RxDepth, "rx-depth", "r", 0, "receive queue depth (default 512)")
-	f.IntVarP(&o.CQMod, "cq-mod", "Q", 0, "one of so many messages completes visibly (default: a quarter of --tx-depth, less for large ones)")
-	f.IntVarP(&o.Inline, "inline", "I", 220, "longest message that is sent inline")
-	f.IntVarP(&o.Timeout, "timeout", "u", 14, "ACK timeout 4.096 us * 2^N, 0 = never")
+	f.IntVarP(&o.CQMod, "cq-mod", "Q", 0, "signal one of N messages (default: a quarter of --tx-depth, less for large messages)")
+	f.IntVarP(&o.Inline, "inline", "I", 220, "maximum size of inline messages")
+	f.IntVarP(&o.Timeout, "timeout", "u", 14, "ACK timeout exponent N: 4.096 us * 2^N; 0: no timeout")
 	f.IntVar(&o.RetryCnt, "retry-cnt", 7, "retries before a message fails")
-	f.BoolVarP(&o.Events, "events", "e", false, "sleep until there are completions instead of polling")
-	f.BoolVar(&o.Verify, "verify", false, "compare every byte of every message, number atomics")
+	f.BoolVarP(&o.Events, "events", "e", false, "sleep until a completion event instead of polling")
+	f.BoolVar(&o.Verify, "verify", false, "compare all bytes of all messages; check the values of atomics")
 	f.BoolVarP(&o.Both, "bidirectional", "b", false, "measure both directions at once")
 	f.StringVar(&o.Profile, "profile", "", "transport profile")
 }

@@ -20,7 +20,7 @@ import (
 // florOptions are the options of roceperf flor.
 type florOptions struct {
 	RunDir, Device string
-	Connection     string // uc, rc, or plain: RC without Flor
+	Connection     string // uc or rc
 	Port           int
 	AckWQEs        int
 	Window         uint64
@@ -34,37 +34,10 @@ type florOptions struct {
 	JSON           bool
 }
 
-// carrier is the transport of calls: Flor, or plain RC.
-type carrier interface {
-	// serve answers calls until ctx ends.
-	serve(ctx context.Context, at netip.AddrPort, ready func()) error
-	// dial opens a connection for depth concurrent calls of up to size bytes.
-	dial(ctx context.Context, to netip.AddrPort, size, depth int) (caller, error)
-	counters() any
-	roundTrips() *Latency
-	close() error
-}
-
-// caller is a connection.
-type caller interface {
-	// call sends a request of size bytes and waits for the answer, which has answerBytes.
-	call(ctx context.Context, size int) error
-	close() error
-}
-
-const answerBytes = 8
-
-func (o *florOptions) open() (carrier, error) {
-	if o.Connection == "plain" {
-		return openPlain(o)
-	}
-	return openFlor(o)
-}
-
 // FlorResult is the result of roceperf flor.
 type FlorResult struct {
 	Test        string   `json:"test"`
-	Connection  string   `json:"connection"` // uc, rc, plain
+	Connection  string   `json:"connection"` // uc, rc
 	Size        int      `json:"size"`
 	Connections int      `json:"connections"`
 	Depth       int      `json:"depth"` // concurrent calls of each connection
@@ -82,19 +55,19 @@ type FlorResult struct {
 
 // florClient runs a test and prints its result.
 func florClient(ctx context.Context, test string, to netip.AddrPort, o *florOptions, out io.Writer) (err error) {
-	n, err := o.open()
+	n, err := openFlor(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	var conns []caller
+	var conns []*florCaller
 	defer func() {
 		for _, c := range conns {
-			err = errors.Join(err, c.close())
+			err = errors.Join(err, c.Close())
 		}
 	}()
 	for range o.Conns {
-		c, err := n.dial(ctx, to, o.Size, o.Depth)
+		c, err := n.dial(ctx, to)
 		if err != nil {
 			return err
 		}
@@ -104,7 +77,7 @@ func florClient(ctx context.Context, test string, to netip.AddrPort, o *florOpti
 	if err != nil {
 		return err
 	}
-	r.Test, r.Counters, r.RTT = test, n.counters(), n.roundTrips()
+	r.Test, r.Counters, r.RTT = test, n.dev.Counters(), n.roundTrips()
 	return r.print(out, o.JSON)
 }
 
@@ -115,7 +88,7 @@ type callWorker struct {
 	err   error
 }
 
-func (w *callWorker) run(ctx context.Context, c caller, size int, until time.Time) {
+func (w *callWorker) run(ctx context.Context, c *florCaller, size int, until time.Time) {
 	for now := time.Now(); now.Before(until); {
 		if w.err = c.call(ctx, size); w.err != nil {
 			return
@@ -128,7 +101,7 @@ func (w *callWorker) run(ctx context.Context, c caller, size int, until time.Tim
 }
 
 // measureCalls keeps depth calls in flight on each connection.
-func measureCalls(ctx context.Context, conns []caller, o *florOptions) (*FlorResult, error) {
+func measureCalls(ctx context.Context, conns []*florCaller, o *florOptions) (*FlorResult, error) {
 	workers := make([]callWorker, len(conns)*o.Depth)
 	var group sync.WaitGroup
 	cpu, begun := cpuTime(), time.Now()
@@ -174,27 +147,26 @@ var florTests = []struct {
 	name, does         string
 	size, conns, depth int
 }{
-	{"rate", "Rate of small calls, many at a time", 128, 8, 8},
-	{"bw", "Bandwidth of large requests", 1 << 20, 1, 8},
-	{"lat", "Latency of calls, one at a time", 128, 1, 1},
-	{"incast", "Many connections to one server", 64 << 10, 64, 1},
+	{"rate", "Measure the rate of concurrent small calls", 128, 8, 8},
+	{"bw", "Measure the bandwidth of large requests", 1 << 20, 1, 8},
+	{"lat", "Measure the latency of single calls", 128, 1, 1},
+	{"incast", "Measure many connections to one server", 64 << 10, 64, 1},
 }
 
 // newFlor returns the command flor.
 func newFlor() *cobra.Command {
 	root := &cobra.Command{
-		Use: "flor", Short: "Calls by Flor, and by plain RC",
-		Long: `Measures calls of package flor between two NICs, which find each other by rdma_cm: a request is
-answered with 8 bytes. --connection, --verify, --echo, --shared-acks, --ack-wqes and --window must be the same on both sides. With
---connection plain, the same calls go by RC without Flor: SENDs up to 32 KB, above that a WRITE after an exchange.`,
+		Use: "flor", Short: "Measure calls by Flor",
+		Long: `Measures calls of package flor between two NICs. The client connects by rdma_cm, and the server
+answers each request with 8 bytes. --connection, --verify, --echo, --shared-acks, --ack-wqes and
+--window must be the same on both sides.`,
 		Example: `  roceperf flor serve -d rxe_b                        server
   roceperf flor bw 198.18.1.2 -d rxe_a                client
-  roceperf flor rate 198.18.1.2 --json --ack-wqes 1   an acknowledgement for each WQE
-  roceperf flor lat 198.18.1.2 --connection plain`,
+  roceperf flor rate 198.18.1.2 --json --ack-wqes 1   an acknowledgement for each WQE`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("no test %q of flor", args[0])}
+				return usageError{fmt.Errorf("flor has no test %q: the tests are serve, rate, bw, lat and incast", args[0])}
 			}
 			return nil
 		},
@@ -218,10 +190,10 @@ answered with 8 bytes. --connection, --verify, --echo, --shared-acks, --ack-wqes
 			}}
 		o.flags(c)
 		f := c.Flags()
-		f.StringVarP(&size, "size", "s", fmt.Sprint(t.size), "bytes of a request, with k or m")
+		f.StringVarP(&size, "size", "s", fmt.Sprint(t.size), "request size in bytes, with k or m")
 		f.IntVarP(&o.Conns, "connections", "q", t.conns, "number of connections")
-		f.IntVarP(&o.Depth, "depth", "t", t.depth, "calls under way, of each connection")
-		f.DurationVarP(&o.Duration, "duration", "D", 2*time.Second, "how long to measure")
+		f.IntVarP(&o.Depth, "depth", "t", t.depth, "concurrent calls of each connection")
+		f.DurationVarP(&o.Duration, "duration", "D", 2*time.Second, "duration of the measurement")
 		f.BoolVar(&o.JSON, "json", false, "print a JSON object")
 		root.AddCommand(c)
 	}
@@ -231,7 +203,7 @@ answered with 8 bytes. --connection, --verify, --echo, --shared-acks, --ack-wqes
 func florWords(n int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageError{fmt.Errorf("%d words, not %d: %s", len(args), n, strings.Join(args, " "))}
+			return usageError{fmt.Errorf("%d arguments (%s), want %d", len(args), strings.Join(args, " "), n)}
 		}
 		return nil
 	}
@@ -240,13 +212,13 @@ func florWords(n int) cobra.PositionalArgs {
 func newFlorServe() *cobra.Command {
 	o := florOptions{Size: verifyLeast, Conns: 1, Depth: 1, Duration: 1}
 	c := &cobra.Command{Use: "serve", Short: "Answer calls until interrupted",
-		Example: "  roceperf flor serve -d rxe_b\n  roceperf flor serve --connection plain",
+		Example: "  roceperf flor serve -d rxe_b\n  roceperf flor serve --connection rc",
 		Args:    florWords(0),
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if err := o.validate(); err != nil {
 				return usageError{err}
 			}
-			n, err := o.open()
+			n, err := openFlor(&o)
 			if err != nil {
 				return err
 			}
@@ -263,11 +235,11 @@ func (o *florOptions) flags(c *cobra.Command) {
 	f.StringVarP(&o.Device, "device", "d", "", "name of the NIC (default: the first)")
 	f.StringVar(&o.RunDir, "run-dir", "", "run directory of the daemon")
 	f.IntVarP(&o.Port, "port", "p", 7471, "port of rdma_cm")
-	f.StringVarP(&o.Connection, "connection", "c", "uc", "uc or rc, by Flor; or plain, RC without")
-	f.IntVar(&o.AckWQEs, "ack-wqes", 32, "WQEs that are acknowledged together")
-	f.BoolVar(&o.SharedAcks, "shared-acks", false, "acknowledgements go by the queue pairs of data, behind these")
-	f.BoolVar(&o.Echo, "echo", false, "answer with as many bytes, those of the request")
-	f.BoolVar(&o.Verify, "verify", false, "answer with as many bytes, and compare every byte on both sides")
+	f.StringVarP(&o.Connection, "connection", "c", "uc", "queue pairs of Flor: uc or rc")
+	f.IntVar(&o.AckWQEs, "ack-wqes", 32, "number of WQEs for one acknowledgement")
+	f.BoolVar(&o.SharedAcks, "shared-acks", false, "send acknowledgements on the queue pairs of data, behind the data")
+	f.BoolVar(&o.Echo, "echo", false, "answer with the bytes of the request")
+	f.BoolVar(&o.Verify, "verify", false, "answer with as many bytes; compare all bytes on both sides")
 	f.Uint64Var(&o.Window, "window", 0, "fixed congestion window in bytes (default: Swift)")
 }
 
@@ -279,11 +251,8 @@ func (o *florOptions) validate() error {
 			errs = append(errs, fmt.Errorf("--%s %d is not between %d and %d", name, v, low, high))
 		}
 	}
-	if !slices.Contains([]string{"uc", "rc", "plain"}, o.Connection) {
-		errs = append(errs, fmt.Errorf("--connection %q is not uc, rc or plain", o.Connection))
-	}
-	if o.Connection == "plain" && (o.Verify || o.Echo || o.SharedAcks) {
-		errs = append(errs, errors.New("--verify, --echo and --shared-acks are for uc and rc"))
+	if o.Connection != "uc" && o.Connection != "rc" {
+		errs = append(errs, fmt.Errorf("--connection %q: must be uc or rc", o.Connection))
 	}
 	if o.Verify && o.Size < verifyLeast {
 		errs = append(errs, fmt.Errorf("--verify needs a --size of %d at least", verifyLeast))

@@ -14,20 +14,20 @@ import (
 	"roced.io/roced/internal/lab"
 )
 
-// TestFlor measures calls of all sizes on Flor over UC and RC, and on plain RC.
+// TestFlor measures calls of all sizes over UC and RC.
 func TestFlor(t *testing.T) {
 	l := newNICs(t)
 	at := netip.MustParseAddrPort("198.18.0.2:7471")
 	for _, c := range []struct {
 		connection string
 		verify     bool
-	}{{"uc", false}, {"rc", false}, {"plain", false}, {"uc", true}, {"rc", true}} {
+	}{{"uc", false}, {"rc", false}, {"uc", true}, {"rc", true}} {
 		connection := c.connection
 		t.Run(fmt.Sprint(connection, c.verify), func(t *testing.T) {
 			o := florOptions{RunDir: l.RunDir, Connection: connection, Port: 7471, AckWQEs: 32, Duration: 50 * time.Millisecond, JSON: true, Verify: c.verify}
 			server := o
 			o.Device, server.Device = "rxe_a", "rxe_b"
-			n, err := server.open()
+			n, err := openFlor(&server)
 			lab.Must(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			ready, ended := make(chan struct{}), make(chan error, 1)
@@ -66,9 +66,9 @@ func TestFlorVerify(t *testing.T) {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- server.serve(ctx, at, func() { close(ready) }) }()
 	<-ready
-	c, err := client.dial(ctx, at, 100, 1)
+	c, err := client.dial(ctx, at)
 	lab.Must(t, err)
-	conn := c.(florCaller).Conn
+	conn := c.Conn
 	m, err := conn.NewMessage(ctx, 100)
 	lab.Must(t, err)
 	fillFrom(m.Data, 5)
@@ -81,13 +81,13 @@ func TestFlorVerify(t *testing.T) {
 	cancel()
 	lab.Must(t, <-ended)
 
-	server.(*florNIC).verify = false // answers are then 8 uninitialized bytes
+	server.verify = false // answers are then 8 uninitialized bytes
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
 	ready = make(chan struct{})
 	go func() { ended <- server.serve(ctx, at, func() { close(ready) }) }()
 	<-ready
-	if c, err = client.dial(ctx, at, 100, 1); err != nil {
+	if c, err = client.dial(ctx, at); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.call(ctx, 8); !errors.Is(err, errSpoiltAnswer) {
@@ -98,7 +98,7 @@ func TestFlorVerify(t *testing.T) {
 // TestFlorOptions checks that invalid options are rejected before a device is opened.
 func TestFlorOptions(t *testing.T) {
 	for _, line := range []string{"flor nonsense", "flor bw", "flor bw host", "flor bw 198.18.0.2 -c ud", "flor bw 198.18.0.2 -s 2m", "flor rate 198.18.0.2 --ack-wqes 33",
-		"flor lat 198.18.0.2 -q 0", "flor serve 1", "flor serve -p 0", "flor bw 198.18.0.2 --verify -c plain", "flor bw 198.18.0.2 --verify -s 7", "flor bw 198.18.0.2 -D 0s"} {
+		"flor lat 198.18.0.2 -q 0", "flor serve 1", "flor serve -p 0", "flor bw 198.18.0.2 -c plain", "flor bw 198.18.0.2 --verify -s 7", "flor bw 198.18.0.2 -D 0s"} {
 		if code := Main(strings.Fields(line)); code != 2 {
 			t.Errorf("roceperf %s: exit code %d", line, code)
 		}

@@ -14,8 +14,8 @@ import (
 const verifyLeast = 8 // bytes
 
 var (
-	errSpoiltAnswer  = errors.New("verification: the answer is not what it must be")
-	errSpoiltRequest = errors.New("verification: the server has not got the request as it was sent")
+	errSpoiltAnswer  = errors.New("verification: the answer differs from the expected bytes")
+	errSpoiltRequest = errors.New("verification: the server received a request with wrong bytes")
 )
 
 // isStream reports whether b is the stream that begins with x.

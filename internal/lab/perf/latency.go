@@ -100,10 +100,10 @@ func (p *pingpong) exchange() (f func(n uint64) error, half bool) {
 	switch p.op() {
 	case "write", "send":
 		return func(n uint64) error {
-			if err := p.say(n); err != nil {
+			if err := p.send(n); err != nil {
 				return err
 			}
-			return p.hear(n)
+			return p.await(n)
 		}, true
 	}
 	return p.fetch, false
@@ -116,9 +116,9 @@ func (p *pingpong) server() error {
 		return err
 	}
 	for n := uint64(1); ; n++ {
-		err := p.hear(n)
+		err := p.await(n)
 		if err == nil {
-			err = p.say(n)
+			err = p.send(n)
 		}
 		if errors.Is(err, errOver) {
 			return nil
@@ -137,19 +137,19 @@ func (p *pingpong) outgoing() []byte { return p.mr.Bytes()[p.out(p.lane, 0):][:p
 
 func (p *pingpong) incoming(n uint64) []byte { return p.mr.Bytes()[p.in(p.lane, n):][:p.Size] }
 
-// voice returns the number that distinguishes the patterns of the two sides.
-func (p *pingpong) voice(mine bool) int {
+// pattern returns the number that distinguishes the patterns of the two sides.
+func (p *pingpong) pattern(mine bool) int {
 	if p.active == mine {
 		return 0
 	}
 	return 1
 }
 
-// say sends message n. The receiver of a WRITE detects it by the last byte.
-func (p *pingpong) say(n uint64) error {
+// send sends message n. The receiver of a WRITE detects it by the last byte.
+func (p *pingpong) send(n uint64) error {
 	b := p.outgoing()
 	if p.Verify {
-		fill(b, int(n), p.voice(true), 0)
+		fill(b, int(n), p.pattern(true), 0)
 	}
 	if p.op() == "write" {
 		b[len(b)-1] = byte(n)
@@ -179,8 +179,8 @@ func (p *pingpong) makeRoom() error {
 	}
 }
 
-// hear waits for message n of the peer.
-func (p *pingpong) hear(n uint64) error {
+// await waits for message n of the peer.
+func (p *pingpong) await(n uint64) error {
 	if p.op() == "write" {
 		return p.awaitWrite(n)
 	}
@@ -201,8 +201,8 @@ func (p *pingpong) awaitWrite(n uint64) error {
 	}
 	b := p.incoming(0)[:p.Size-1]
 	// The last byte may become visible shortly before the others.
-	for deadline := time.Now().Add(patience); ; yield() {
-		bad := differs(b, int(n), p.voice(false), 0)
+	for deadline := time.Now().Add(arrivalTimeout); ; yield() {
+		bad := differs(b, int(n), p.pattern(false), 0)
 		if bad < 0 {
 			return nil
 		}
@@ -225,7 +225,7 @@ func (p *pingpong) awaitSend(n uint64) error {
 		if err := p.idle(); err != nil {
 			return err
 		}
-		if err := p.linger(p.recvCQ); err != nil {
+		if err := p.backOff(p.recvCQ); err != nil {
 			return err
 		}
 	}
@@ -234,7 +234,7 @@ func (p *pingpong) awaitSend(n uint64) error {
 	}
 	if p.Verify {
 		b := p.mr.Bytes()[p.in(p.lane, p.lane.recvd)+p.headroom():][:p.Size]
-		if bad := differs(b, int(n), p.voice(false), 0); bad >= 0 {
+		if bad := differs(b, int(n), p.pattern(false), 0); bad >= 0 {
 			return fmt.Errorf("verification: message %d: byte %d is wrong", n, bad)
 		}
 	}
@@ -245,7 +245,7 @@ func (p *pingpong) awaitSend(n uint64) error {
 // idle runs after each poll without a result. It checks for the end of the test and for errors.
 func (p *pingpong) idle() error {
 	if !p.active {
-		_, over, err := p.oob.heard("done")
+		_, over, err := p.oob.poll("done")
 		if over {
 			return errOver
 		}
@@ -259,9 +259,9 @@ func (p *pingpong) idle() error {
 	return p.reclaim() // returns errors of our own sends
 }
 
-// linger yields the core, or sleeps with --events. It ignores the end of the peer, because the peer may have ended
+// backOff yields the core, or sleeps with --events. It ignores the end of the peer, because the peer may have ended
 // the test first. The caller must check for that.
-func (p *pingpong) linger(q *verbs.CQ) error {
+func (p *pingpong) backOff(q *verbs.CQ) error {
 	if !p.Events {
 		yield()
 		return nil
@@ -300,7 +300,7 @@ func (p *pingpong) fetch(n uint64) error {
 		if err := p.oob.ctx.Err(); err != nil {
 			return err
 		}
-		if err := p.linger(p.sendCQ); err != nil {
+		if err := p.backOff(p.sendCQ); err != nil {
 			return err
 		}
 	}
@@ -316,12 +316,12 @@ func (p *pingpong) checkFetched(n uint64) error {
 	b := p.incoming(0)
 	if p.op() == "atomic" {
 		if got := binary.LittleEndian.Uint64(b); got != n-1 {
-			return fmt.Errorf("verification: %d in place of %d", got, n-1)
+			return fmt.Errorf("verification: addition %d returned %d, want %d: another program writes to this memory, or an addition was lost or repeated", n, got, n-1)
 		}
 		return nil
 	}
 	if bad := differs(b, 0, 0, 0); bad >= 0 {
-		return fmt.Errorf("verification: byte %d is wrong", bad)
+		return fmt.Errorf("verification: READ %d: byte %d is wrong", n, bad)
 	}
 	return nil
 }

@@ -136,8 +136,8 @@ func (o *oob) expect(kind string) (note, error) {
 	return o.check(n, ok, kind)
 }
 
-// heard is the non-blocking form of expect. It reports whether a note has arrived.
-func (o *oob) heard(kind string) (n note, got bool, err error) {
+// poll is the non-blocking form of expect. It reports whether a note has arrived.
+func (o *oob) poll(kind string) (n note, got bool, err error) {
 	select {
 	case n, ok := <-o.notes:
 		n, err := o.check(n, ok, kind)

@@ -28,7 +28,7 @@ func ends(t *testing.T) (a, b *oob) {
 func TestNotesComeBeforeTheEnd(t *testing.T) {
 	a, b := ends(t)
 	a.watch()
-	if _, got, err := a.heard("done"); got || err != nil {
+	if _, got, err := a.poll("done"); got || err != nil {
 		t.Errorf("heard %v, %v", got, err)
 	}
 	for i := range 3 {
@@ -46,7 +46,7 @@ func TestNotesComeBeforeTheEnd(t *testing.T) {
 	if _, err := a.expect("done"); !errors.Is(err, errGone) {
 		t.Errorf("after the end: %v", err)
 	}
-	if _, got, err := a.heard("done"); got || !errors.Is(err, errGone) {
+	if _, got, err := a.poll("done"); got || !errors.Is(err, errGone) {
 		t.Errorf("after the end: %v, %v", got, err)
 	}
 }

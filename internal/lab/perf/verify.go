@@ -201,7 +201,7 @@ func (f *flow) sendRound(per uint64) error {
 	return f.wait(func() bool { return f.acked == f.sent }, f.reap, f.cqs[:1])
 }
 
-// wait calls step until done returns true. On an unreliable service it returns an error after lossPatience without
+// wait calls step until done returns true. On an unreliable service it returns an error after lossTimeout without
 // progress. Completions of queues end a pause.
 func (f *flow) wait(done func() bool, step func() (int, error), queues []*verbs.CQ) error {
 	last := time.Now()
@@ -214,7 +214,7 @@ func (f *flow) wait(done func() bool, step func() (int, error), queues []*verbs.
 			last, empty = time.Now(), 0
 			continue
 		}
-		if f.Connection != "rc" && time.Since(last) > lossPatience {
+		if f.Connection != "rc" && time.Since(last) > lossTimeout {
 			return errors.New("verification: messages have been lost")
 		}
 		if err := f.pause(empty, queues...); err != nil {
@@ -225,8 +225,8 @@ func (f *flow) wait(done func() bool, step func() (int, error), queues []*verbs.
 	return nil
 }
 
-// lossPatience is the time after which a verified test treats a missing message as lost.
-const lossPatience = 5 * time.Second
+// lossTimeout is the time after which a verified test treats a missing message as lost.
+const lossTimeout = 5 * time.Second
 
 // gather waits until a round's messages have arrived. SENDs complete; gather polls memory for UC WRITEs, which have
 // no acknowledgement.

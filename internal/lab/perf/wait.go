@@ -11,8 +11,8 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// doze is the maximum sleep in a completion channel. After it the caller checks for notes of the peer and for losses.
-const doze = 50 * time.Millisecond
+// maxSleep is the maximum sleep in a completion channel. After it the caller checks for notes of the peer and for losses.
+const maxSleep = 50 * time.Millisecond
 
 // yield gives the core to the daemon, which may need the same core.
 func yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
@@ -59,7 +59,7 @@ func (s *side) sleep(queues []*verbs.CQ) error {
 	if fresh {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(s.oob.ctx, doze)
+	ctx, cancel := context.WithTimeout(s.oob.ctx, maxSleep)
 	defer cancel()
 	q, err := s.channel.Next(ctx)
 	switch {

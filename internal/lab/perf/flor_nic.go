@@ -13,7 +13,10 @@ import (
 	"roced.io/roced/flor/engine"
 )
 
-// florNIC is the carrier on Flor.
+// answerBytes is the length of an answer without --echo and --verify.
+const answerBytes = 8
+
+// florNIC makes and answers calls on a NIC.
 type florNIC struct {
 	dev          *flor.Device
 	verify, echo bool
@@ -22,7 +25,7 @@ type florNIC struct {
 	rtt *hdrhistogram.Histogram
 }
 
-func openFlor(o *florOptions) (carrier, error) {
+func openFlor(o *florOptions) (*florNIC, error) {
 	n := &florNIC{verify: o.Verify, echo: o.Echo, rtt: newHistogram()}
 	cfg := flor.Config{RunDir: o.RunDir, Device: o.Device, SharedAcks: o.SharedAcks,
 		Engine: engine.Config{Hardware: o.Connection == "rc", AckWQEs: o.AckWQEs, Measured: n.measured}}
@@ -49,9 +52,9 @@ func (n *florNIC) roundTrips() *Latency {
 	return summary(n.rtt)
 }
 
-func (n *florNIC) close() error  { return n.dev.Close() }
-func (n *florNIC) counters() any { return n.dev.Counters() }
+func (n *florNIC) close() error { return n.dev.Close() }
 
+// serve answers calls until ctx ends.
 func (n *florNIC) serve(ctx context.Context, at netip.AddrPort, ready func()) error {
 	l, err := n.dev.Listen(at)
 	if err != nil {
@@ -97,24 +100,25 @@ func (n *florNIC) answer(ctx context.Context, c *flor.Conn) error {
 	return request.PostReply(ctx, answer, nil)
 }
 
-func (n *florNIC) dial(ctx context.Context, to netip.AddrPort, _, _ int) (caller, error) {
+// dial opens a connection.
+func (n *florNIC) dial(ctx context.Context, to netip.AddrPort) (*florCaller, error) {
 	c, err := n.dev.Dial(ctx, to)
 	if err != nil {
 		return nil, err
 	}
-	return florCaller{c, n}, nil
+	return &florCaller{c, n}, nil
 }
 
+// florCaller is a connection.
 type florCaller struct {
 	*flor.Conn
 	n *florNIC
 }
 
-func (c florCaller) close() error { return c.Close() }
+var errAnswer = errors.New("the answer has the wrong length: is the server started with the same --echo and --verify?")
 
-var errAnswer = errors.New("the answer is not of the length that it must have")
-
-func (c florCaller) call(ctx context.Context, size int) error {
+// call sends a request of size bytes and waits for the answer.
+func (c *florCaller) call(ctx context.Context, size int) error {
 	if c.n.verify {
 		return verified(ctx, c.Conn, size)
 	}
