@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,13 +44,10 @@ func (d *Daemon) startAdmin() error {
 	routes := d.routes()
 	d.admin = d.personal(routes)
 	d.serve(d.admin, &admission{ln, d.quota, d.log})
-	if err := d.startPage(routes); err != nil {
-		return fmt.Errorf("web: %w", err)
+	if err := d.startPage(d.cfg); err != nil {
+		return err
 	}
-	if d.cfg.Metrics.Listen == "" {
-		return nil
-	}
-	return d.startMetrics()
+	return d.startMetrics(d.cfg.Metrics.Listen)
 }
 
 // personal returns a server for a Unix socket. It authorizes each request with the peer's credentials.
@@ -65,9 +63,12 @@ func (d *Daemon) personal(h http.Handler) *http.Server {
 	}
 }
 
-// startMetrics serves metrics on TCP without authentication.
-func (d *Daemon) startMetrics() error {
-	ln, err := listen("metrics.listen", d.cfg.Metrics.Listen)
+// startMetrics serves metrics on TCP without authentication. Without an address it does nothing.
+func (d *Daemon) startMetrics(address string) error {
+	if address == "" {
+		return nil
+	}
+	ln, err := listen("metrics.listen", address)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func (d *Daemon) startMetrics() error {
 	d.log.Info("metrics", "address", d.metricsAt)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", d.metrics)
-	d.serveTCP(mux, ln, nil, scrapeTimeout)
+	d.stopMetrics = d.serveTCP(mux, ln, nil, scrapeTimeout)
 	return nil
 }
 
@@ -93,18 +94,27 @@ func listen(key, address string) (net.Listener, error) {
 
 // serveTCP serves unauthenticated TCP clients until the daemon shuts down. trusted reports whether a request proves a
 // right, for example with a token.
-func (d *Daemon) serveTCP(h http.Handler, ln net.Listener, trusted func(*http.Request) bool, writeTimeout time.Duration) {
+func (d *Daemon) serveTCP(h http.Handler, ln net.Listener, trusted func(*http.Request) bool, writeTimeout time.Duration) (stop func()) {
 	c := newLimiter(ln, trusted)
-	d.serveUntilEnd(&http.Server{Handler: c.handler(h), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+	return d.serveUntilEnd(&http.Server{Handler: c.handler(h), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, WriteTimeout: writeTimeout, ConnContext: c.connContext}, c)
 }
 
-// serveUntilEnd serves until the daemon shuts down.
-func (d *Daemon) serveUntilEnd(s *http.Server, ln net.Listener) {
+// serveUntilEnd serves until stop is called or the daemon shuts down. stop returns once the listener is closed.
+func (d *Daemon) serveUntilEnd(s *http.Server, ln net.Listener) (stop func()) {
 	d.serve(s, ln)
+	stopped := make(chan struct{})
 	d.served.Go(func() {
-		<-d.ending
+		select {
+		case <-d.ending:
+		case <-stopped:
+		}
 		s.Close()
+	})
+	return sync.OnceFunc(func() {
+		close(stopped)
+		s.Close()
+		ln.Close()
 	})
 }
 
@@ -129,7 +139,7 @@ func (d *Daemon) permitted(h http.Handler) http.Handler {
 			w.Header().Set("Connection", "close")
 		}
 		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
-		if !ok || cred == nil || !accept.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
+		if !ok || cred == nil || !accept.Allowed(cred, d.live.Load().Control.UIDs, d.live.Load().Control.GIDs) {
 			answer(w, http.StatusForbidden, api.Fault{Error: fmt.Sprintf("permission denied: the daemon is that of user %d; control.users and control.groups of its configuration let others in", os.Geteuid())})
 			return
 		}
@@ -153,6 +163,7 @@ func (d *Daemon) routes() http.Handler {
 	mux.HandleFunc("GET /v1/poll/{nic}", d.withNIC(getPoll))
 	mux.HandleFunc("PUT /v1/poll/{nic}", d.withNIC(putPoll))
 	mux.HandleFunc("GET /v1/page", d.getPage)
+	mux.HandleFunc("POST /v1/reload", d.postReload)
 	mux.Handle("GET /metrics", d.metrics)
 	return mux
 }
@@ -265,15 +276,11 @@ func postFaults(n *nic, w http.ResponseWriter, r *http.Request) error {
 	if err := readBody(w, r, &in); err != nil {
 		return err
 	}
-	var rules []fault.Rule
-	for _, text := range in.Rules {
-		rule, err := fault.Parse(text)
-		if err != nil {
-			return badRequest{err}
-		}
-		rules = append(rules, rule)
+	rules, err := parseRules(in.Rules)
+	if err != nil {
+		return badRequest{err}
 	}
-	err := n.setRules(r.Context(), func(old []fault.Rule) []fault.Rule {
+	err = n.setRules(r.Context(), func(old []fault.Rule) []fault.Rule {
 		if in.Replace {
 			return rules
 		}

@@ -102,7 +102,7 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 	case <-over:
 	case <-ended:
 	case <-copied:
-	case <-d.ending:
+	case <-n.ending:
 	}
 	if r.Context().Err() != nil {
 		rd.Close() // unblocks a write of the capture, which has no reader any more

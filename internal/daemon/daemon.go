@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,33 +29,41 @@ import (
 
 // Daemon is a running daemon.
 type Daemon struct {
-	cfg  *config.Config
+	cfg  *config.Config // of the start
+	live atomic.Pointer[config.Config]
 	log  *slog.Logger
 	lock *os.File
-	nics []*nic
+	list atomic.Pointer[[]*nic]
 	// switches are the switches by their names in the configuration.
 	switches map[string]*nicSwitch
 	tree     *sysfs.Tree
-	// devices counts the verbs devices: uverbs0 and so on.
-	devices int
-	guard   *shm.Guard    // of memory of clients; nil if the kernel has none
-	quota   *quota.Ledger // of the resources that all NICs share
-	ucma    *ucma.Server
-	netlink *netlinkServer
-	events  broadcast
-	admin   *http.Server
-	served  sync.WaitGroup
+	guard    *shm.Guard    // of memory of clients; nil if the kernel has none
+	quota    *quota.Ledger // of the resources that all NICs share
+	ucma     *ucma.Server
+	netlink  *netlinkServer
+	events   broadcast
+	admin    *http.Server
+	served   sync.WaitGroup
 	// ending is closed when the daemon shuts down; streams of the admin interface then end.
 	ending    chan struct{}
 	metrics   http.Handler
-	metricsAt net.Addr // of the TCP listener; nil: none
-	page      api.Page // empty: no page
+	metricsAt net.Addr                 // of the TCP listener; nil: none
+	page      atomic.Pointer[api.Page] // nil: no page
+	token     string                   // of the page
+
+	reloading sync.Mutex // held during a reload and the shutdown; guards the fields below
+	closed    bool
+	dropped   bool // the daemon has dropped the capabilities for opening links
+	output    *logOutput
+	// stopMetrics and stopPage end the TCP listener of metrics and the page; nil: there is none.
+	stopMetrics, stopPage func()
 }
 
 // Start starts a daemon. On error it releases everything that it created.
 func Start(cfg *config.Config, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log, ending: make(chan struct{}), switches: map[string]*nicSwitch{}}
-	d.quota = d.daemonQuota()
+	d.live.Store(cfg)
+	d.quota = daemonQuota(&cfg.Limits)
 	d.metrics = d.newMetrics()
 	err := d.start()
 	if err != nil {
@@ -78,11 +87,11 @@ func (d *Daemon) start() (err error) {
 		d.log.Warn("memory that programs register can count as memory of this daemon", "err", err)
 	}
 	for i := range d.cfg.NICs {
-		n, err := d.startNIC(i)
+		n, err := d.startNIC(&d.cfg.NICs[i])
 		if err != nil {
 			return fmt.Errorf("NIC %s: %w", d.cfg.NICs[i].Name, err)
 		}
-		d.nics = append(d.nics, n)
+		d.setNICs(append(d.nics(), n))
 	}
 	if err := d.startUCMA(); err != nil {
 		return fmt.Errorf("rdma_cm: %w", err)
@@ -115,9 +124,19 @@ func lockRunDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// nics returns the NICs. The list does not change; a reload makes a new one.
+func (d *Daemon) nics() []*nic {
+	if l := d.list.Load(); l != nil {
+		return *l
+	}
+	return nil
+}
+
+func (d *Daemon) setNICs(l []*nic) { d.list.Store(&l) }
+
 // nic returns the NIC of that name, or nil.
 func (d *Daemon) nic(name string) *nic {
-	for _, n := range d.nics {
+	for _, n := range d.nics() {
 		if n.cfg.Name == name {
 			return n
 		}
@@ -136,17 +155,18 @@ const drainQuiet = 10
 // ends.
 func (d *Daemon) Drain(ctx context.Context) error {
 	d.ucma.StopAccepting()
-	for _, n := range d.nics {
+	for _, n := range d.nics() {
 		for _, dev := range n.devices {
 			dev.server.StopAccepting()
 		}
 	}
-	last := make([]uint64, len(d.nics))
+	nics := d.nics()
+	last := make([]uint64, len(nics))
 	tick := time.NewTicker(drainLook)
 	defer tick.Stop()
 	for quiet := 0; ; {
 		clients, busy := 0, false
-		for i, n := range d.nics {
+		for i, n := range nics {
 			work, idle := n.activity(ctx)
 			here := n.clients()
 			clients += here
@@ -170,7 +190,13 @@ func (d *Daemon) Drain(ctx context.Context) error {
 // Close shuts everything down and releases the run directory.
 func (d *Daemon) Close() error {
 	var errs []error
+	d.reloading.Lock()
+	d.closed = true
+	d.reloading.Unlock()
 	close(d.ending)
+	for _, n := range d.nics() {
+		n.end()
+	}
 	if d.admin != nil {
 		errs = append(errs, d.admin.Close())
 		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, api.Socket)))
@@ -182,7 +208,7 @@ func (d *Daemon) Close() error {
 	if d.ucma != nil {
 		errs = append(errs, d.ucma.Close()) // its connections need the NICs
 	}
-	for _, n := range d.nics {
+	for _, n := range d.nics() {
 		errs = append(errs, n.close())
 	}
 	if d.guard != nil {

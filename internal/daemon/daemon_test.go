@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -157,7 +158,7 @@ func TestProcessLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Start(cfg, newLogger(&cfg.Log)); !errors.Is(err, ErrRunning) {
+	if _, err := Start(cfg, slog.New(newLogOutput(&cfg.Log))); !errors.Is(err, ErrRunning) {
 		t.Errorf("a second daemon: %v", err)
 	}
 	openContext(t, runDir)
@@ -227,7 +228,7 @@ func startWith(t *testing.T, change func(c *config.Config)) (*Daemon, string) {
 	}
 	cfg.Log.Level = "error"
 	change(cfg)
-	d, err := Start(cfg, newLogger(&cfg.Log))
+	d, err := Start(cfg, slog.New(newLogOutput(&cfg.Log)))
 	if err != nil {
 		t.Fatal(err)
 	}

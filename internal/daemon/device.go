@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"roced.io/roced/internal/daemon/server"
@@ -54,7 +55,7 @@ func (d *Daemon) startDevices(n *nic) error {
 }
 
 func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
-	c, index := n.cfg, d.devices
+	c, index := n.cfg, d.freeIndex(n)
 	name := deviceName(c.Name, profile, standard)
 	dev := &device{shown: sysfs.Device{Name: name, Index: index, GUID: server.GUID(n.mac),
 		Firmware: firmware, Netdev: n.netdev()}}
@@ -66,7 +67,7 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	srv, err := server.New(server.Config{
 		Path: filepath.Join(d.cfg.RunDir, fmt.Sprintf("uverbs%d", index)), Mode: fs.FileMode(c.Access.Mode),
 		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: c.Profiles(),
-		MAC: n.mac, Limits: limitsOf(&d.cfg.Limits), Quota: n.quota, Guard: d.guard, Log: n.log,
+		MAC: n.mac, Limits: limitsOf(&d.live.Load().Limits), Quota: n.quota, Guard: d.guard, Log: n.log,
 		Share: func(uid uint32, client uint64) rocev2.Share {
 			return c.Share.Of(uid, uint64(index)<<48|client) // the clients of all devices share the link
 		},
@@ -75,7 +76,6 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	if err != nil {
 		return err
 	}
-	d.devices++
 	dev.server = srv
 	n.devices = append(n.devices, dev)
 	n.events.Attach(srv)
@@ -87,6 +87,20 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 		err = n.tree.Alias(d.tree, &dev.shown)
 	}
 	return err
+}
+
+// freeIndex returns the lowest number that no verbs device has. n is a NIC that starts.
+func (d *Daemon) freeIndex(n *nic) (index int) {
+	used := map[int]bool{}
+	for _, m := range append(slices.Clone(d.nics()), n) {
+		for _, dev := range m.devices {
+			used[dev.shown.Index] = true
+		}
+	}
+	for used[index] {
+		index++
+	}
+	return index
 }
 
 // portShown returns the state of the NIC's port for the sysfs tree.
@@ -115,7 +129,7 @@ func (d *Daemon) show(ctx context.Context, n *nic, owner *sysfs.Device) error {
 	return d.tree.Update(owner, p)
 }
 
-// showChanges updates the tree after each port event, until the daemon ends.
+// showChanges updates the tree after each port event, until the NIC ends.
 func (d *Daemon) showChanges(n *nic) {
 	for {
 		select {
@@ -123,7 +137,7 @@ func (d *Daemon) showChanges(n *nic) {
 			if err := d.show(context.Background(), n, &n.devices[0].shown); err != nil {
 				n.log.Warn("sysfs", "err", err)
 			}
-		case <-d.ending:
+		case <-n.ending:
 			return
 		}
 	}

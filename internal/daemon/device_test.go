@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -105,7 +106,7 @@ func TestPortEventsAreShown(t *testing.T) {
 	}
 	cfg.Log.Level = "error"
 	cfg.NICs = cfg.NICs[:1]
-	d, err := Start(cfg, newLogger(&cfg.Log))
+	d, err := Start(cfg, slog.New(newLogOutput(&cfg.Log)))
 	if err != nil {
 		t.Fatal(err)
 	}

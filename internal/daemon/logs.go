@@ -3,8 +3,12 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"roced.io/roced/internal/daemon/config"
 )
 
 // Rate limits of the log. A message may appear logBurst times, then once every logPause. Clients and peers can
@@ -61,6 +65,50 @@ func (s *sentences) may(text string, now time.Time) (ok bool, unsaid int) {
 	e.free--
 	unsaid, e.unsaid = e.unsaid, 0
 	return true, unsaid
+}
+
+// logOutput is a slog.Handler whose level and format can change.
+type logOutput struct {
+	base *atomic.Pointer[slog.Handler] // shared by all handlers that derive from one
+	with func(slog.Handler) slog.Handler
+}
+
+func newLogOutput(c *config.Log) *logOutput {
+	o := &logOutput{base: &atomic.Pointer[slog.Handler]{}, with: func(h slog.Handler) slog.Handler { return h }}
+	o.set(c)
+	return o
+}
+
+// set changes level and format.
+func (o *logOutput) set(c *config.Log) {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.Level)) // validated
+	opts := &slog.HandlerOptions{Level: level}
+	var h slog.Handler = slog.NewTextHandler(os.Stderr, opts)
+	if c.Format == "json" {
+		h = slog.NewJSONHandler(os.Stderr, opts)
+	}
+	o.base.Store(&h)
+}
+
+// Enabled implements slog.Handler.
+func (o *logOutput) Enabled(ctx context.Context, l slog.Level) bool {
+	return (*o.base.Load()).Enabled(ctx, l)
+}
+
+// Handle implements slog.Handler.
+func (o *logOutput) Handle(ctx context.Context, r slog.Record) error {
+	return o.with(*o.base.Load()).Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (o *logOutput) WithAttrs(a []slog.Attr) slog.Handler {
+	return &logOutput{o.base, func(h slog.Handler) slog.Handler { return o.with(h).WithAttrs(a) }}
+}
+
+// WithGroup implements slog.Handler.
+func (o *logOutput) WithGroup(name string) slog.Handler {
+	return &logOutput{o.base, func(h slog.Handler) slog.Handler { return o.with(h).WithGroup(name) }}
 }
 
 // Handle implements slog.Handler.

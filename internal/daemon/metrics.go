@@ -37,7 +37,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("roced_build_info",
 		"Always 1; the labels say which source the daemon is made of.", []string{"version", "revision", "modified", "goversion"}, nil),
 		prometheus.GaugeValue, 1, v.Version, v.Revision, strconv.FormatBool(v.Modified), v.Go)
-	for _, n := range c.d.nics {
+	for _, n := range c.d.nics() {
 		if err := n.collect(ctx, ch); err != nil {
 			ch <- prometheus.NewInvalidMetric(prometheus.NewDesc("roced_link_up", "Whether the link is up.", nil, nil), err)
 		}

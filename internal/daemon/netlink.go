@@ -32,13 +32,9 @@ type netlinkServer struct {
 }
 
 func (d *Daemon) startNetlink() error {
-	var mode fs.FileMode
-	for _, n := range d.nics {
-		mode |= fs.FileMode(n.cfg.Access.Mode)
-	}
 	const timeout = 10 * time.Second
 	s := &netlinkServer{d: d, timeout: timeout, turn: make(chan struct{}, 1)}
-	if err := s.start(filepath.Join(d.cfg.RunDir, nldev.Socket), mode); err != nil {
+	if err := s.start(filepath.Join(d.cfg.RunDir, nldev.Socket), d.cfg.SocketMode()); err != nil {
 		return err
 	}
 	d.netlink = s
@@ -89,8 +85,8 @@ type netlinkView struct {
 
 // nics returns the visible NICs.
 func (v *netlinkView) nics() (list []*nic) {
-	for _, n := range v.d.nics {
-		if (v.nic == "" || v.nic == n.cfg.Name) && mayUse(&n.cfg.Access, v.cred) {
+	for _, n := range v.d.nics() {
+		if (v.nic == "" || v.nic == n.cfg.Name) && mayUse(&n.live.Load().Access, v.cred) {
 			list = append(list, n)
 		}
 	}
@@ -173,7 +169,7 @@ func (v *netlinkView) Resources(ctx context.Context, device, kind string) ([]api
 		all, err = v.d.objects(ctx, n, kind)
 		return err
 	})
-	every := accept.Allowed(v.cred, v.d.cfg.Control.UIDs, v.d.cfg.Control.GIDs)
+	every := accept.Allowed(v.cred, v.d.live.Load().Control.UIDs, v.d.live.Load().Control.GIDs)
 	var out []api.Resource
 	for _, r := range all {
 		of := r.Device == device || r.CMID != nil && standard

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"roced.io/roced/bth/inet"
@@ -27,7 +28,8 @@ import (
 
 // nic is a NIC with its port, shard, devices and observers.
 type nic struct {
-	cfg     *config.NIC
+	cfg     *config.NIC                // of the start
+	live    atomic.Pointer[config.NIC] // its access, fault rules and congestion control apply
 	log     *slog.Logger
 	port    *port.Faulty
 	shared  *shared          // nil: the port is not shared with the kernel
@@ -41,7 +43,10 @@ type nic struct {
 	tree    *sysfs.Tree   // of this NIC alone
 	showing sync.Mutex    // held during an update of the tree
 	changed chan struct{} // signals a change of the port
+	ending  chan struct{} // closed when the NIC shuts down; its streams then end
+	end     func()        // closes ending
 	events  *server.Events
+	makers  atomic.Pointer[makers]
 	failed  func(*rocev2.QueuePair, qp.Status) // reports a completion in error
 	taps    taps
 	// captures holds the captures that clients have named.
@@ -56,10 +61,13 @@ type nic struct {
 	}
 }
 
-// startNIC starts NIC i.
-func (d *Daemon) startNIC(i int) (n *nic, err error) {
-	c := &d.cfg.NICs[i]
-	n = &nic{cfg: c, log: d.log.With("nic", c.Name), sw: d.switchOf(c.Switch), events: &server.Events{}, changed: make(chan struct{}, 1)}
+// startNIC starts a NIC.
+func (d *Daemon) startNIC(c *config.NIC) (n *nic, err error) {
+	ending := make(chan struct{})
+	n = &nic{cfg: c, log: d.log.With("nic", c.Name), sw: d.switchOf(c.Switch), events: &server.Events{}, changed: make(chan struct{}, 1),
+		ending: ending, end: sync.OnceFunc(func() { close(ending) })}
+	n.live.Store(c)
+	n.makers.Store(makersOf(c))
 	n.failed = func(q *rocev2.QueuePair, s qp.Status) {
 		e := newEvent(c.Name, "qp", uint32(q.Num()), server.OwnerOf(q.Ctx), 0)
 		e.Event, e.Status = "completion_error", verbs.Status(s).String()
@@ -86,7 +94,7 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	if err := n.openPort(); err != nil {
 		return nil, err
 	}
-	core, err := n.build(d.cfg.Metrics.Listen != "") // record distributions only for metrics
+	core, err := n.build(d.live.Load().Metrics.Listen != "") // record distributions only for metrics
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +161,9 @@ func (n *nic) startShard(core *rocev2.NIC, beside *nic) (err error) {
 // distributions.
 func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 	c := n.cfg
-	for _, text := range c.Faults {
-		r, err := fault.Parse(text)
-		if err != nil {
-			return nil, err
-		}
-		n.rules = append(n.rules, r)
+	var err error
+	if n.rules, err = parseRules(c.Faults); err != nil {
+		return nil, err
 	}
 	if err := n.port.SetRules(n.rules); err != nil {
 		return nil, err
@@ -175,12 +180,25 @@ func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 	cfg.Near = c.Port.Type == "udp" || c.Port.Type == "unix"
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
 	cfg.Limits = nicLimits
-	cfg.NewProfile, cfg.MRCProfile = c.Makers()
+	cfg.NewProfile = func(name string) (qp.Profile, error) { return n.makers.Load().byName(name) }
+	cfg.MRCProfile = func(ev, cc uint64) (qp.Profile, error) { return n.makers.Load().byNumber(ev, cc) }
 	cfg.Quantum, cfg.Distributions = int(c.Share.Quantum), distributions
 	if _, err := rand.Read(cfg.Seed[:]); err != nil {
 		return nil, err
 	}
 	return rocev2.New(cfg)
+}
+
+// makers are the factories for the plug-ins of new queue pairs.
+type makers struct {
+	byName   func(string) (qp.Profile, error)
+	byNumber func(ev, cc uint64) (qp.Profile, error)
+}
+
+func makersOf(c *config.NIC) *makers {
+	m := &makers{}
+	m.byName, m.byNumber = c.Makers()
+	return m
 }
 
 func limitsOf(l *config.Limits) server.Limits {
@@ -203,6 +221,17 @@ func (n *nic) activity(ctx context.Context) (work uint64, idle bool) {
 	return work, err == nil && idle
 }
 
+func parseRules(texts []string) (rules []fault.Rule, err error) {
+	for _, text := range texts {
+		r, err := fault.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
 // setRules replaces the fault rules by the result of change.
 func (n *nic) setRules(ctx context.Context, change func(old []fault.Rule) []fault.Rule) error {
 	var err error
@@ -219,6 +248,7 @@ func (n *nic) setRules(ctx context.Context, change func(old []fault.Rule) []faul
 // close shuts the NIC down. It also works on a NIC that is only partly created.
 func (n *nic) close() error {
 	var errs []error
+	n.end()
 	for _, dev := range n.devices {
 		errs = append(errs, dev.server.Close())
 	}

@@ -19,6 +19,7 @@ func (d *Daemon) dropPrivileges() error {
 		d.log.Warn("privileges are kept", "err", err)
 		return nil
 	}
+	d.dropped = true
 	d.log.Info("privileges are dropped", "capabilities", host.NetworkCaps)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/ucma"
 	"roced.io/roced/rocev2"
@@ -29,9 +30,13 @@ const (
 )
 
 // daemonQuota returns the ledger of the resources that all NICs share.
-func (d *Daemon) daemonQuota() *quota.Ledger {
-	var each, all quota.Amounts
-	l := &d.cfg.Limits
+func daemonQuota(l *config.Limits) *quota.Ledger {
+	each, all := daemonAmounts(l)
+	return quota.New(each, all, nil)
+}
+
+// daemonAmounts returns the limits of each user, and the capacity.
+func daemonAmounts(l *config.Limits) (each, all quota.Amounts) {
 	each[quota.CMDevices], each[quota.CMIDs], all[quota.CMIDs] = int64(l.Connections), int64(l.QPs), cmIDs
 	each[quota.CMEnding], all[quota.CMEnding] = cmEndingEach, cmIDs
 	each[quota.NetlinkSockets] = int64(l.Connections)
@@ -47,7 +52,7 @@ func (d *Daemon) daemonQuota() *quota.Ledger {
 	if l.Descriptors > 0 {
 		each[quota.Descriptors] = int64(l.Descriptors)
 	}
-	return quota.New(each, all, nil)
+	return each, all
 }
 
 // mostMaps returns the maximum number of client mappings. The daemon keeps an eighth of the kernel's limit.
@@ -69,7 +74,7 @@ func (d *Daemon) nicQuota(l rocev2.Limits) *quota.Ledger {
 		quota.MWs: l.MWs, quota.PDs: l.PDs, quota.AHs: l.AHs} {
 		all[k] = int64(n)
 	}
-	each := limitsOf(&d.cfg.Limits)
+	each := limitsOf(&d.live.Load().Limits)
 	return quota.New(each.Amounts(), all, d.quota)
 }
 
@@ -83,7 +88,7 @@ func (d *Daemon) users() []api.Resource {
 			}
 		}
 	}
-	for _, n := range d.nics {
+	for _, n := range d.nics() {
 		add(n.cfg.Name, n.quota)
 	}
 	add("", d.quota)

@@ -12,17 +12,21 @@ import (
 	"roced.io/roced/internal/daemon/config"
 )
 
-// Run runs a daemon until SIGTERM or SIGINT, then drains it. A second signal ends it at once.
+// Run runs a daemon until SIGTERM or SIGINT, then drains it. A second signal ends it at once. SIGHUP reloads the
+// configuration.
 func Run(cfg *config.Config) error {
-	log := newLogger(&cfg.Log)
+	out := newLogOutput(&cfg.Log)
+	log := slog.New(newLimited(out))
 	sig := make(chan os.Signal, 4)
 	signal.Notify(sig, unix.SIGTERM, unix.SIGINT)
-	signal.Ignore(unix.SIGHUP)
+	hangUp := make(chan os.Signal, 1)
+	signal.Notify(hangUp, unix.SIGHUP)
 	defer signal.Stop(sig)
 	d, err := Start(cfg, log)
 	if err != nil {
 		return err
 	}
+	d.output = out
 	if err := d.dropPrivileges(); err != nil {
 		return errors.Join(err, d.Close())
 	}
@@ -30,9 +34,9 @@ func Run(cfg *config.Config) error {
 	defer end()
 	go trim(running)
 	log.Info("roced is ready", "run_dir", cfg.RunDir, "pid", os.Getpid())
-	s := <-sig
-	log.Info("draining", "signal", s, "at_most", cfg.Drain)
-	ctx, cancel := context.WithTimeout(context.Background(), cfg.Drain)
+	s := d.waitForEnd(sig, hangUp)
+	log.Info("draining", "signal", s, "at_most", d.live.Load().Drain)
+	ctx, cancel := context.WithTimeout(context.Background(), d.live.Load().Drain)
 	go func() {
 		select {
 		case <-sig:
@@ -50,13 +54,18 @@ func Run(cfg *config.Config) error {
 	return err
 }
 
-// newLogger creates the logger of the configuration.
-func newLogger(c *config.Log) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.Level)) // validated
-	opts := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(newLimited(slog.NewJSONHandler(os.Stderr, opts)))
+// waitForEnd returns the signal that ends the daemon. Before it, each SIGHUP reloads the configuration.
+func (d *Daemon) waitForEnd(sig, hangUp <-chan os.Signal) os.Signal {
+	for {
+		select {
+		case s := <-sig:
+			return s
+		case <-hangUp:
+			if changed, err := d.Reload(false); err != nil {
+				d.log.Error("reload refused, nothing has changed", "err", err)
+			} else {
+				d.log.Info("configuration reloaded", "changed", changed)
+			}
+		}
 	}
-	return slog.New(newLimited(slog.NewTextHandler(os.Stderr, opts)))
 }

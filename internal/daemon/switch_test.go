@@ -49,7 +49,7 @@ func switched(t *testing.T, shards []string, addrs ...string) *Daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	for _, n := range d.nics { // of two sockets, the first one has no peer when it opens
+	for _, n := range d.nics() { // of two sockets, the first one has no peer when it opens
 		eventually(t, "the link is down", func() bool {
 			l, err := n.link(t.Context())
 			return err == nil && l.State == "ACTIVE"
@@ -176,7 +176,7 @@ func crossed(t *testing.T, on [2]string) *Daemon {
 // connected returns the ends of a new connection between the first and the third NIC of crossed.
 func connected(t *testing.T, d *Daemon) (a, b *end) {
 	t.Helper()
-	a, b = newEnd(t, d.nics[0]), newEnd(t, d.nics[2])
+	a, b = newEnd(t, d.nics()[0]), newEnd(t, d.nics()[2])
 	a.connect(t, b, "198.18.0.2")
 	b.connect(t, a, "198.18.0.1")
 	return a, b
@@ -359,7 +359,7 @@ func TestSwitchShardStops(t *testing.T) {
 	d := switched(t, []string{"x", "x", "y", "z"}, "198.18.0.1", "198.18.1.1", "198.18.0.2", "198.18.1.2")
 	e := [4]*end{}
 	for i := range e {
-		e[i] = newEnd(t, d.nics[i])
+		e[i] = newEnd(t, d.nics()[i])
 	}
 	e[0].connect(t, e[2], "198.18.0.2")
 	e[2].connect(t, e[0], "198.18.0.1")
@@ -385,7 +385,7 @@ func TestSwitchShardStops(t *testing.T) {
 // TestSwitchMembership refuses an address of another shard, and follows a change of addresses and the end of a NIC.
 func TestSwitchMembership(t *testing.T) {
 	d := crossed(t, shards["two shards"])
-	sw := d.nics[0].sw
+	sw := d.nics()[0].sw
 	far := func() (addrs []string) {
 		for _, m := range sw.far("x") {
 			for _, g := range m.GIDs {
@@ -403,7 +403,7 @@ func TestSwitchMembership(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &nic{cfg: &config.NIC{Switch: "s", Shard: "x"}, sw: sw, port: port.NewFaulty(d.nics[0].port, nil)}
+	n := &nic{cfg: &config.NIC{Switch: "s", Shard: "x"}, sw: sw, port: port.NewFaulty(d.nics()[0].port, nil)}
 	n.shard, err = shard.New(shard.Config{NIC: twin, Port: n.port, Beside: sw.beside(n).shard})
 	if err != nil {
 		t.Fatal(err)
@@ -415,7 +415,7 @@ func TestSwitchMembership(t *testing.T) {
 	if err := n.shard.Close(); err != nil {
 		t.Error(err)
 	}
-	moved := d.nics[2]
+	moved := d.nics()[2]
 	_ = moved.shard.Do(t.Context(), func(now mono.Time, core *rocev2.NIC) {
 		err = core.SetAddrs(now, []netip.Prefix{netip.MustParsePrefix("198.18.0.9/24")}, nil)
 	})
@@ -426,7 +426,7 @@ func TestSwitchMembership(t *testing.T) {
 		frame[33] = last
 		copy(frame[34:], "\xc1\x23\x12\xb7\x00\x18")
 		frame[47] = 9 // queue pair
-		_ = d.nics[0].shard.Look(t.Context(), func(_ mono.Time, core *rocev2.NIC) { to = core.Across(frame) })
+		_ = d.nics()[0].shard.Look(t.Context(), func(_ mono.Time, core *rocev2.NIC) { to = core.Across(frame) })
 		return to
 	}
 	if across(9) != moved.port || across(2) != nil || err != nil {

@@ -118,7 +118,7 @@ func (d *Daemon) postTrace(n *nic, w http.ResponseWriter, r *http.Request) error
 			more = false
 		case <-rec.Done():
 			more = false
-		case <-d.ending:
+		case <-n.ending:
 			more = false
 		case <-tick.C:
 			err = pass(rec.Drain)

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -17,13 +16,17 @@ import (
 // startUCMA serves rdma_cm for all NICs on one socket. The socket admits the users of any NIC.
 func (d *Daemon) startUCMA() (err error) {
 	c := ucma.Config{Path: filepath.Join(d.cfg.RunDir, ucma.Socket), Quota: d.quota, Log: d.log}
-	for _, n := range d.nics {
-		c.NICs = append(c.NICs, ucma.NIC{Name: n.cfg.Name, GUID: server.GUID(n.mac), Shard: n.shard,
-			May: func(cred *unix.Ucred) bool { return mayUse(&n.cfg.Access, cred) }})
-		c.Mode |= fs.FileMode(n.cfg.Access.Mode)
+	for _, n := range d.nics() {
+		c.NICs = append(c.NICs, n.ofUCMA())
 	}
+	c.Mode = d.cfg.SocketMode()
 	d.ucma, err = ucma.New(c)
 	return err
+}
+
+func (n *nic) ofUCMA() ucma.NIC {
+	return ucma.NIC{Name: n.cfg.Name, GUID: server.GUID(n.mac), Shard: n.shard,
+		May: func(cred *unix.Ucred) bool { return mayUse(&n.live.Load().Access, cred) }}
 }
 
 // mayUse reports whether a user can connect to the socket of a NIC.

@@ -16,8 +16,8 @@ import (
 
 // getLinks describes all NICs.
 func (d *Daemon) getLinks(w http.ResponseWriter, r *http.Request) {
-	out := make([]api.Link, 0, len(d.nics))
-	for _, n := range d.nics {
+	out := make([]api.Link, 0, len(d.nics()))
+	for _, n := range d.nics() {
 		l, err := n.link(r.Context())
 		if err != nil {
 			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
@@ -39,7 +39,7 @@ func (n *nic) link(ctx context.Context) (api.Link, error) {
 	if l.Device == "" {
 		l.Device = n.cfg.Port.Each()[0].Local
 	}
-	if c := &n.cfg.Congestion; c.Algorithm != "none" {
+	if c := &n.live.Load().Congestion; c.Algorithm != "none" {
 		l.Congestion = &api.Congestion{Algorithm: c.Algorithm, Params: c.Params}
 	}
 	poll, err := n.shard.Poll(ctx)
@@ -136,7 +136,7 @@ func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := []api.Resource{}
-	for _, n := range d.nics {
+	for _, n := range d.nics() {
 		err := n.shard.Do(r.Context(), func(_ mono.Time, core *rocev2.NIC) { out = append(out, kind(n.cfg.Name, core)...) })
 		if err != nil {
 			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
@@ -148,7 +148,7 @@ func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
 
 func (d *Daemon) getQPs(w http.ResponseWriter, r *http.Request) {
 	out := []api.Resource{}
-	for _, n := range d.nics {
+	for _, n := range d.nics() {
 		list, err := n.queuePairs(r.Context())
 		if err != nil {
 			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
@@ -175,7 +175,7 @@ func (n *nic) queuePairs(ctx context.Context) (out []api.Resource, err error) {
 func (d *Daemon) getStats(w http.ResponseWriter, r *http.Request) {
 	out := []api.Stat{}
 	name := r.PathValue("nic")
-	for _, n := range d.nics {
+	for _, n := range d.nics() {
 		if name != "" && name != n.cfg.Name {
 			continue
 		}

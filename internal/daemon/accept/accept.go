@@ -114,11 +114,11 @@ func (l *Listener) admit(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if len(l.cfg.UIDs)+len(l.cfg.GIDs) > 0 && !Allowed(cred, l.cfg.UIDs, l.cfg.GIDs) {
 		return fmt.Errorf("user %d: %w", cred.Uid, fs.ErrPermission)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.closing {
 		return net.ErrClosed
 	}
@@ -136,6 +136,17 @@ func (l *Listener) admit(conn *net.UnixConn) error {
 		defer l.mu.Unlock()
 		delete(l.clients, c)
 	})
+	return nil
+}
+
+// Permit changes the mode of the socket and the users that may connect. Existing clients stay connected.
+func (l *Listener) Permit(mode fs.FileMode, uids, gids []uint32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := os.Chmod(l.cfg.Path, mode); err != nil {
+		return err
+	}
+	l.cfg.Mode, l.cfg.UIDs, l.cfg.GIDs = mode, uids, gids
 	return nil
 }
 

@@ -20,6 +20,7 @@
 //	GET    /v1/poll/NIC            PollSetting
 //	PUT    /v1/poll/NIC            PollSetting
 //	GET    /v1/page                Page
+//	POST   /v1/reload              Reload; the answer is Reloaded, or 409 if nothing has changed
 //	GET    /metrics                for Prometheus
 //
 // The body of an error answer is a Fault.
@@ -64,6 +65,16 @@ type Link struct {
 	Congestion *Congestion `json:"congestion,omitempty"`
 	Planes     []Plane     `json:"planes,omitempty"` // in their order; none for a NIC with one port
 	Devices    []Device    `json:"devices"`          // for verbs programs, one for each profile, the default first
+}
+
+// Reload is the body of POST /v1/reload.
+type Reload struct {
+	Force bool `json:"force,omitempty"` // remove NICs that have clients
+}
+
+// Reloaded is the answer to a reload.
+type Reloaded struct {
+	Changed []string `json:"changed"` // keys, and NICs that were added or removed
 }
 
 // Congestion is the congestion control of a NIC: the algorithm, and its parameters that differ from the default.

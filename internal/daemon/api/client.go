@@ -66,6 +66,11 @@ func (c *Client) Do(ctx context.Context, method string, in any, path ...string) 
 	return c.call(ctx, method, in, nil, path)
 }
 
+// Ask sends in as JSON and decodes the answer into out, a pointer.
+func (c *Client) Ask(ctx context.Context, method string, in, out any, path ...string) error {
+	return c.call(ctx, method, in, out, path)
+}
+
 func (c *Client) call(ctx context.Context, method string, in, out any, path []string) error {
 	body, err := c.Stream(ctx, method, in, path...)
 	if err != nil {

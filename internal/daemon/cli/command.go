@@ -2,16 +2,20 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/daemon"
+	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/background"
 	"roced.io/roced/internal/daemon/config"
 	"roced.io/roced/verbs"
@@ -32,7 +36,7 @@ func Main(args []string, out, diag io.Writer) int {
 	c.SetArgs(args)
 	c.SetOut(out)
 	c.SetErr(diag)
-	err := c.Execute()
+	err := c.ExecuteContext(context.Background())
 	if err == nil {
 		return 0
 	}
@@ -80,6 +84,7 @@ or Unix sockets.`,
 		c.Flags().StringArrayVar(&from.Set, "set", nil, "set a key outside of NICs, such as log.level=debug; repeatable")
 	}
 	root.AddCommand(inBackground(usage)...)
+	root.AddCommand(reload())
 	about.Program{Section: 8, Usage: usage, Pages: []about.Page{manual()}}.Add(root)
 	return root
 }
@@ -131,13 +136,54 @@ func printJSON(out io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// reload returns the command reload.
+func reload() *cobra.Command {
+	var runDir string
+	var force, asJSON bool
+	cmd := &cobra.Command{
+		Use: "reload", Short: "make the running daemon read its file again", Args: noArgs,
+		Long: `Makes the daemon of the run directory read its configuration file again and apply the
+changes, while programs stay connected, and prints the changed keys. roced.yaml(5) lists
+the keys that it can change, and NICs can be added and removed. If it refuses a change, it
+applies none, and prints a line for each. SIGHUP does the same and prints to the log.`,
+		Example: `  roced reload
+  roced reload --run-dir /run/roced --force    # also remove NICs with clients`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			client := api.NewClient(filepath.Join(runDir, api.Socket))
+			defer client.Close()
+			var done api.Reloaded
+			if err := client.Ask(c.Context(), http.MethodPost, api.Reload{Force: force}, &done, "reload"); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), done)
+			}
+			if len(done.Changed) == 0 {
+				fmt.Fprintln(c.OutOrStdout(), "nothing has changed")
+			}
+			for _, k := range done.Changed {
+				fmt.Fprintln(c.OutOrStdout(), k)
+			}
+			return nil
+		},
+	}
+	runDirFlag(cmd, &runDir)
+	cmd.Flags().BoolVar(&force, "force", false, "remove NICs that have clients, and disconnect these")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func runDirFlag(c *cobra.Command, dir *string) {
+	c.Flags().StringVar(dir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
+	about.Varies(c.Flags().Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon")
+}
+
 // inBackground returns the commands up and down.
 func inBackground(usage func(error) error) []*cobra.Command {
 	p := background.Program{Name: "roced", RunDir: new(string), JSON: new(bool), Usage: usage}
 	cs := p.Commands()
 	for _, c := range cs {
-		c.Flags().StringVar(p.RunDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
-		about.Varies(c.Flags().Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon")
+		runDirFlag(c, p.RunDir)
 		c.Flags().BoolVar(p.JSON, "json", false, "print JSON")
 	}
 	return cs

@@ -14,7 +14,10 @@ else "/etc/roced.yaml". Root's daemon never reads the user's file. A file that e
 "roced check" reports all faults with line and column. "[]" means each element of a list, PROFILE the name of a transport.
 
 A duration has a unit, such as 50us or 2s. A size is in bytes, or has a suffix K, M, G or T (powers of 1024). An octal mode is like that of
-chmod(1).`
+chmod(1).
+
+"roced reload", SIGHUP and "systemctl reload roced" make the daemon read the file again. It applies changes of the keys marked for reload,
+adds NICs, and removes those without clients. It refuses the whole file if any other key differs or if the owner of the file does.`
 
 // environment is the text before the variables.
 const environment = `A variable of the environment overrides a key outside of NICs. "--set KEY=VALUE" of the command line overrides both. Errors name
@@ -36,6 +39,9 @@ func manual() about.Page {
 	var keys [][2]string
 	for _, k := range config.Keys() {
 		text := fmt.Sprintf("%s.\n%s; default: %s. Example: %s", sentence(k.Meaning), kind(k), orNone(k.Default), k.Example)
+		if k.Reload {
+			text += ".\nA reload can change it"
+		}
 		keys = append(keys, [2]string{k.Name, strings.ReplaceAll(text, "`", "")})
 	}
 	return about.Page{Name: "roced.yaml", Section: 5, Short: "configuration of roced", Parts: []about.Part{
@@ -79,9 +85,9 @@ Parameters beside %s and %s: [congestion control](congestion.md), [transports](.
 		}
 		if in != group {
 			group = in
-			fmt.Fprintf(&b, "\n## %s\n\n| key | type | default | example | meaning |\n|---|---|---|---|---|\n", title(in))
+			fmt.Fprintf(&b, "\n## %s\n\n| key | type | default | reload | example | meaning |\n|---|---|---|---|---|---|\n", title(in))
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s` | %s |\n", strings.TrimPrefix(k.Name, in+"."), kind(k), code(k.Default), k.Example, k.Meaning)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | `%s` | %s |\n", strings.TrimPrefix(k.Name, in+"."), kind(k), code(k.Default), yes(k.Reload), k.Example, k.Meaning)
 	}
 	fmt.Fprintf(&b, "\n## The environment\n\n%s\n\n| variable | key |\n|---|---|\n", quoted(environment))
 	for _, v := range variables() {
@@ -111,6 +117,13 @@ func code(def string) string {
 		return def
 	}
 	return "`" + def + "`"
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
 }
 
 func orNone(def string) string {

@@ -4,6 +4,7 @@ package config
 
 import (
 	"io"
+	"io/fs"
 	"net/netip"
 	"strings"
 	"time"
@@ -28,7 +29,8 @@ type Config struct {
 	Privileges string `yaml:"privileges"`
 
 	doc   *strict.Document
-	file  string // empty: not read from a file
+	from  *Sources // nil: not read from a file
+	file  string
 	owner uint32 // of the file
 }
 
@@ -174,6 +176,14 @@ type Plane struct {
 	Interface string `yaml:"interface"`
 	Local     string `yaml:"local"`
 	Remote    string `yaml:"remote"`
+}
+
+// SocketMode returns the mode of the sockets that the users of any NIC may use.
+func (c *Config) SocketMode() (mode fs.FileMode) {
+	for i := range c.NICs {
+		mode |= fs.FileMode(c.NICs[i].Access.Mode)
+	}
+	return mode
 }
 
 // Each returns the port of each plane, in their order. A port without planes is the only one.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +18,16 @@ type Key struct {
 	Default string // empty: none
 	Example string // a value in YAML
 	Meaning string
+	Reload  bool // a reload of the running daemon can change it
+}
+
+// reloadable are the keys that a reload changes, or the first parts of their names.
+var reloadable = []string{"drain", "log.", "control.", "metrics.", "web.", "limits.", "nics[].faults", "nics[].access.", "nics[].congestion.algorithm",
+	"nics[].transports.PROFILE.congestion.", "nics[].transports.PROFILE.cc_profiles."}
+
+// reloads reports whether a reload can change a key of the table.
+func reloads(key string) bool {
+	return slices.ContainsFunc(reloadable, func(k string) bool { return key == k || strings.HasSuffix(k, ".") && strings.HasPrefix(key, k) })
 }
 
 // Keys describes all keys except those that only contain other keys.
@@ -66,7 +77,7 @@ func keysOf(prefix string, v reflect.Value) (all []Key) {
 
 // describe describes the key with that name and default value.
 func describe(name string, value reflect.Value) Key {
-	k := Key{Name: name, Type: typeName(value.Type()), Default: format(value)}
+	k := Key{Name: name, Reload: reloads(name), Type: typeName(value.Type()), Default: format(value)}
 	m := meanings[name]
 	k.Unit, k.Example, k.Meaning = m.unit, m.example, m.meaning
 	if m.def != "" {

@@ -64,8 +64,23 @@ func (s *Sources) Load() (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.file, c.owner = file, owner
+	c.from, c.file, c.owner = s, file, owner
 	return c, nil
+}
+
+// Again reads the file of c again, and applies the same other sources. The file must have the same owner as before.
+func (c *Config) Again() (*Config, error) {
+	if c.from == nil || c.owner == noOwner {
+		return nil, fmt.Errorf("the configuration %s is no file that can be read again: restart the daemon", c.file)
+	}
+	next, err := (&Sources{File: c.file, Set: c.from.Set}).Load()
+	if err != nil {
+		return nil, err
+	}
+	if next.owner != c.owner {
+		return nil, fmt.Errorf("%s: user %d owns it, but user %d did at the start: chown it, or restart the daemon", c.file, next.owner, c.owner)
+	}
+	return next, nil
 }
 
 // noOwner is the owner of a file that is no regular file.

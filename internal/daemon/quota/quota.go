@@ -106,6 +106,13 @@ func New(each, all Amounts, parent *Ledger) *Ledger {
 	return l
 }
 
+// SetEach changes the limits of each user. Users may hold more than a new limit until they release it.
+func (l *Ledger) SetEach(each Amounts) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.each = each
+}
+
 // Privileged reports whether uid is root or the daemon's own user. These users could stop the daemon anyway, so only
 // the capacity limits them.
 func Privileged(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }

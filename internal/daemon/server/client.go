@@ -22,6 +22,7 @@ import (
 // (Command). Concurrent access comes only from the shard's callbacks.
 type client struct {
 	srv     *Server
+	limits  Limits // of the time of the connection
 	conn    *uverbs.Conn
 	cred    *unix.Ucred
 	account *quota.Account
@@ -94,7 +95,7 @@ const maxProcs = 64
 func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Account, pidfd int, serial uint64) *client {
 	l := s.cfg.Limits
 	c := &client{
-		srv: s, conn: conn, cred: cred, account: account, pidfd: pidfd, serial: serial, profile: s.cfg.Profile,
+		srv: s, limits: l, conn: conn, cred: cred, account: account, pidfd: pidfd, serial: serial, profile: s.cfg.Profile,
 		log:      s.cfg.Log.With("client", serial, "pid", cred.Pid, "uid", cred.Uid),
 		channels: newCounted[channel](l.Channels, quota.Channels, account), maps: newTable[mapping](l.MRs), procs: newTable[process](maxProcs),
 		pds: newCounted[rocev2.PD](l.PDs, quota.PDs, account), mrs: newCounted[memoryRegion](l.MRs, quota.MRs, account), mws: newCounted[rocev2.MW](l.MWs, quota.MWs, account),

@@ -61,7 +61,7 @@ func GUID(m inet.MAC) [8]byte {
 
 func (c *client) deviceAttr() (r uverbs.QueryDeviceResp, err error) {
 	err = c.peek(func(n *rocev2.NIC) error {
-		nic, own := n.Limits(), c.srv.cfg.Limits
+		nic, own := n.Limits(), c.limits
 		r = uverbs.QueryDeviceResp{
 			FwVer: firmware, NodeGUID: c.guid(), SysImageGUID: c.guid(),
 			MaxMRSize: math.MaxInt64, PageSizeCap: pageSizes, VendorID: vendorID,

@@ -62,12 +62,12 @@ func (c *client) charge(n int64) bool {
 	var excess int64
 	if c.space != nil {
 		excess = c.space.excess()
-		if excess > 0 && c.used.Load()+n+excess > c.srv.cfg.Limits.Memory {
+		if excess > 0 && c.used.Load()+n+excess > c.limits.Memory {
 			c.space.cool()
 			excess = c.space.excess()
 		}
 	}
-	if c.used.Add(n)+excess > c.srv.cfg.Limits.Memory || !c.account.Take(quota.Memory, n) {
+	if c.used.Add(n)+excess > c.limits.Memory || !c.account.Take(quota.Memory, n) {
 		c.used.Add(-n)
 		return false
 	}

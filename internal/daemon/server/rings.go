@@ -24,7 +24,7 @@ func (c *client) context() (*space, error) {
 	if !c.account.Take(quota.Descriptors, 1) {
 		return nil, unix.EMFILE
 	}
-	s, err := newSpace(min(c.srv.cfg.Limits.Memory, maxSpace) &^ int64(page-1))
+	s, err := newSpace(min(c.limits.Memory, maxSpace) &^ int64(page-1))
 	c.space = s
 	return s, err
 }

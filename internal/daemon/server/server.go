@@ -143,6 +143,18 @@ func (s *Server) StopAccepting() {
 	s.listener.StopAccepting()
 }
 
+// Permit changes the mode of the socket and the users that may connect. Existing clients stay connected.
+func (s *Server) Permit(mode fs.FileMode, uids, gids []uint32) error {
+	return s.listener.Permit(mode, uids, gids)
+}
+
+// SetLimits changes the limits of clients that connect from now on.
+func (s *Server) SetLimits(l Limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg.Limits = l
+}
+
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

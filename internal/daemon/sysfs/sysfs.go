@@ -15,6 +15,7 @@ package sysfs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,6 +123,24 @@ func (t *Tree) Add(d *Device, p *Port) error {
 		err = t.write(verbs+"/ibdev", d.Name) // last, because libibverbs reads the other files after this one
 	}
 	return err
+}
+
+// Remove removes devices of one port. libibverbs then no longer finds them.
+func (t *Tree) Remove(devices ...*Device) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var errs []error
+	for _, d := range devices {
+		pci := t.pci[d.Name]
+		for _, root := range []string{d.verbs(), "class/infiniband/" + d.Name, d.node(), "bus/pci/devices/" + filepath.Base(pci), pci} {
+			errs = append(errs, os.RemoveAll(filepath.Join(t.root, root)))
+			maps.DeleteFunc(t.text, func(name, _ string) bool { return name == root || strings.HasPrefix(name, root+"/") })
+		}
+	}
+	for _, d := range devices {
+		delete(t.pci, d.Name)
+	}
+	return errors.Join(errs...)
 }
 
 func (t *Tree) addPort(dev string, d *Device, p *Port) error {

@@ -198,7 +198,7 @@ func (s *Server) StopAccepting() { s.listener.StopAccepting() }
 // must still run.
 func (s *Server) Close() error {
 	s.StopAccepting()
-	s.removeDevices()
+	s.removeDevices(func(*nic) bool { return true })
 	close(s.done)
 	err := s.listener.Close()
 	s.inbox.Lock()
@@ -215,11 +215,12 @@ func (s *Server) Close() error {
 // farewell is the maximum time that Close waits for clients to read their last events.
 const farewell = 200 * time.Millisecond
 
-// removeDevices sends DEVICE_REMOVAL for all identifiers with a NIC, and waits until clients have read their events.
-func (s *Server) removeDevices() {
+// removeDevices sends DEVICE_REMOVAL for all identifiers on NICs of which gone is true, and waits until clients have read
+// their events.
+func (s *Server) removeDevices(gone func(*nic) bool) {
 	s.mu.Lock()
 	for _, i := range s.ids {
-		if i.nic != nil && !i.unknown() {
+		if i.nic != nil && gone(i.nic) && !i.unknown() {
 			i.emit(rdmacm.EventDeviceRemoval, 0)
 		}
 	}
