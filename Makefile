@@ -199,14 +199,14 @@ endure: setup-check build ## reliable connections on all ports beside a heavy lo
 endure: DURATION = 30m
 
 bench: setup-check build ## measure against other software, write docs/results/benchmarks.md
-	$(GO) run ./internal/lab/bench/nic -bin $(BIN) -out docs/results/benchmarks.md
+	$(GO) run ./internal/lab/bench nic --bin $(BIN) --out docs/results/benchmarks.md
 
 BEFORE ?=
 compare: build ## measure this build beside another one, whose programs are in BEFORE
-	$(GO) run ./internal/lab/bench/compare -before "$(BEFORE)" -bin $(BIN)
+	$(GO) run ./internal/lab/bench compare --before "$(BEFORE)" --bin $(BIN)
 
 bench-page: build ## what it costs when somebody looks at the live page
-	$(GO) run ./internal/lab/bench/compare -watched -bin $(BIN) -rounds 10
+	$(GO) run ./internal/lab/bench page --bin $(BIN)
 
 interop: setup-check build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/results/interop*.md, drill.md
 	$(GO) run ./internal/lab/interop -bin $(BIN) -out docs/results/interop.md
@@ -221,13 +221,13 @@ web: ## put the live page together of web/ (docs/guides/page.md); the result is 
 	$(GO) run ./internal/daemon/web/webbundle
 
 bench-loss: build ## goodput of every transport under loss and disorder, write docs/results/bench-loss.md
-	$(GO) run ./internal/lab/bench/loss -bin $(BIN) -out docs/results/bench-loss.md
+	$(GO) run ./internal/lab/bench loss --bin $(BIN) --out docs/results/bench-loss.md
 
 bench-flor: build ## calls by Flor beside WRITEs and plain RC, with losses, write docs/results/bench-flor.md
-	$(GO) run ./internal/lab/bench/flor -bin $(BIN) -out docs/results/bench-flor.md
+	$(GO) run ./internal/lab/bench flor --bin $(BIN) --out docs/results/bench-flor.md
 
 bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder of its run.sh; write docs/results/bench-sim.md
-	$(GO) run ./internal/sim/bench -bin $(BIN) -out docs/results/bench-sim.md
+	$(GO) run ./internal/lab/bench sim --bin $(BIN) --out docs/results/bench-sim.md
 
 papers: build ## the papers' results, a night; goes on after an interrupt; write docs/results/papers.md
 	$(BIN)/rocesim papers --precise --docs docs/results

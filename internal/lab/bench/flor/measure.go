@@ -1,4 +1,4 @@
-package main
+package flor
 
 import (
 	"context"
@@ -20,9 +20,11 @@ type bench struct {
 	*netlab.Lab
 }
 
-// subject is a test of roceperf flor with its options. The server gets the options in both, too.
+// subject is a test of roceperf flor with its options. The server gets the options in both, too. A plain subject is a test
+// of roceperf by RC, without Flor.
 type subject struct {
 	name, test, both, client string
+	plain                    bool
 }
 
 // sample is one measurement.
@@ -45,16 +47,13 @@ type quantiles struct {
 	P999 float64 `json:"p999_us"`
 }
 
-// writes is the test of roceperf's WRITEs instead of calls.
-const writes = "write-bw"
-
 // measure runs a subject once.
 func (b *bench) measure(s *subject, seconds int) (r sample, err error) {
-	if s.test == writes {
-		p, err := measure.Perf(b.Lab, float64(seconds), append([]string{writes}, strings.Fields(s.client)...)...)
-		return sample{Gbps: p.Gbps, PerSecond: p.MessagesPerSecond}, err
+	if s.plain {
+		p, err := b.Roceperf(b.Lab, seconds, append([]string{s.test}, strings.Fields(s.client)...)...)
+		return sample{Gbps: p.Gbps, PerSecond: p.MessagesPerSecond, Latency: quantiles{P50: 2 * p.Latency.P50, P99: 2 * p.Latency.P99}}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds+30)*time.Second)
+	ctx, cancel := context.WithTimeout(b.Ctx, time.Duration(seconds+30)*time.Second)
 	defer cancel()
 	perf := filepath.Join(b.Lab.Bin, "roceperf")
 	both := strings.Fields(s.both)
@@ -113,7 +112,7 @@ func middle(list []sample) quantiles {
 
 // failover breaks the queue pair that an RC connection uses during calls. It returns the client's result.
 func (b *bench) failover() (sample, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(b.Ctx)
 	defer cancel()
 	broken := make(chan error, 1)
 	go func() {
@@ -128,7 +127,7 @@ func (b *bench) failover() (sample, error) {
 	if err = errors.Join(err, <-broken); err != nil {
 		return r, err
 	}
-	return r, b.SetFaults(context.Background(), 0)
+	return r, b.SetFaults(b.Ctx, 0)
 }
 
 // primary waits until a connection carries calls. It returns the number of the queue pair at host 1 that receives them.

@@ -1,25 +1,26 @@
-package main
+// Package flor measures calls by Flor on real frames between two network namespaces, beside WRITEs and SENDs of roceperf
+// by RC in the same run.
+package flor
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"runtime"
-	"slices"
-	"strings"
 
 	"roced.io/roced/internal/lab/bench/measure"
 	"roced.io/roced/internal/lab/netlab"
 )
 
-// idle is a rule that matches no frame. NICs with rules send single frames, and all compared runs must do so.
-const idle = "both drop qpn=0xfffffe"
+// carriers are the queue pairs of calls.
+var carriers = []struct{ name, option string }{{"Flor, UC", "-c uc"}, {"Flor, RC", "-c rc"}}
 
-// lossy returns a rule that loses one frame in the given number, in both directions.
-func lossy(one int) string { return fmt.Sprintf("both drop p=%.8f seed=7", 1/float64(one)) }
-
-// carriers are the transports of calls.
-var carriers = []struct{ name, option string }{{"Flor, UC", "-c uc"}, {"Flor, RC", "-c rc"}, {"plain RC", "-c plain"}}
+// callsAndWrites returns calls of 1 MB by each carrier, and WRITEs of as much by RC.
+func callsAndWrites() []subject {
+	s := []subject{{name: "WRITE by RC", test: "write-bw", client: "-s 1m -t 8", plain: true}}
+	for _, c := range carriers {
+		s = append(s, subject{name: "calls, " + c.name, test: "bw", both: c.option + fixed, client: "-s 1m -t 8"})
+	}
+	return s
+}
 
 // fixed is a window that does not shrink, as in 7.3: losses and processors limit the throughput, not congestion
 // control.
@@ -47,26 +48,29 @@ type part struct {
 	run  func(*bench, io.Writer) error
 }
 
+// Part returns the part of the benchmark.
+func Part() measure.Part {
+	return measure.Part{Name: "flor", Short: "Measure calls by Flor beside WRITEs and SENDs of plain RC", Title: "Flor on real frames",
+		Lines: []string{"bandwidth", "rate", "latency", "acks", "switchover", "loss"}, Run: measure.Run{Seconds: 2, Rounds: 3}, Measure: write}
+}
+
+const about = `Calls of ` + "`roceperf flor`" + `, answered with 8 bytes, between two network namespaces over TAPs (` + "`make bench-flor`" + `). Beside them
+are WRITEs and SENDs of ` + "`roceperf`" + ` by RC, without Flor. Four processes share the processors: two daemons, client and server.
+"CPU" is the client's program for each call, without the daemon. For bandwidth and losses Flor has a fixed window of 4 MB (7.3).
+`
+
 // write measures the selected parts and writes the report.
 func write(run *measure.Run, w io.Writer) error {
-	if run.Only != "" && !slices.Contains(names, run.Only) {
-		return fmt.Errorf("no part %q; there are %s", run.Only, strings.Join(names, ", "))
-	}
-	fmt.Fprintf(w, `# Flor on real frames
-
-Made by `+"`make bench-flor`"+` on %d cores: calls of `+"`roceperf flor`"+`, answered with 8 bytes, between two network namespaces over
-TAPs, medians of %d measurements of %d s in turns. Four processes share the processors: two daemons, client and server.
-"CPU" is the client's program for each call, without the daemon. For bandwidth and losses Flor has a fixed window of 4 MB (7.3).
-`, runtime.NumCPU(), run.Rounds, run.Seconds)
+	fmt.Fprint(w, about)
 	for _, s := range sections {
 		err := run.Lab(netlab.LabOptions{Extra: s.extra}, func(l *netlab.Lab) error {
 			b := &bench{run, l}
 			// Address resolution completes before the measurement.
-			if _, err := b.measure(&subject{test: "lat", both: "-c plain"}, 1); err != nil {
+			if _, err := b.measure(&subject{test: "write-lat", plain: true}, 1); err != nil {
 				return err
 			}
 			for _, p := range s.parts {
-				if run.Only != "" && run.Only != p.name {
+				if !run.Selects(p.name) {
 					continue
 				}
 				if err := p.run(b, w); err != nil {
@@ -82,30 +86,28 @@ TAPs, medians of %d measurements of %d s in turns. Four processes share the proc
 	return nil
 }
 
-// goal compares a share with its minimum.
-func goal(share, least float64) string {
-	if share >= least {
-		return fmt.Sprintf("%.2f, goal %.2f: yes", share, least)
+// cpu formats the CPU time of a call, which roceperf measures for calls only.
+func (s *subject) cpu(r *sample) string {
+	if s.plain {
+		return "-"
 	}
-	return fmt.Sprintf("%.2f, goal %.2f: **no**", share, least)
+	return fmt.Sprintf("%.1f", r.CPUMicros)
 }
 
 func (b *bench) bandwidth(w io.Writer) error {
-	s := []subject{{name: "WRITE of roceperf", test: writes, client: "-s 1m"}}
-	for _, c := range carriers {
-		s = append(s, subject{name: "calls, " + c.name, test: "bw", both: c.option + fixed, client: "-s 1m -t 8"})
-	}
+	s := callsAndWrites()
 	r, err := b.medians(s)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(w, "\n## Bandwidth: 1 MB, 8 at a time\n\n| | Gb/s | of WRITE | CPU, us |\n|---|--:|--:|--:|\n")
+	fmt.Fprint(w, "\n## Bandwidth: 1 MB, 8 at a time\n\n")
+	measure.Table(w, "", ">Gb/s", ">of WRITE", "goal", ">CPU, us")
 	for i := range s {
-		share := fmt.Sprintf("%.2f", r[i].Gbps/r[0].Gbps)
-		if i == 1 || i == 2 {
-			share = goal(r[i].Gbps/r[0].Gbps, 0.9)
+		share, goal := r[i].Gbps/r[0].Gbps, 0.9
+		if s[i].plain {
+			goal = 0
 		}
-		fmt.Fprintf(w, "| %s | %.2f | %s | %.0f |\n", s[i].name, r[i].Gbps, share, r[i].CPUMicros)
+		fmt.Fprintf(w, "| %s | %.2f | %.2f | %s | %s |\n", s[i].name, r[i].Gbps, share, measure.Goal(share, goal, false), s[i].cpu(&r[i]))
 	}
 	return nil
 }
@@ -116,26 +118,27 @@ func (b *bench) rate(w io.Writer) error {
 		{name: "Flor, UC, an acknowledgement for each WQE", test: "rate", both: "-c uc --ack-wqes 1", client: many},
 		{name: "Flor, UC, 32 WQEs or 120 us", test: "rate", both: "-c uc", client: many},
 		{name: "Flor, RC", test: "rate", both: "-c rc", client: many},
-		{name: "plain RC", test: "rate", both: "-c plain", client: many},
+		{name: "SEND by RC, without answers", test: "send-bw", client: many, plain: true},
 	}
 	r, err := b.medians(s)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(w, "\n## Rate: 128 bytes, 8 connections, 16 calls each\n\n| | calls/s | | acknowledgements for a call | CPU, us |\n|---|--:|--:|--:|--:|\n")
+	fmt.Fprint(w, "\n## Rate: 128 bytes, 8 connections, 16 calls each\n\n")
+	measure.Table(w, "", ">calls/s", ">of the first", "goal", ">acknowledgements for a call", ">CPU, us")
 	for i := range s {
-		share := fmt.Sprintf("%.2f", r[i].PerSecond/r[0].PerSecond)
+		share, goal := r[i].PerSecond/r[0].PerSecond, 0.0
 		if i == 1 {
-			share = goal(r[i].PerSecond/r[0].PerSecond, 1.3)
+			goal = 1.3
 		}
-		fmt.Fprintf(w, "| %s | %.0f | %s | %.2f | %.1f |\n", s[i].name, r[i].PerSecond, share,
-			float64(r[i].Counters.AcksReceived)/max(r[i].PerSecond*float64(b.Seconds), 1), r[i].CPUMicros)
+		fmt.Fprintf(w, "| %s | %.0f | %.2f | %s | %.2f | %s |\n", s[i].name, r[i].PerSecond, share, measure.Goal(share, goal, false),
+			float64(r[i].Counters.AcksReceived)/max(r[i].PerSecond*float64(b.Seconds), 1), s[i].cpu(&r[i]))
 	}
 	return nil
 }
 
 func (b *bench) latency(w io.Writer) error {
-	var s []subject
+	s := []subject{{name: "SEND by RC and one back", test: "send-lat", client: "-s 128", plain: true}}
 	for _, c := range carriers {
 		s = append(s, subject{name: c.name, test: "lat", both: c.option})
 	}
@@ -146,7 +149,8 @@ func (b *bench) latency(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(w, "\n## Latency: 128 bytes, one at a time; incast\n\n| | median, us | 99 %, us | Gb/s |\n|---|--:|--:|--:|\n")
+	fmt.Fprint(w, "\n## Latency: 128 bytes, one at a time; incast\n\n")
+	measure.Table(w, "", ">median, us", ">99 %, us", ">Gb/s")
 	for i := range s {
 		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.2f |\n", s[i].name, r[i].Latency.P50, r[i].Latency.P99, r[i].Gbps)
 	}
@@ -168,11 +172,10 @@ func (b *bench) acks(w io.Writer) error {
 ## Round trips as measured, by where acknowledgements go
 
 Calls of 1 MB that are answered with as much, 8 at a time, on a line of 1 Gb/s without delay: data wait at both ends all the time. What
-congestion control is told of (4.1, figure 16; the paper: ten times as accurate at 99 and 99.9 %); medians of each quantile.
+congestion control measures (4.1, figure 16; the paper: ten times as accurate at 99 and 99.9 %); medians of each quantile.
 
-| acknowledgements | median, us | 99 %, us | 99.9 %, us | Gb/s |
-|---|--:|--:|--:|--:|
 `)
+	measure.Table(w, "acknowledgements", ">median, us", ">99 %, us", ">99.9 %, us", ">Gb/s")
 	for i := range s {
 		q := r[i].RTT
 		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %.2f |\n", s[i].name, q.P50, q.P99, q.P999, r[i].Gbps)
@@ -192,36 +195,36 @@ func (b *bench) switchover(w io.Writer) error {
 
 All packets to the queue pair in use are dropped until its NIC gives up (RC, retry_cnt 2). Goal: 1 ms.
 
-| us | reached | queue pairs connected anew |
-|--:|---|--:|
 `)
+	measure.Table(w, ">us", "goal", ">queue pairs connected anew")
 	for range b.Rounds {
 		r, err := b.failover()
 		if err != nil {
 			return err
 		}
-		reached := "yes"
-		switch {
-		case r.Counters.Switches == 0:
+		us := float64(r.Counters.Failover) / 1e3
+		reached := measure.Goal(us, 1000, true)
+		if r.Counters.Switches == 0 {
 			reached = "**no queue pair has failed**"
-		case r.Counters.Failover > 1e6:
-			reached = "**no**"
 		}
-		fmt.Fprintf(w, "| %.0f | %s | %d |\n", float64(r.Counters.Failover)/1e3, reached, r.Counters.Reconnects)
+		fmt.Fprintf(w, "| %.0f | %s | %d |\n", us, reached, r.Counters.Reconnects)
 	}
 	return nil
 }
 
 // loss measures the effect of losses, next to a run without losses.
 func (b *bench) loss(w io.Writer, title string, rules ...string) error {
-	conditions := []struct{ name, rule string }{{"no loss", idle}, {"1/16384", lossy(16384)}, {"1/4096", lossy(4096)}, {"1/1024", lossy(1024)}, {"1/256", lossy(256)}}
-	var s []subject
-	for _, c := range carriers {
-		s = append(s, subject{name: c.name, test: "bw", both: c.option + fixed, client: "-s 1m -t 8"})
-	}
-	results := make([][]sample, len(conditions))
-	for i, c := range conditions {
-		if err := b.SetFaults(context.Background(), 0, append([]string{c.rule}, rules...)...); err != nil {
+	shares := []int{16384, 4096, 1024, 256}
+	s := callsAndWrites()
+	results := make([][]sample, 1+len(shares))
+	columns := []string{"", ">no loss"}
+	for i := range results {
+		rule := measure.IdleRule
+		if i > 0 {
+			rule = measure.LossRule(1 / float64(shares[i-1]))
+			columns = append(columns, fmt.Sprintf(">1/%d", shares[i-1]))
+		}
+		if err := b.SetFaults(b.Ctx, 0, append([]string{rule}, rules...)...); err != nil {
 			return err
 		}
 		var err error
@@ -229,22 +232,19 @@ func (b *bench) loss(w io.Writer, title string, rules ...string) error {
 			return err
 		}
 	}
-	fmt.Fprintf(w, "\n## Loss: 1 MB, 8 at a time. %s\n\nShares are of the carrier's own goodput without loss.\n\n| |", title)
-	for _, c := range conditions {
-		fmt.Fprintf(w, " %s |", c.name)
-	}
-	fmt.Fprint(w, "\n|---|--:|--:|--:|--:|--:|\n")
+	fmt.Fprintf(w, "\n## Loss: 1 MB, 8 at a time. %s\n\nShares are of the row's own goodput without loss.\n\n", title)
+	measure.Table(w, append(columns, "goal at 1/4096")...)
 	for k := range s {
 		fmt.Fprintf(w, "| %s | %.2f Gb/s |", s[k].name, results[0][k].Gbps)
-		for i := 1; i < len(conditions); i++ {
-			share := results[i][k].Gbps / results[0][k].Gbps
-			if i == 2 && k == 0 {
-				fmt.Fprintf(w, " %s |", goal(share, 0.95))
-			} else {
-				fmt.Fprintf(w, " %.2f |", share)
-			}
+		share := func(i int) float64 { return results[i][k].Gbps / results[0][k].Gbps }
+		for i := 1; i < len(results); i++ {
+			fmt.Fprintf(w, " %.2f |", share(i))
 		}
-		fmt.Fprintln(w)
+		goal := 0.0
+		if s[k].both == carriers[0].option+fixed {
+			goal = 0.95
+		}
+		fmt.Fprintf(w, " %s |\n", measure.Goal(share(2), goal, false))
 	}
-	return b.SetFaults(context.Background(), 0)
+	return b.SetFaults(b.Ctx, 0)
 }

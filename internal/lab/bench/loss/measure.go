@@ -1,7 +1,6 @@
-package main
+package loss
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -12,19 +11,19 @@ import (
 
 // sample is one measurement.
 type sample struct {
-	Gbps  float64 // payload
-	again float64 // retransmissions as a share of all packets
+	Gbps          float64 // payload
+	retransmitted float64 // retransmissions as a share of all packets
 }
 
 // medians measures a profile on a network.
 func medians(run *measure.Run, n *network, s *subject) (result, error) {
 	medians, conditions := result{}, slices.DeleteFunc(slices.Clone(n.conditions), func(c condition) bool { return !c.suits(s) })
 	return medians, run.Lab(netlab.LabOptions{Extra: n.yaml(s) + window}, func(l *netlab.Lab) error {
-		if _, err := take(l, conditions[0].rules, 1); err != nil { // address resolution completes before the measurement
+		if _, err := take(run, l, conditions[0].rules, 1); err != nil { // address resolution completes before the measurement
 			return err
 		}
 		samples, err := measure.Alternate(run.Rounds, len(conditions), func(i int) (sample, error) {
-			v, err := take(l, conditions[i].rulesFor(s), run.Seconds)
+			v, err := take(run, l, conditions[i].rulesFor(s), run.Seconds)
 			if err != nil {
 				err = fmt.Errorf("%s: %w", conditions[i].name, err)
 			}
@@ -36,26 +35,26 @@ func medians(run *measure.Run, n *network, s *subject) (result, error) {
 		for i, c := range conditions {
 			m := measure.Middle(samples[i], func(s sample) float64 { return s.Gbps })
 			medians[c.name] = m
-			fmt.Fprintf(os.Stderr, "  %-28s %-42s %-8s %6.2f Gb/s, %4.1f %% sent again\n", n.name, s.name, c.name, m.Gbps, 100*m.again)
+			fmt.Fprintf(os.Stderr, "  %-28s %-42s %-8s %6.2f Gb/s, %4.1f %% retransmitted\n", n.name, s.name, c.name, m.Gbps, 100*m.retransmitted)
 		}
 		return nil
 	})
 }
 
 // take measures WRITEs of 64 KiB under fault rules.
-func take(l *netlab.Lab, rules []string, seconds int) (s sample, err error) {
-	if err := l.SetFaults(context.Background(), 0, rules...); err != nil {
+func take(run *measure.Run, l *netlab.Lab, rules []string, seconds int) (s sample, err error) {
+	if err := l.SetFaults(run.Ctx, 0, rules...); err != nil {
 		return s, err
 	}
-	before, err := measure.Counters(l, 0)
+	before, err := run.Counters(l, 0)
 	if err != nil {
 		return s, err
 	}
-	r, err := measure.Perf(l, float64(seconds), "write-bw", "-s", "64k", "-u", "14")
+	r, err := run.Roceperf(l, seconds, "write-bw", "-s", "64k", "-u", "14")
 	if err != nil {
 		return s, err
 	}
-	after, err := measure.Counters(l, 0)
+	after, err := run.Counters(l, 0)
 	grown := func(name string) float64 { return float64(after[name] - before[name]) }
 	return sample{r.Gbps, grown("retransmitted_packets") / max(grown("sent_pkts"), 1)}, err
 }

@@ -1,6 +1,10 @@
-package main
+package loss
 
-import "fmt"
+import (
+	"fmt"
+
+	"roced.io/roced/internal/lab/bench/measure"
+)
 
 // network is the link between the NICs, and its conditions.
 type network struct {
@@ -57,7 +61,7 @@ each packet behind a gap, where many in order share one. The packets of a whole 
 them in queues between processes. With "4 paths", packets are late by 0, 20, 40 or 60 us; that is compared with "1
 path", where all are late by 30 us, for delaying them costs processor time as well.`,
 		yaml: func(s *subject) string { return s.yaml + s.busy },
-		conditions: append(losses(1./1024, 1./256, 0.01)(idle),
+		conditions: append(losses(1./1024, 1./256, 0.01)(measure.IdleRule),
 			condition{name: "1 path", rules: []string{"tx delay 30us"}},
 			condition{name: fourPaths, base: "1 path",
 				rules:  []string{"tx delay 20us p=0.5 seed=3", "tx delay 40us p=0.5 seed=4"},
@@ -66,9 +70,6 @@ path", where all are late by 30 us, for delaying them costs processor time as we
 			condition{name: badPath, base: noLoss, rules: []string{"tx drop p=0.2 path=5/16 seed=7"}, evs: true}),
 	},
 }
-
-// idle is a rule that matches no frame. NICs with rules send single frames, and all compared runs must do so.
-const idle = "both drop qpn=0xfffffe"
 
 // losses returns a condition for each loss share, in both directions, on a network with other rules.
 func losses(share ...float64) func(rules ...string) []condition {
@@ -79,7 +80,7 @@ func losses(share ...float64) func(rules ...string) []condition {
 			if p >= 0.01 {
 				name = fmt.Sprintf("%.0f %%", 100*p)
 			}
-			all = append(all, condition{name: name, base: noLoss, rules: append([]string{fmt.Sprintf("both drop p=%.8f seed=7", p)}, rules...)})
+			all = append(all, condition{name: name, base: noLoss, rules: append([]string{measure.LossRule(p)}, rules...)})
 		}
 		return all
 	}

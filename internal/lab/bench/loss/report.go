@@ -1,16 +1,17 @@
-package main
+package loss
 
 import (
 	"fmt"
 	"io"
-	"runtime"
-	"strings"
 
 	"roced.io/roced/internal/lab/bench/measure"
 )
 
-// settings lists the differences between the transports' settings and their papers.
-const settings = `
+// about describes the measurement, and the differences between the transports' settings and their papers.
+const about = `WRITEs of 64 KiB by one queue pair, path MTU 4096, between two network namespaces over TAPs (` + "`make bench-loss`" + `). The
+faults are the sender's NIC's, by seed, in both directions, ACKs included. Frames are single ones throughout, because a
+NIC with fault rules sends no super-frames. Each share is of the profile's own goodput without faults in the same run.
+
 Settings that are not those of the papers, and why:
 
 | profile | paper | on the line of 1 Gb/s | |
@@ -22,24 +23,14 @@ Settings that are not those of the papers, and why:
 | mrc | 128 paths; NSCC with a base RTT of microseconds | 16 paths; the base RTT is that of the line, the target of the queueing delay half of it | the goal is about one of 16 paths. Software adds tens of microseconds to each round trip |
 `
 
-func heading(w io.Writer, run *measure.Run) {
-	fmt.Fprintf(w, `# Losses and disorder
-
-Made by `+"`make bench-loss`"+` on %d cores: WRITEs of 64 KiB by one queue pair, path MTU 4096, between two network
-namespaces over TAPs, medians of %d measurements of %d s. The faults are the sender's NIC's, by seed, in both
-directions, ACKs included. Frames are single ones throughout, because a NIC with fault rules sends no super-frames.
-Each share is of the profile's own goodput without faults in the same run.
-`, runtime.NumCPU(), run.Rounds, run.Seconds)
-	fmt.Fprint(w, settings)
-}
-
 // write writes the tables of one network.
 func (n *network) write(w io.Writer, subjects []subject, results []result) {
-	fmt.Fprintf(w, "\n## %s\n\n%s\n\n| profile |", n.name, n.about)
+	fmt.Fprintf(w, "\n## %s\n\n%s\n\n", n.name, n.about)
+	columns := []string{"profile"}
 	for _, c := range n.conditions {
-		fmt.Fprintf(w, " %s |", c.name)
+		columns = append(columns, ">"+c.name)
 	}
-	fmt.Fprint(w, " sent again at 1 % loss |\n|---|"+strings.Repeat("--:|", len(n.conditions)+1)+"\n")
+	measure.Table(w, append(columns, ">retransmitted at 1 % loss")...)
 	for i, s := range subjects {
 		fmt.Fprintf(w, "| %s |", s.name)
 		for _, c := range n.conditions {
@@ -53,21 +44,22 @@ func (n *network) write(w io.Writer, subjects []subject, results []result) {
 			}
 			fmt.Fprintf(w, " %.0f %% |", 100*results[i].share(c))
 		}
-		fmt.Fprintf(w, " %.1f %% |\n", 100*results[i][percent].again)
+		fmt.Fprintf(w, " %.1f %% |\n", 100*results[i][percent].retransmitted)
 	}
-	fmt.Fprint(w, "\n| goal | reached |\n|---|---|\n")
+	fmt.Fprintln(w)
+	measure.Table(w, "profile", "its share", ">value", "goal")
 	for _, c := range n.conditions {
 		for i, s := range subjects {
 			share := results[i].share(c)
 			switch {
-			case c.name == percent && s.worst:
-				fmt.Fprintf(w, "| %s falls below half at 1 %% loss | %s |\n", s.name, yes(share < 0.5))
+			case c.name == percent && s.collapses:
+				fmt.Fprintf(w, "| %s | at 1 %% loss | %.2f | %s |\n", s.name, share, measure.Goal(share, 0.5, true))
 			case c.name == percent && s.goal:
-				fmt.Fprintf(w, "| %s keeps 90 %% at 1 %% loss | %s |\n", s.name, yes(share >= 0.9))
+				fmt.Fprintf(w, "| %s | at 1 %% loss | %.2f | %s |\n", s.name, share, measure.Goal(share, 0.9, false))
 			case c.name == fourPaths && s.spray:
-				fmt.Fprintf(w, "| %s keeps 90 %% over 4 paths | %s |\n", s.name, yes(share >= 0.9))
+				fmt.Fprintf(w, "| %s | over 4 paths | %.2f | %s |\n", s.name, share, measure.Goal(share, 0.9, false))
 			case c.name == badPath && s.evs:
-				fmt.Fprintf(w, "| %s keeps 95 %% if 1 of 16 paths loses 20 %% | %s |\n", s.name, yes(share >= 0.95))
+				fmt.Fprintf(w, "| %s | if 1 of 16 paths loses 20 %% | %.2f | %s |\n", s.name, share, measure.Goal(share, 0.95, false))
 			}
 		}
 	}
@@ -86,18 +78,10 @@ Bytes beyond those of go-back-N at the papers' parameters, as they count them; a
 take in Go, for both directions of requests and READ responses, slices and the memory that a NIC shares among its
 connections included.
 
-| profile | the paper | counted like it | Go |
-|---|---|---|--:|
 `)
+	measure.Table(w, "profile", "the paper", "counted like it", ">Go")
 	for _, s := range states {
 		fmt.Fprintf(w, "| %s | %s | %s | %d |\n", s.name, s.paper, s.counted, s.bytes)
 	}
 	return nil
-}
-
-func yes(v bool) string {
-	if v {
-		return "yes"
-	}
-	return "no"
 }

@@ -1,15 +1,12 @@
-// Package measure is the runner of the benchmarks: their flags, labs, rounds, medians and pages.
+// Package measure is the library of the benchmarks: parts with their settings, labs, rounds, medians and reports.
 package measure
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,38 +15,11 @@ import (
 	"roced.io/roced/internal/lab/netlab"
 )
 
-// Run has the settings of a benchmark. All benchmarks have the same flags.
-type Run struct {
-	Bin     string // folder of the programs
-	Only    string // selects a part
-	Seconds int    // length of each measurement
-	Rounds  int    // measurements of each kind; the median counts
-}
-
-// Main reads the flags, whose defaults are in r, and prints the page that write produces. Parts describes the values of
-// -only; an empty one means a benchmark without rounds.
-func Main(name, parts string, r Run, write func(*Run, io.Writer) error) {
-	flag.StringVar(&r.Bin, "bin", "bin", "folder of the programs")
-	if parts != "" {
-		flag.StringVar(&r.Only, "only", "", parts)
-		flag.IntVar(&r.Seconds, "seconds", r.Seconds, "length of each measurement")
-		flag.IntVar(&r.Rounds, "rounds", r.Rounds, "measurements of each kind; the median counts")
-	}
-	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
-	flag.Parse()
-	var page bytes.Buffer
-	err := write(&r, io.MultiWriter(&page, os.Stdout))
-	if err == nil && *out != "" {
-		err = os.WriteFile(*out, page.Bytes(), 0o644)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		os.Exit(1)
-	}
-}
-
 // Lab runs f on two NICs. It keeps their files in a folder of their own.
 func (r *Run) Lab(o netlab.LabOptions, f func(*netlab.Lab) error) (err error) {
+	if !o.Unix && !o.Loopback && netlab.Own() == netlab.Unprivileged {
+		return errors.New("this user may not make network namespaces and TAP devices: run bench as root")
+	}
 	o.Bin = cmp.Or(o.Bin, r.Bin)
 	if o.Dir, err = os.MkdirTemp("", "roced-bench"); err != nil {
 		return err
@@ -63,17 +33,28 @@ func (r *Run) Lab(o netlab.LabOptions, f func(*netlab.Lab) error) (err error) {
 	return f(l)
 }
 
-// Perf runs roceperf between the NICs of a lab for some seconds.
-func Perf(l *netlab.Lab, seconds float64, args ...string) (netlab.PerfResult, error) {
-	d := time.Duration(seconds * float64(time.Second))
-	ctx, cancel := context.WithTimeout(context.Background(), d+time.Minute)
+// Roceperf runs roceperf between the NICs of a lab for some seconds.
+func (r *Run) Roceperf(l *netlab.Lab, seconds int, args ...string) (netlab.PerfResult, error) {
+	d := time.Duration(seconds) * time.Second
+	ctx, cancel := context.WithTimeout(r.Ctx, d+time.Minute)
 	defer cancel()
 	return l.Perf(ctx, filepath.Join(l.Dir, "oob-"+l.Host[0].Device), append(slices.Clone(args), "-D", d.String())...)
 }
 
+// Gbps, Millions and Mean return the throughput of payload, the messages in millions per second, and the mean latency in us.
+func Gbps(r netlab.PerfResult) float64     { return r.Gbps }
+func Millions(r netlab.PerfResult) float64 { return r.MessagesPerSecond / 1e6 }
+func Mean(r netlab.PerfResult) float64     { return r.Latency.Mean }
+
+// IdleRule is a fault rule that matches no frame. NICs with rules send single frames, and all compared runs must do so.
+const IdleRule = "both drop qpn=0xfffffe"
+
+// LossRule returns a fault rule that drops a share of the frames in both directions.
+func LossRule(share float64) string { return fmt.Sprintf("both drop p=%.8f seed=7", share) }
+
 // Counters returns the counters of the NIC of host i.
-func Counters(l *netlab.Lab, i int) (map[string]uint64, error) {
-	text, err := l.Ctl(context.Background(), i, "stat", l.Host[i].Device, "--json")
+func (r *Run) Counters(l *netlab.Lab, i int) (map[string]uint64, error) {
+	text, err := l.Ctl(r.Ctx, i, "stat", l.Host[i].Device, "--json")
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +63,7 @@ func Counters(l *netlab.Lab, i int) (map[string]uint64, error) {
 		return nil, fmt.Errorf("rocectl stat: %w", err)
 	}
 	if len(stats) != 1 {
-		return nil, fmt.Errorf("rocectl stat tells of %d NICs", len(stats))
+		return nil, fmt.Errorf("rocectl stat: %d NICs, want 1", len(stats))
 	}
 	return stats[0].Counters, nil
 }

@@ -1,11 +1,9 @@
-package main
+package nic
 
 import (
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"roced.io/roced/internal/lab/bench/measure"
@@ -36,39 +34,30 @@ const (
 	chainSpin  = "bare chain, programs that never yield, 8 B"
 )
 
-// measure runs the selected parts. It measures the two sides of a ratio shortly after one another.
+// measure runs the selected groups. It measures the two sides of a ratio shortly after one another.
 func (b *bench) measure(l *netlab.Lab) error {
 	b.lab = l
-	for _, p := range parts {
-		if b.Only != "" && !slices.Contains(strings.Split(b.Only, ","), p.name) {
-			continue
-		}
-		if err := p.run(b); err != nil {
-			return err
+	for _, g := range groups {
+		if b.Selects(g.name) {
+			if err := g.run(b); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// part is a group of measurements that can run alone.
-type part struct {
+// group is a set of measurements that can run alone.
+type group struct {
 	name string
 	run  func(*bench) error
 }
 
-var parts = []part{
+var groups = []group{
 	{"links", (*bench).links}, {"bandwidth", (*bench).bandwidth}, {"rates", (*bench).rates}, {"latencies", (*bench).latencies},
-	{"stock", (*bench).stock}, {"memory", (*bench).memory}, {"ucx", (*bench).ucxBySize}, {"crowd", (*bench).crowd},
-	{"ports", (*bench).ports}, {"hard", (*bench).hard}, {"scale", (*bench).scale}, {"connections", (*bench).connections},
+	{"stock", (*bench).stock}, {"memory", (*bench).memory}, {"ucx", (*bench).ucxBySize}, {"contention", (*bench).contention},
+	{"ports", (*bench).ports}, {"adverse", (*bench).adverse}, {"scale", (*bench).scale}, {"connections", (*bench).connections},
 	{"forwarding", (*bench).forwarding}, {"switch", (*bench).switches},
-}
-
-func partNames() string {
-	var names []string
-	for _, p := range parts {
-		names = append(names, p.name)
-	}
-	return strings.Join(names, ", ")
 }
 
 func (b *bench) links() error {
@@ -118,13 +107,13 @@ func (b *bench) latencies() error {
 	)
 }
 
-// crowd measures latency while other processes spin, so that client CPU is scarce.
-func (b *bench) crowd() error {
+// contention measures latency while other processes spin, so that client CPU is scarce.
+func (b *bench) contention() error {
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- b.background(ctx)
+		done <- b.spinningPair(ctx)
 	}()
 	time.Sleep(time.Second)
 	err := b.latency("roceperf write-lat 8 B beside another write-lat pair", "write-lat", "-s", "8")
@@ -136,8 +125,8 @@ func (b *bench) crowd() error {
 	return b.pollLatency()
 }
 
-// background runs a second pair of spinning processes.
-func (b *bench) background(ctx context.Context) error {
+// spinningPair runs a second pair of spinning processes.
+func (b *bench) spinningPair(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if _, err := b.lab.Perf(ctx, filepath.Join(b.lab.Dir, "oob2"), "write-lat", "-s", "8", "-D", "60s"); err != nil {
 			return err
@@ -168,9 +157,9 @@ func (b *bench) latency(name string, args ...string) error {
 }
 
 func (b *bench) perf(args ...string) (netlab.PerfResult, error) {
-	return measure.Perf(b.lab, float64(b.Seconds), args...)
+	return b.Roceperf(b.lab, b.Seconds, args...)
 }
 
-func gbps(r netlab.PerfResult, err error) (float64, error)     { return r.Gbps, err }
-func millions(r netlab.PerfResult, err error) (float64, error) { return r.MessagesPerSecond / 1e6, err }
-func mean(r netlab.PerfResult, err error) (float64, error)     { return r.Latency.Mean, err }
+func gbps(r netlab.PerfResult, err error) (float64, error)     { return measure.Gbps(r), err }
+func millions(r netlab.PerfResult, err error) (float64, error) { return measure.Millions(r), err }
+func mean(r netlab.PerfResult, err error) (float64, error)     { return measure.Mean(r), err }

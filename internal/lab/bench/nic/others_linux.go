@@ -1,11 +1,10 @@
-package main
+package nic
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -51,7 +50,7 @@ func listening(lab *netlab.Lab, host, port string) func(context.Context) error {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		return fmt.Errorf("nobody listens on %s", net.JoinHostPort(host, port))
+		return fmt.Errorf("no program listens on %s after 5 s", net.JoinHostPort(host, port))
 	}
 }
 
@@ -101,14 +100,4 @@ func parseUCX(out string) (ucx, error) {
 		}
 	}
 	return ucx{}, fmt.Errorf("ucx_perftest printed no result:\n%s", out)
-}
-
-// missing lists the programs that are not installed.
-func missing(names ...string) (out []string) {
-	for _, n := range names {
-		if _, err := exec.LookPath(n); err != nil {
-			out = append(out, n)
-		}
-	}
-	return out
 }

@@ -1,4 +1,4 @@
-package main
+package nic
 
 import (
 	"encoding/binary"
@@ -188,7 +188,7 @@ func (b *bench) written() (w written, err error) {
 // spent returns the CPU time of both daemons and the packets that they have received.
 func (b *bench) spent() (cpu time.Duration, packets uint64, err error) {
 	for i := range b.lab.Host {
-		counters, err := measure.Counters(b.lab, i)
+		counters, err := b.Counters(b.lab, i)
 		if err != nil {
 			return 0, 0, err
 		}

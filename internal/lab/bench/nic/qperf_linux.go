@@ -1,4 +1,4 @@
-package main
+package nic
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"roced.io/roced/internal/lab/bench/measure"
 )
 
 // spinners is the number of processes that compete for the processors during the measurement.
@@ -13,7 +15,7 @@ const spinners = 2
 
 // pollLatency measures a program that spins on memory and never calls the NIC or yields, while other processes spin.
 func (b *bench) pollLatency() error {
-	if missing("qperf") != nil {
+	if !measure.Installed("qperf") {
 		return nil
 	}
 	stop, err := b.spin(spinners)

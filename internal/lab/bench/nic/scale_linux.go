@@ -1,4 +1,4 @@
-package main
+package nic
 
 import (
 	"encoding/json"
@@ -28,27 +28,26 @@ const (
 	scaleHeldQPs  = "rdma_cm, 16 connections at a time, with QPs that are there"
 )
 
-// crew is a set of programs with the same task, in pairs across the two hosts.
-type crew struct {
-	pairs [][2]*hand
+// workers is a set of programs with the same task, in pairs across the two hosts.
+type workers struct {
+	pairs [][2]*process
 }
 
-// hand is one program of a crew.
-type hand struct {
+// process is one program of a pair.
+type process struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	enc *json.Encoder
 	dec *json.Decoder
 }
 
-// newHand starts this executable again as a program of a crew.
-func newHand(h *netlab.Host, args ...string) (*hand, error) {
+// startWorker starts this executable again as a worker.
+func startWorker(h *netlab.Host, args ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	x := &hand{cmd: exec.Command(self)}
-	x.cmd.Env = append(os.Environ(), handEnv+"="+strings.Join(append([]string{h.RunDir, h.Device}, args...), " "))
+	x := &process{cmd: exec.Command(self, append([]string{"worker", h.RunDir, h.Device}, args...)...)}
 	x.cmd.Stderr = os.Stderr
 	if x.in, err = x.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -62,18 +61,18 @@ func newHand(h *netlab.Host, args ...string) (*hand, error) {
 }
 
 // end tells the program to end, and waits for it.
-func (h *hand) end() error {
+func (h *process) end() error {
 	h.in.Close()
 	return h.cmd.Wait()
 }
 
-// newCrew makes n pairs of programs. Each program has count connected queue pairs.
-func (b *bench) newCrew(n, count int) (*crew, error) {
-	c := &crew{}
+// startPairs makes n pairs of programs. Each program has count connected queue pairs.
+func (b *bench) startPairs(n, count int) (*workers, error) {
+	c := &workers{}
 	for range n {
-		var p [2]*hand
+		var p [2]*process
 		for i := range p {
-			h, err := newHand(b.lab.Host[i], "hold", strconv.Itoa(count))
+			h, err := startWorker(b.lab.Host[i], "hold", strconv.Itoa(count))
 			if err != nil {
 				return c, err
 			}
@@ -90,13 +89,13 @@ func (b *bench) newCrew(n, count int) (*crew, error) {
 }
 
 // exchange passes the output line of each program to the other.
-func (h *hand) exchange(o *hand) error {
+func (h *process) exchange(o *process) error {
 	var a, b json.RawMessage
 	return errors.Join(h.dec.Decode(&a), o.dec.Decode(&b), h.enc.Encode(b), o.enc.Encode(a))
 }
 
 // each sends the request, if any, to the programs of the first host, and waits until all programs are done.
-func (c *crew) each(what any) error {
+func (c *workers) each(what any) error {
 	for _, p := range c.pairs {
 		if what != nil {
 			if err := p[0].enc.Encode(what); err != nil {
@@ -111,14 +110,14 @@ func (c *crew) each(what any) error {
 				continue
 			}
 			if err := h.dec.Decode(&done); err != nil {
-				return fmt.Errorf("a program of the crew: %w", err)
+				return fmt.Errorf("a worker: %w", err)
 			}
 		}
 	}
 	return nil
 }
 
-func (c *crew) end() (err error) {
+func (c *workers) end() (err error) {
 	for _, p := range c.pairs {
 		err = errors.Join(err, p[0].end(), p[1].end())
 	}
@@ -156,7 +155,7 @@ func (b *bench) scale() error {
 			return err
 		}
 		begun := time.Now()
-		c, err := b.newCrew(v.programs, v.qps)
+		c, err := b.startPairs(v.programs, v.qps)
 		if err != nil {
 			return errors.Join(err, c.end())
 		}
@@ -204,17 +203,17 @@ func (b *bench) connections() error {
 // connectRate makes a client connect to a server for a while. The cost of a connection is the CPU time of both daemons
 // and both programs.
 func (b *bench) connectRate(kind string, parallel int) (rate float64, cost time.Duration, err error) {
-	var server, client *hand
+	var server, client *process
 	before, err := b.daemonsTime()
 	if err != nil {
 		return 0, 0, err
 	}
-	if server, err = newHand(b.lab.Host[1], "accept", kind, strconv.Itoa(parallel)); err != nil {
+	if server, err = startWorker(b.lab.Host[1], "accept", kind, strconv.Itoa(parallel)); err != nil {
 		return 0, 0, err
 	}
 	var addr string
 	if err = server.dec.Decode(&addr); err == nil {
-		client, err = newHand(b.lab.Host[0], "dial", kind, strconv.Itoa(parallel), addr, strconv.Itoa(b.Seconds))
+		client, err = startWorker(b.lab.Host[0], "dial", kind, strconv.Itoa(parallel), addr, strconv.Itoa(b.Seconds))
 	}
 	var done dialed
 	if err == nil {
@@ -225,7 +224,7 @@ func (b *bench) connectRate(kind string, parallel int) (rate float64, cost time.
 	}
 	after, err := b.daemonsTime()
 	used := after - before
-	for _, h := range []*hand{server, client} {
+	for _, h := range []*process{server, client} {
 		used += h.cmd.ProcessState.UserTime() + h.cmd.ProcessState.SystemTime()
 	}
 	return done.Rate, used / time.Duration(max(1, done.Count)), err

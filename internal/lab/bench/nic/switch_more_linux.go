@@ -1,10 +1,8 @@
-package main
+package nic
 
 import (
 	"fmt"
 	"strconv"
-
-	"roced.io/roced/internal/lab/bench/measure"
 )
 
 // mixes are the kinds of memory of a WRITE's sender and receiver, as values of ROCED_MR, and the goals against memcpy.
@@ -99,6 +97,6 @@ func (b *bench) besideSpinners(both alternately) error {
 
 // retransmitted returns the packets that host 0 has retransmitted.
 func (b *bench) retransmitted() (float64, error) {
-	c, err := measure.Counters(b.lab, 0)
+	c, err := b.Counters(b.lab, 0)
 	return float64(c["retransmitted_packets"]), err
 }

@@ -1,4 +1,4 @@
-package main
+package nic
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync"
 
-	"roced.io/roced/internal/lab/bench/measure"
 	"roced.io/roced/internal/lab/netlab"
 )
 
@@ -52,7 +51,7 @@ func (b *bench) sum(pairs []*netlab.Lab) (total float64, err error) {
 	var all sync.WaitGroup
 	for i, p := range pairs {
 		all.Go(func() {
-			r, err := measure.Perf(p, float64(b.Seconds), "write-bw", "-s", "64k")
+			r, err := b.Roceperf(p, b.Seconds, "write-bw", "-s", "64k")
 			figures[i], errs[i] = r.Gbps, err
 		})
 	}

@@ -1,31 +1,27 @@
-// Command lossbench measures the effect of losses and reordering on each transport profile, on real frames between two
-// network namespaces. It writes a report. The NIC injects the faults, by seed. Compare only shares of a profile's own
+// Package loss measures the effect of losses and reordering on each transport profile, on real frames between two
+// network namespaces. The NIC injects the faults, by seed. Compare only shares of a profile's own
 // goodput without faults: machines differ and are noisy.
-package main
+package loss
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strings"
 
 	"roced.io/roced/internal/lab/bench/measure"
-	"roced.io/roced/internal/lab/netlab"
 )
 
 // subject is a profile with its settings.
 type subject struct {
-	name   string
-	yaml   string // of the NIC's entry
-	line   string // ... added on a line with a fixed rate
-	busy   string // ... added where only the processors limit the rate
-	goal   bool   // keeps 90 % of its goodput at 1 % loss
-	spray  bool   // ... and under packet spraying
-	worst  bool   // falls below half at 1 % loss
-	spread bool   // chooses paths itself
-	evs    bool   // ... among 16, which it excludes when they lose packets
+	name      string
+	yaml      string // of the NIC's entry
+	line      string // ... added on a line with a fixed rate
+	busy      string // ... added where only the processors limit the rate
+	goal      bool   // keeps 90 % of its goodput at 1 % loss
+	spray     bool   // ... and under packet spraying
+	collapses bool   // falls below half at 1 % loss
+	spread    bool   // chooses paths itself
+	evs       bool   // ... among 16, which it excludes when they lose packets
 }
 
 // window fits into Eunomia's largest bitmap, 256 packets. It is several times the data in flight, so that a sender
@@ -35,7 +31,7 @@ const window = "    max_unacked: 240\n"
 // Timeouts are a few round trips. A round trip takes 2.2 ms on the line, and 0.2 to 1 ms where only the processors
 // limit.
 var subjects = []subject{
-	{name: "rc: go-back-N", yaml: "    profile: rc\n", line: rate, busy: flight, worst: true},
+	{name: "rc: go-back-N", yaml: "    profile: rc\n", line: rate, busy: flight, collapses: true},
 	{name: "irn", goal: true, yaml: "    profile: irn\n",
 		line: rate + "    transports: {irn: {reorder: {bdp_packets: 240}, recovery: {bdp_packets: 240, rto_low_us: 5000, rto_high_us: 6000}}}\n",
 		busy: flight + "    transports: {irn: {reorder: {bdp_packets: 240}, recovery: {bdp_packets: 240, rto_low_us: 1000, rto_high_us: 2000}}}\n"},
@@ -66,20 +62,20 @@ type result map[string]sample
 // share is the goodput under a condition as a share of the goodput under its base condition.
 func (r result) share(c condition) float64 { return r[c.name].Gbps / r[c.base].Gbps }
 
-func main() {
-	measure.Main("lossbench", "measure only profiles whose name contains this", measure.Run{Seconds: 2, Rounds: 3}, write)
+// Part returns the part of the benchmark.
+func Part() measure.Part {
+	p := measure.Part{Name: "loss", Short: "Measure the goodput of each transport under loss and disorder", Title: "Losses and disorder",
+		Run: measure.Run{Seconds: 2, Rounds: 3}, Measure: write}
+	for _, s := range subjects {
+		p.Lines = append(p.Lines, s.name)
+	}
+	return p
 }
 
 // write measures everything and writes the report.
 func write(run *measure.Run, w io.Writer) error {
-	if os.Geteuid() != 0 && netlab.Own() == netlab.Unprivileged {
-		return errors.New("needs root: this user may not make network namespaces and TAP devices")
-	}
-	chosen := slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !strings.Contains(s.name, run.Only) })
-	if len(chosen) == 0 {
-		return fmt.Errorf("no profile's name contains %q", run.Only)
-	}
-	heading(w, run)
+	chosen := slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !run.Selects(s.name) })
+	fmt.Fprint(w, about)
 	for _, n := range networks {
 		var results []result
 		for _, s := range chosen {

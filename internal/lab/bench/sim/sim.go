@@ -1,16 +1,12 @@
-// Command simbench measures rocesim: link transmissions per second of CPU time, memory, and the time of each component.
-// A link transmission is any packet that enters a link: data, an acknowledgement or a PFC frame. If HTSIM names a
-// folder with htsim's run.sh, htsim runs as well. Both simulate the same permutations of 128 and 1,024 hosts over the
-// same fat-trees.
-//
-//	go run ./internal/sim/bench -bin bin [-out docs/results/bench-sim.md] [-long]
-package main
+// Package sim measures rocesim: link transmissions per second of CPU time, memory, and the time of each component. A link
+// transmission is any packet that enters a link: data, an acknowledgement or a PFC frame. If HTSIM names a folder with
+// htsim's run.sh, htsim runs as well. Both simulate the same permutations of 128 and 1,024 hosts over the same fat-trees.
+package sim
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"roced.io/roced/internal/lab/bench/measure"
 )
@@ -37,11 +35,14 @@ type row struct {
 
 func (r *row) speed() float64 { return r.links / r.cpu / 1e6 }
 
-func main() {
-	long := flag.Bool("long", false, "10^8 packets, too, which takes some minutes")
-	measure.Main("simbench", "", measure.Run{}, func(r *measure.Run, w io.Writer) error {
-		return run(filepath.Join(r.Bin, "rocesim"), w, *long)
-	})
+// Part returns the part of the benchmark.
+func Part() measure.Part {
+	long := false
+	return measure.Part{Name: "sim", Short: "Measure the speed of the simulator, beside htsim if HTSIM names its folder", Title: "Speed of the simulator",
+		Flags: func(f *pflag.FlagSet) {
+			f.BoolVar(&long, "long", false, "simulate 10^8 packets as well, which takes some minutes")
+		},
+		Measure: func(r *measure.Run, w io.Writer) error { return run(filepath.Join(r.Bin, "rocesim"), w, long) }}
 }
 
 // scenario is a file of configs/sim with changes.

@@ -1,12 +1,14 @@
-package main
+package sim
 
 import (
 	"fmt"
 	"io"
+
+	"roced.io/roced/internal/lab/bench/measure"
 )
 
 func (r *report) write(w io.Writer) {
-	fmt.Fprint(w, "# Speed of the simulator\n\n`make bench-sim`, all rows in one run. A link transmission is whatever enters a link: data,\nacknowledgements, PFC frames. Time is of the CPU, user and system, from the beginning of the\nprogram to its end; memory is the most that was resident.\n\n")
+	fmt.Fprint(w, "`make bench-sim`: all rows are from one run. A link transmission is whatever enters a link: data,\nacknowledgements, PFC frames. Time is of the CPU, user and system, from the beginning of the\nprogram to its end; memory is the most that was resident.\n\n")
 	if r.peerMissing {
 		fmt.Fprint(w, "htsim was not there: `HTSIM=DIR make bench-sim` measures it beside.\n\n")
 	}
@@ -28,7 +30,8 @@ func (r *report) write(w io.Writer) {
 	p := r.pairs
 	fmt.Fprintf(w, "\n%d connected pairs of queue pairs on %d hosts at 400 Gb/s: %.0f bytes each while they are idle, at both ends\ntogether; %.1f us to connect one; a message of 10 KB on each of them, all at once, %d link transmissions in %.1f s.\n",
 		p.Pairs, p.Hosts, p.BytesPerPair, p.ConnectMicros, p.Links, p.Seconds)
-	fmt.Fprint(w, "\n## Two at once, on two processors\n\n| | s | |\n|---|--:|--:|\n")
+	fmt.Fprint(w, "\n## Two at once, on two processors\n\n")
+	measure.Table(w, "", ">s", ">")
 	for i, x := range r.beside {
 		name := "alone"
 		if i > 0 {
@@ -36,13 +39,12 @@ func (r *report) write(w io.Writer) {
 		}
 		fmt.Fprintf(w, "| %s | %.2f | %+.0f %% |\n", name, x.wall, (x.wall/r.beside[0].wall-1)*100)
 	}
-	fmt.Fprint(w, "\n## Where the time goes\n\nAs `rocesim run --profile` tells, in per cent.\n\n|")
-	rule := " |\n|---|"
+	fmt.Fprint(w, "\n## Where the time goes\n\nAs `rocesim run --profile` tells, in per cent.\n\n")
+	columns := []string{""}
 	for _, c := range r.shares[0].cpu {
-		fmt.Fprintf(w, " | %s", c.Name)
-		rule += "--:|"
+		columns = append(columns, ">"+c.Name)
 	}
-	fmt.Fprintln(w, rule)
+	measure.Table(w, columns...)
 	for i := range r.shares {
 		fmt.Fprintf(w, "| %s", r.shares[i].name)
 		for part := range r.shares[i].cpu {
@@ -53,7 +55,7 @@ func (r *report) write(w io.Writer) {
 }
 
 func table(w io.Writer, rows []row) {
-	fmt.Fprint(w, "| | link transmissions | s | M a second | times htsim | MB | |\n|---|--:|--:|--:|--:|--:|---|\n")
+	measure.Table(w, "", ">link transmissions", ">s", ">M a second", ">times htsim", ">MB", "")
 	for i := range rows {
 		r := &rows[i]
 		ratio := ""

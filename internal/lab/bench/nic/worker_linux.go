@@ -1,4 +1,4 @@
-package main
+package nic
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,15 +17,14 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// handEnv makes this executable a program of a crew. Its value has the run directory, the device, the task and its
+// Work runs a program of a group of pairs (workers). Its arguments are the run directory, the device, the task and its
 // parameters.
-const handEnv = "ROCED_BENCH_HAND"
-
-// work runs the task of a program of a crew.
-func work(text string) error {
-	f := strings.Fields(text)
-	w := &worker{runDir: f[0], device: f[1], enc: json.NewEncoder(os.Stdout), dec: json.NewDecoder(os.Stdin)}
-	what, args := f[2], f[3:]
+func Work(args []string) error {
+	if len(args) < 4 {
+		return errors.New("worker: this command is for bench nic only")
+	}
+	w := &worker{runDir: args[0], device: args[1], enc: json.NewEncoder(os.Stdout), dec: json.NewDecoder(os.Stdin)}
+	task, args := args[2], args[3:]
 	var err error
 	if w.ctx, err = verbs.Open(filepath.Join(w.runDir, "uverbs0")); err != nil {
 		return err
@@ -41,7 +39,7 @@ func work(text string) error {
 	if err != nil {
 		return err
 	}
-	switch what {
+	switch task {
 	case "hold":
 		return w.hold(number(args[0]))
 	case "accept":
@@ -49,7 +47,7 @@ func work(text string) error {
 	case "dial":
 		return w.dial(args[0], number(args[1]), netip.MustParseAddrPort(args[2]), time.Duration(number(args[3]))*time.Second)
 	}
-	return fmt.Errorf("%q is nothing to do", what)
+	return fmt.Errorf("worker: no task %q", task)
 }
 
 func number(s string) int {

@@ -1,47 +1,35 @@
-// Command bench measures the NIC against other ways to move the same bytes between two network namespaces. It measures
-// all of them in one run on one machine and writes a report. Only the ratios are comparable: machines differ and are
-// noisy.
-package main
+// Package nic measures the NIC against other ways to move the same bytes between two network namespaces.
+package nic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"roced.io/roced/internal/lab/bench/measure"
 	"roced.io/roced/internal/lab/netlab"
 )
 
-func main() {
-	if text := os.Getenv(handEnv); text != "" {
-		if err := work(text); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
+// Part returns the part of the benchmark.
+func Part() measure.Part {
+	p := measure.Part{Name: "nic", Short: "Measure the NIC beside other software", Title: "Benchmarks", Run: measure.Run{Seconds: 4, Rounds: 3},
+		Programs: []string{"iperf3", "ucx_perftest", "ib_write_bw", "unshare"}, Measure: run}
+	for _, g := range groups {
+		p.Lines = append(p.Lines, g.name)
 	}
-	measure.Main("bench", "measure these parts only, separated by commas: "+partNames(), measure.Run{Seconds: 4, Rounds: 3}, run)
+	return p
 }
 
-// run measures the selected parts and writes the report, also of what was measured before an error.
+// run measures the selected groups and writes the report, also of what was measured before an error.
 func run(r *measure.Run, w io.Writer) error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("needs root: UCX has to see the namespace's devices in /sys")
+		return errors.New("needs root: UCX has to see the namespace's devices in /sys")
 	}
-	if m := missing("iperf3", "ucx_perftest", "ib_write_bw", "unshare"); m != nil {
-		return fmt.Errorf("not installed: %v (make setup)", m)
-	}
-	for name := range strings.SplitSeq(r.Only, ",") {
-		if r.Only != "" && !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-			return fmt.Errorf("no part %q", name)
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(r.Ctx, limit)
 	defer cancel()
 	b := &bench{Run: r, ctx: ctx}
 	err := b.Lab(netlab.LabOptions{}, b.measure)
@@ -49,7 +37,7 @@ func run(r *measure.Run, w io.Writer) error {
 	return err
 }
 
-// limit is the time limit of a run. All parts take about 45 minutes.
+// limit is the time limit of a run. All groups take about 45 minutes.
 const limit = 2 * time.Hour
 
 type bench struct {
@@ -148,23 +136,21 @@ var ratios = []ratio{
 }
 
 func (b *bench) report(w io.Writer) {
-	fmt.Fprintf(w, "# Benchmarks\n\nMade by `make bench` on %s, %d cores, %s. Two network namespaces, joined by\n"+
-		"TAP - bridge - veth - bridge - TAP. Medians of %d measurements of %d s; all lines are from one run. Machines are\n"+
-		"noisy: compare lines with each other, not with other runs.\n\n", kernel(), runtime.NumCPU(),
-		runtime.Version(), b.Rounds, b.Seconds)
-	fmt.Fprintf(w, "| | median | | range |\n|---|--:|---|---|\n")
+	fmt.Fprint(w, "Two network namespaces, joined by TAP - bridge - veth - bridge - TAP (`make bench`).\n\n")
+	measure.Table(w, "", ">median", "", "range")
 	for _, r := range b.table {
 		fmt.Fprintf(w, "| %s | %.2f | %s | %s |\n", r.name, measure.Median(r.samples), r.unit, spread(r.samples))
 	}
 	b.writePorts(w)
-	fmt.Fprintf(w, "\n| ratio of medians | value | range of rounds | goal |\n|---|--:|---|---|\n")
-	for _, r := range slices.Concat(ratios, hardRatios(), ucxRatios(), switchRatios()) {
+	fmt.Fprintln(w)
+	measure.Table(w, "ratio of medians", ">value", "range of rounds", "goal")
+	for _, r := range slices.Concat(ratios, adverseRatios(), ucxRatios(), switchRatios()) {
 		of, to := b.samples(r.of), b.samples(r.to)
 		if of == nil || to == nil || measure.Median(to) == 0 {
 			continue
 		}
 		v := measure.Median(of) / measure.Median(to)
-		fmt.Fprintf(w, "| %s | %.2f | %s | %s |\n", r.text, v, spread(quotients(of, to)), r.verdict(v))
+		fmt.Fprintf(w, "| %s | %.2f | %s | %s |\n", r.text, v, spread(quotients(of, to)), measure.Goal(v, r.goal, r.lessGood))
 	}
 	fmt.Fprint(w, notes)
 }
@@ -209,26 +195,4 @@ func quotients(of, to []float64) (all []float64) {
 		all = append(all, of[i]/to[i])
 	}
 	return all
-}
-
-func (r ratio) verdict(v float64) string {
-	switch {
-	case r.goal == 0:
-		return "-"
-	case r.lessGood && v <= r.goal:
-		return fmt.Sprintf("at most %g: reached", r.goal)
-	case r.lessGood:
-		return fmt.Sprintf("at most %g: **missed**", r.goal)
-	case v >= r.goal:
-		return fmt.Sprintf("at least %g: reached", r.goal)
-	}
-	return fmt.Sprintf("at least %g: **missed**", r.goal)
-}
-
-func kernel() string {
-	v, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return "Linux"
-	}
-	return "Linux " + string(v[:max(0, len(v)-1)])
 }

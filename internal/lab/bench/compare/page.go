@@ -1,4 +1,4 @@
-package main
+package compare
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,15 +16,21 @@ import (
 	"roced.io/roced/internal/lab/netlab"
 )
 
-// watched measures a build in one lab, alternating between no reader of the live page and a reader like a browser.
-func (c *comparison) watched() error {
-	return c.Lab(netlab.LabOptions{Bin: c.bins[1], Daemon: "web: {listen: \"127.0.0.1:0\"}\n"}, func(l *netlab.Lab) error {
-		fmt.Println("| measured | unwatched | watched | watched/unwatched | range of the rounds |\n|---|--:|--:|--:|---|")
+// Page returns the part that measures the cost of the live page.
+func Page() measure.Part {
+	return measure.Part{Name: "page", Short: "Measure the cost of a reader of the live page", Title: "The live page", Run: measure.Run{Seconds: 1, Rounds: 10},
+		Measure: func(r *measure.Run, w io.Writer) error { return (&comparison{Run: r}).page(w) }}
+}
+
+// page measures a build in one lab, alternating between no reader of the live page and a reader like a browser.
+func (c *comparison) page(w io.Writer) error {
+	return c.Lab(netlab.LabOptions{Daemon: "web: {listen: \"127.0.0.1:0\"}\n"}, func(l *netlab.Lab) error {
+		measure.Table(w, "measured", ">without reader", ">with reader", ">with/without", "range of the rounds")
 		for _, m := range kinds {
 			var seen atomic.Int64
 			p, err := c.alternate(&m, func(i int) (_ *netlab.Lab, stop func(), err error) {
 				if i == 1 {
-					stop, err = look(l, &seen)
+					stop, err = readPages(c.Ctx, l, &seen)
 				}
 				return l, stop, err
 			})
@@ -33,18 +38,17 @@ func (c *comparison) watched() error {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 			if seen.Load() == 0 {
-				return errors.New("the page has shown nothing")
+				return errors.New("the page has sent nothing")
 			}
-			fmt.Printf("| %s | %.3g | %.3g | %.3f | %.2f-%.2f |\n", m.name, measure.Median(p.values[0]), measure.Median(p.values[1]),
-				measure.Median(p.ratios), slices.Min(p.ratios), slices.Max(p.ratios))
+			p.write(w, m.name)
 		}
 		return nil
 	})
 }
 
-// look reads the streams of both daemons' pages until stop is called, and counts the bytes.
-func look(l *netlab.Lab, seen *atomic.Int64) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(context.Background())
+// readPages reads the streams of both daemons' pages until stop is called, and counts the bytes.
+func readPages(ctx context.Context, l *netlab.Lab, seen *atomic.Int64) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{}, len(l.Host))
 	begun := 0
 	stop = func() {
