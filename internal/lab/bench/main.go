@@ -61,7 +61,7 @@ func command() *cobra.Command {
 		Long: `Measures one part and prints its report in Markdown. Run it in the folder of the source, after
 make build. Compare only results of one report: machines differ and are noisy.`,
 		Example: `  go run ./internal/lab/bench nic --out docs/results/benchmarks.md
-  go run ./internal/lab/bench loss --only irn,melo --seconds 1 --rounds 1
+  go run ./internal/lab/bench loss --only irn --only melo --seconds 1 --rounds 1
   go run ./internal/lab/bench compare --before ../other/bin`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -116,7 +116,7 @@ func partCommand(p measure.Part) *cobra.Command {
 		f.IntVar(&r.Rounds, "rounds", r.Rounds, "number of measurements for each median")
 	}
 	if p.Lines != nil {
-		f.StringVar(&r.Only, "only", "", "measure only what contains one of these comma-separated texts")
+		f.StringArrayVar(&r.Only, "only", nil, "measure only lines that contain this text; may be repeated")
 		c.Long = "--only selects among:\n  " + strings.Join(p.Lines, "\n  ")
 	}
 	if p.Flags != nil {

@@ -17,10 +17,10 @@ import (
 // Run has the settings of a part. All parts have the same flags.
 type Run struct {
 	Ctx     context.Context
-	Bin     string // folder of the programs
-	Only    string // comma-separated texts that select lines of the report
-	Seconds int    // length of each measurement
-	Rounds  int    // measurements of each kind; the median counts
+	Bin     string   // folder of the programs
+	Only    []string // texts that select lines of the report; none: all
+	Seconds int      // length of each measurement
+	Rounds  int      // measurements of each kind; the median counts
 }
 
 // Part is a benchmark with a report.
@@ -49,7 +49,7 @@ func (p *Part) Validate(r *Run) error {
 
 // Selects reports whether Only selects a line.
 func (r *Run) Selects(line string) bool {
-	return slices.ContainsFunc(strings.Split(r.Only, ","), func(text string) bool { return strings.Contains(line, text) })
+	return len(r.Only) == 0 || slices.ContainsFunc(r.Only, func(text string) bool { return strings.Contains(line, text) })
 }
 
 // Write measures the part and writes its report: title, origin, results.
