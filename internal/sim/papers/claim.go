@@ -24,10 +24,10 @@ func checkClaim(c *scenario.Claim, own bool) error {
 		return errors.New("set one of number and numbers")
 	case c.Base != "" && c.Over == "", c.From != "" && c.Ideal != 0:
 		return errors.New("base needs over; from excludes ideal")
+	case own && (c.Paper != 0 || c.Order != ""):
+		return errors.New("a row without a paper has at most bounds, for its fast form")
 	case own && forms == 0:
 		return nil
-	case own:
-		return errors.New("a row without a paper has no criterion")
 	case forms != 1:
 		return errors.New("set one of paper, bounds, order")
 	case c.Over != "" && c.Ideal != 0 || c.Ideal < 0:
@@ -40,7 +40,7 @@ func checkClaim(c *scenario.Claim, own bool) error {
 		return fmt.Errorf("order %q: must be one of more, less, same", c.Order)
 	case !slices.Contains([]string{"", "each", "most", "least", "mean"}, c.Take):
 		return fmt.Errorf("take %q: must be one of each, most, least, mean", c.Take)
-	case c.Quote == "":
+	case c.Quote == "" && !own:
 		return errors.New("quote is missing")
 	}
 	if crit := criterion(c); taken(c) && crit.direction() == 0 {
@@ -120,13 +120,11 @@ type Claim struct {
 	At      []At    `json:"at"`
 	Verdict Verdict `json:"verdict"`
 	Why     string  `json:"why,omitempty"`
-	// Before is the verdict by the first criterion; empty if there was none.
-	Before string `json:"before,omitempty"`
 	// Drift says which measurements were not stationary; empty if none is known.
 	Drift string `json:"drift,omitempty"`
 
-	alone     string
-	boundless bool // similarity without a bound, and without a first criterion
+	byValue   int  // the verdict of a fast form
+	boundless bool // similarity without a bound
 }
 
 // Judged is the verdict on a row.
@@ -167,8 +165,7 @@ func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 	if len(o.At) == 0 {
 		return nil
 	}
-	o.Before, o.alone = verdictBefore(c, o), withoutInterval(&crit, o.At)
-	o.boundless = crit.Same && c.Before == nil
+	o.byValue, o.boundless = byValue(&crit, o.At), crit.Same
 	if r.own() {
 		o.Paper, o.Verdict = "no paper", NoVerdict
 		return o
@@ -306,39 +303,28 @@ func differs(c *scenario.Claim, crit *Criterion, values []float64, o *Claim, poi
 	return outside && crit.Judge(x, x) != crit.Judge(a.Mean, a.Mean)
 }
 
-// withoutInterval returns the verdict, by its first name, of values that have no interval; empty if one is missing.
-func withoutInterval(crit *Criterion, points []At) string {
-	worst := reproducedBefore
+// Verdicts of fast forms, whose single seed has no interval, in ascending order.
+const (
+	notReproduced = iota
+	directionOnly
+	reproducedByValue
+)
+
+// fastVerdicts are the names of these verdicts in files of rows.
+var fastVerdicts = []string{"not reproduced", "direction only", "reproduced"}
+
+// byValue returns the verdict on values without intervals: the least of all points. A missing value, such as a ratio of 0
+// to 0, is not reproduced.
+func byValue(crit *Criterion, points []At) int {
+	worst := reproducedByValue
 	for i := range points {
 		if len(points[i].Seeds) == 0 {
-			return ""
+			return notReproduced
 		}
 		v := crit.Judge(points[i].Mean, points[i].Mean)
-		worst = min(worst, max(int(v-Direction)+directionBefore, notReproducedBefore))
+		worst = min(worst, max(int(v-Direction)+directionOnly, notReproduced))
 	}
-	return namesBefore[worst]
-}
-
-// verdictBefore returns the verdict by the first criterion; empty if a value is missing.
-func verdictBefore(c *scenario.Claim, o *Claim) string {
-	if c.Before == nil {
-		return ""
-	}
-	var points [][]float64
-	for i := range o.At {
-		if len(o.At[i].Seeds) == 0 {
-			return ""
-		}
-		seeds := slices.Clone(o.At[i].Seeds)
-		for k := range seeds {
-			if c.Before.Complement {
-				seeds[k] = 1 - seeds[k]
-			}
-		}
-		points = append(points, seeds)
-	}
-	b := before{*c.Before, c.Over != ""}
-	return b.judgeAll(points)
+	return worst
 }
 
 // precise reports whether more seeds would not narrow the intervals of the row enough to matter.

@@ -46,7 +46,7 @@ func TestPercentiles(t *testing.T) {
 // judged judges a claim over values by run and number.
 func judged(t *testing.T, claim string, runs map[string][]map[string]float64) *Claim {
 	t.Helper()
-	text := strings.NewReplacer("claims: [{says: ratio, number: fct, of: long, over: short, paper: 2, quote: twice, before: {paper: [2]}}]", "claims: ["+claim+"]\n  points: [{name: a}, {name: b}]",
+	text := strings.NewReplacer("claims: [{says: ratio, number: fct, of: long, over: short, paper: 2, quote: twice}]", "claims: ["+claim+"]\n  points: [{name: a}, {name: b}]",
 		"{name: placed, of: total}", "{name: p90, of: fct, take: p90}, {name: p99, of: fct, take: p99}, {name: placed, of: total}").Replace(two)
 	r := loadText(t, text)
 	f := &Found{Runs: map[string][]Measured{}}
@@ -96,7 +96,7 @@ func TestFrom(t *testing.T) {
 
 // TestUnfinishedFrom: flows that did not finish at the reference point of a trend leave it without a verdict, too.
 func TestUnfinishedFrom(t *testing.T) {
-	r := loadText(t, strings.Replace(two, "claims: [{says: ratio, number: fct, of: long, over: short, paper: 2, quote: twice, before: {paper: [2]}}]",
+	r := loadText(t, strings.Replace(two, "claims: [{says: ratio, number: fct, of: long, over: short, paper: 2, quote: twice}]",
 		"points: [{name: a}, {name: b}]\n  claims: [{says: x, number: fct, of: long, from: a, order: more, quote: twice}]", 1))
 	run := func(v, unfinished float64) []Measured {
 		return []Measured{{Numbers: map[string]float64{"fct": v}, Unfinished: &unfinished}, {Numbers: map[string]float64{"fct": v}, Unfinished: &unfinished}}

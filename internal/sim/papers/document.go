@@ -46,23 +46,18 @@ func (r *Row) Summarize(f *Found, form string) Summary {
 	return s
 }
 
-// Unexpected returns an error if the verdict of a row's fast form by the first criteria is worse than its file expects.
-// A single seed, as fast forms have, has no interval for the present criteria. A claim that had no first criterion is
-// judged by its value alone, except similarity without a bound.
+// Unexpected returns an error if the values of a row's fast form are worse than its file expects. A single seed, as fast
+// forms have, has no interval. It cannot contradict similarity without a bound.
 func (r *Row) Unexpected(f *Found) error {
-	want := cmp.Or(r.Paper.Fast.Expect, namesBefore[directionBefore])
+	want := slices.Index(fastVerdicts, cmp.Or(r.Paper.Fast.Expect, fastVerdicts[directionOnly]))
 	if f == nil {
 		return fmt.Errorf("%s: a run is missing", r.ID)
 	}
 	for _, c := range r.Judge(f).Claims {
-		if c.boundless && measured(c.At) {
+		if c.boundless && measured(c.At) || c.byValue >= want {
 			continue
 		}
-		got := cmp.Or(c.Before, c.alone)
-		// Without a value, such as a ratio of 0 to 0, a claim is not reproduced.
-		if max(slices.Index(namesBefore, got), notReproducedBefore) < slices.Index(namesBefore, want) {
-			return fmt.Errorf("%s is %s in its fast form: %s: %s", r.ID, cmp.Or(got, "not measured"), c.Says, c.Text())
-		}
+		return fmt.Errorf("%s is %s in its fast form: %s: %s", r.ID, fastVerdicts[c.byValue], c.Says, c.Text())
 	}
 	return nil
 }
@@ -181,7 +176,7 @@ func (p *report) overview() string {
 	b.WriteString(head + "\n")
 	p.counts(&b)
 	p.adverse(&b)
-	b.WriteString("## Rows\n\n|row|figure|verdicts of claims|first criteria|seeds|seconds|MB|disk kB|\n|---|---|---|---|--:|--:|--:|--:|\n")
+	b.WriteString("## Rows\n\n|row|figure|verdicts of claims|seeds|seconds|MB|disk kB|\n|---|---|---|--:|--:|--:|--:|\n")
 	for i, r := range p.rows {
 		s := &p.summaries[i]
 		cost := p.found[i].cost()
@@ -189,8 +184,8 @@ func (p *report) overview() string {
 		if s.Form == "fast" {
 			form = " (fast form)"
 		}
-		fmt.Fprintf(&b, "|[%s](papers/%s.md#%s)|%s%s|%s|%s|%d|%s|%s|%s|\n", r.ID, p.pageOf(r), r.ID, cell(r.Paper.Section), form,
-			count(s.Claims, func(c *Claim) string { return c.Verdict.String() }), worstBefore(s.Claims), cost.seeds, known(cost.seconds), known(cost.megabytes), known(float64(cost.bytes)/1e3))
+		fmt.Fprintf(&b, "|[%s](papers/%s.md#%s)|%s%s|%s|%d|%s|%s|%s|\n", r.ID, p.pageOf(r), r.ID, cell(r.Paper.Section), form,
+			count(s.Claims, func(c *Claim) string { return c.Verdict.String() }), cost.seeds, known(cost.seconds), known(cost.megabytes), known(float64(cost.bytes)/1e3))
 	}
 	b.WriteString("\n" + foot)
 	return b.String()
@@ -237,18 +232,6 @@ func count(claims []Claim, of func(c *Claim) string) string {
 		parts = append(parts, fmt.Sprintf("%d %s", n[name], name))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// worstBefore returns the verdict of a row by the first criteria.
-func worstBefore(claims []Claim) string {
-	worst := reproducedBefore
-	for i := range claims {
-		worst = min(worst, slices.Index(namesBefore, claims[i].Before))
-	}
-	if len(claims) == 0 || worst < 0 {
-		return "not measured"
-	}
-	return namesBefore[worst]
 }
 
 // counts writes how many claims of papers have each verdict.

@@ -127,16 +127,13 @@ func claims(b *strings.Builder, s *Summary) {
 		b.WriteString("Not run.\n\n")
 		return
 	}
-	b.WriteString("|claim|paper|measured|verdict|first criteria|\n|---|---|---|---|---|\n")
+	b.WriteString("|claim|paper|measured|verdict|\n|---|---|---|---|\n")
 	var notes []string
 	for i := range s.Claims {
 		c := &s.Claims[i]
-		verdict, before, measured := c.Verdict.String(), c.Before, c.Text()
-		switch {
-		case s.Unfit != "": // the values are history
-			before, measured = strings.TrimPrefix(c.Before+": "+measured, ": "), "-"
-		case c.Verdict == NoVerdict:
-			verdict, before = "-", "-"
+		verdict := c.Verdict.String()
+		if c.Verdict == NoVerdict && s.Unfit == "" {
+			verdict = "-"
 		}
 		for _, note := range []string{c.Why, c.Drift} {
 			if note == "" || note == reasons[c.Verdict] {
@@ -148,7 +145,7 @@ func claims(b *strings.Builder, s *Summary) {
 			}
 			verdict += fmt.Sprintf(" (%d)", k+1)
 		}
-		fmt.Fprintf(b, "|%s|%s|%s|%s|%s|\n", cell(c.Says), c.Paper, cell(measured), verdict, cell(before))
+		fmt.Fprintf(b, "|%s|%s|%s|%s|\n", cell(c.Says), c.Paper, cell(c.Text()), verdict)
 	}
 	b.WriteString("\n")
 	for k, note := range notes {

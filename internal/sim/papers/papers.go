@@ -87,8 +87,8 @@ func (r *Row) check() error {
 	if len(p.Points) == 0 {
 		p.Points = []scenario.Point{{}}
 	}
-	if p.Fast.Expect != "" && !slices.Contains(namesBefore, p.Fast.Expect) {
-		bad("fast: expect %q: must be one of %v", p.Fast.Expect, namesBefore)
+	if p.Fast.Expect != "" && !slices.Contains(fastVerdicts, p.Fast.Expect) {
+		bad("fast: expect %q: must be one of %v", p.Fast.Expect, fastVerdicts)
 	}
 	for i := range p.Numbers {
 		if err := checkNumber(&p.Numbers[i]); err != nil {

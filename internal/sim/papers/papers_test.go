@@ -28,7 +28,7 @@ func TestRows(t *testing.T) {
 		if r.Name != r.ID || len(r.Paper.Claims) == 0 || r.Paper.Axes.Y == "" || r.Paper.Setting == "" {
 			t.Errorf("%s: its name is %q; claims, axes and setting are needed", r.ID, r.Name)
 		}
-		if r.Paper.Fast.Expect == namesBefore[notReproducedBefore] && r.Paper.Fast.Why == "" {
+		if r.Paper.Fast.Expect == fastVerdicts[notReproduced] && r.Paper.Fast.Why == "" {
 			t.Errorf("%s expects no direction of its fast form, and says not why", r.ID)
 		}
 	}
@@ -48,7 +48,7 @@ paper:
   series: [{name: long, set: [workload.0.size=2MB]}, {name: short, set: [workload.0.size=1MB]}]
   numbers: [{name: fct, of: fct, take: mean}, {name: placed, of: total}, {name: degree, of: degree, take: max}, {name: state, of: state}]
   quotes: {twice: {where: "1", text: twice as long}}
-  claims: [{says: ratio, number: fct, of: long, over: short, paper: 2, quote: twice, before: {paper: [2]}}]
+  claims: [{says: ratio, number: fct, of: long, over: short, paper: 2, quote: twice}]
   open: [{what: delay, choice: 1 us, why: no reason, vary: [{name: other, set: [topology.delay=2us]}]}]
 `
 

@@ -93,8 +93,6 @@ type Claim struct {
 	Input, Calibrated, Depends string
 	// Void is why runs of this setting allow no verdict: it is not the paper's, or not validated.
 	Void string
-	// Before is the criterion that the row had first.
-	Before *Before
 }
 
 // Bound is a limit of a value, possibly infinite.
@@ -102,20 +100,6 @@ type Bound float64
 
 // Quote is a passage of a paper: section and place, and the words.
 type Quote struct{ Where, Text string }
-
-// Before is a criterion by the rules that the rows had first, which permitted tolerances of each claim.
-type Before struct {
-	Take      string
-	Kind      string // ratio (default with Over), share (percentage points), baseline, order
-	Paper     []float64
-	Tolerance float64
-	AtLeast   *float64 `yaml:"at_least"`
-	AtMost    *float64 `yaml:"at_most"`
-	Favour    string
-	Reason    string
-	// Complement means that the first criterion is of 1 less the value.
-	Complement bool
-}
 
 // Curve is a series of the paper's figure.
 type Curve struct {
@@ -145,6 +129,6 @@ type Fast struct {
 	Points []string // none: all
 	Seeds  int      // default 1
 	Skip   bool     // no setting is small enough
-	Expect string   // least verdict by the first criteria: not reproduced, direction only (default), reproduced
+	Expect string   // least verdict by values without intervals: not reproduced, direction only (default), reproduced
 	Why    string   // reason for an Expect below direction only
 }
