@@ -112,7 +112,7 @@ func parseMAC(s string) (MAC, error) {
 		return MAC{}, fmt.Errorf("%s is a multicast address", s)
 	}
 	if m == (MAC{}) {
-		return MAC{}, fmt.Errorf("%s belongs to nobody", s)
+		return MAC{}, fmt.Errorf("%s is the zero address: leave mac out, or set one such as 02:00:00:00:00:01", s)
 	}
 	return m, nil
 }
