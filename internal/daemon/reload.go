@@ -77,7 +77,6 @@ type reload struct {
 	*Daemon
 	*config.Changes
 	old, next *config.Config
-	added     []*nic
 	undo      []func() error
 }
 
