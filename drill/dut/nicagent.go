@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/rocev2/nictest"
+	"roced.io/roced/rocev2/queue"
 )
 
 // nicAgent obeys the commands of the engine on a NIC in this process, as the agent in C does by libibverbs.
@@ -33,6 +33,9 @@ type nicAgent struct {
 	cm      manager
 }
 
+// allAccess are the rights of memory and queue pairs without an argument "access".
+const allAccess = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic | qp.AccessMWBind
+
 type nicMR struct {
 	*rocev2.MR
 	va   uint64
@@ -41,18 +44,18 @@ type nicMR struct {
 
 type nicCQ struct {
 	*rocev2.CQ
-	ring *nictest.Ring
+	ring *queue.Ring
 }
 
 type nicSRQ struct {
 	*rocev2.SRQ
-	queue *nictest.RecvQueue
+	queue *queue.Recv
 }
 
 type nicQP struct {
 	*rocev2.QueuePair
-	sq       *nictest.SendQueue
-	rq       *nictest.RecvQueue // of the SRQ, if it has one
+	sq       *queue.Send
+	rq       *queue.Recv // of the SRQ, if it has one
 	scq, rcq *nicCQ
 }
 

@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/rocev2/nictest"
+	"roced.io/roced/rocev2/queue"
 )
 
 // nicVerbs are the commands of the agent. The map is filled by init to break the cycle with run.
@@ -52,7 +52,7 @@ func (a *nicAgent) makeMR(r *request) (string, error) {
 		}
 	}
 	a.nextVA += uint64(len(m.data)+0x1fff) &^ 0xfff
-	m.MR, err = a.nic.RegMR(pd, rocev2.MRAttr{VA: m.va, Length: uint64(len(m.data)), Access: r.access(nictest.AllAccess), Mem: rocev2.NewBytes(m.data)})
+	m.MR, err = a.nic.RegMR(pd, rocev2.MRAttr{VA: m.va, Length: uint64(len(m.data)), Access: r.access(allAccess), Mem: rocev2.NewBytes(m.data)})
 	if err != nil {
 		return "", err
 	}
@@ -78,7 +78,7 @@ func (a *nicAgent) makeCQ(r *request) (string, error) {
 }
 
 func (a *nicAgent) newCQ(name string, size int) error {
-	c := &nicCQ{ring: nictest.NewRing(size)}
+	c := &nicCQ{ring: queue.NewRing(size)}
 	var err error
 	c.CQ, err = a.nic.CreateCQ(rocev2.CQAttr{Entries: size, Ring: c.ring})
 	a.cqs[name] = c
@@ -91,7 +91,7 @@ func (a *nicAgent) makeSRQ(r *request) (string, error) {
 		return "", err
 	}
 	n := r.number("size", 16)
-	s := &nicSRQ{queue: nictest.NewRecvQueue(int(n))}
+	s := &nicSRQ{queue: queue.NewRecv(int(n))}
 	s.SRQ, err = a.nic.CreateSRQ(rocev2.SRQAttr{PD: pd, RQ: s.queue, MaxWR: uint32(n), MaxSGE: 8, Limit: uint32(r.number("limit", 0))})
 	a.srqs[r.args["name"]] = s
 	return "", err
@@ -148,7 +148,7 @@ func (a *nicAgent) makeQP(r *request) (string, error) {
 		return "", err
 	}
 	size, rsize, sges := r.number("size", 64), r.number("rsize", 64), uint32(r.number("sges", 8))
-	q.sq = nictest.NewSendQueue(int(size))
+	q.sq = queue.NewSend(int(size))
 	attr.SendCQ, attr.RecvCQ, attr.SQ = q.scq.CQ, q.rcq.CQ, q.sq
 	attr.Caps = rocev2.QPCaps{MaxSendWR: uint32(size), MaxRecvWR: uint32(rsize), MaxSendSGE: sges, MaxRecvSGE: sges, MaxInline: uint32(r.number("inline", 64))}
 	if r.has("srq") {
@@ -158,7 +158,7 @@ func (a *nicAgent) makeQP(r *request) (string, error) {
 		}
 		attr.SRQ, q.rq = s.SRQ, s.queue
 	} else {
-		q.rq = nictest.NewRecvQueue(int(rsize))
+		q.rq = queue.NewRecv(int(rsize))
 		attr.RQ = q.rq
 	}
 	if q.QueuePair, err = a.nic.CreateQP(attr); err != nil {
@@ -212,7 +212,7 @@ func (a *nicAgent) transition(q *nicQP, r *request, to qp.State) error {
 	switch to {
 	case qp.Init:
 		at.Port, at.PKeyIndex, at.QKey = 1, uint16(r.number("pkey_index", 0)), uint32(r.number("qkey", testQKey))
-		at.AccessFlags = r.access(nictest.AllAccess) & (qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic | qp.AccessFlushGlobal)
+		at.AccessFlags = r.access(allAccess) & (qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic | qp.AccessFlushGlobal)
 		mask |= qp.AttrPKeyIndex | qp.AttrPort
 		if t == qp.UD {
 			mask |= qp.AttrQKey
@@ -319,8 +319,9 @@ func (a *nicAgent) bind(r *request) (string, error) {
 		return "", nil // r.err says why
 	}
 	key := uint32(r.number("rkey", uint64(mw.RKey+1)))
-	w := nictest.BindMW(r.number("wr", 0), qp.BindWR{Addr: m.va + off, Length: n, MRLKey: m.LKey, MWRKey: mw.RKey, RKey: key,
-		Access: r.access(nictest.AllAccess) &^ qp.AccessMWBind &^ qp.AccessLocalWrite})
+	w := qp.SendWQE{WRID: r.number("wr", 0), Opcode: qp.WRBindMW, Flags: qp.SendSignaled}
+	w.Bind = qp.BindWR{Addr: m.va + off, Length: n, MRLKey: m.LKey, MWRKey: mw.RKey, RKey: key,
+		Access: r.access(allAccess) &^ qp.AccessMWBind &^ qp.AccessLocalWrite}
 	return a.postSend(q, w, r, nil)
 }
 

@@ -25,6 +25,7 @@ import (
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
+	"roced.io/roced/rocev2/queue"
 )
 
 // shards are the values of the key shard of two NICs: one shard for both, and one for each.
@@ -72,8 +73,8 @@ func eventually(t *testing.T, what string, cond func() bool) {
 type end struct {
 	n    *nic
 	q    *rocev2.QueuePair
-	sq   *nictest.SendQueue
-	ring *nictest.Ring
+	sq   *queue.Send
+	ring *queue.Ring
 	mr   *rocev2.MR
 	mem  []byte
 }
@@ -90,7 +91,7 @@ func memoryOf(t *testing.T, size int) []byte {
 
 func newEnd(t *testing.T, n *nic) *end {
 	t.Helper()
-	e := &end{n: n, sq: nictest.NewSendQueue(16), ring: nictest.NewRing(16), mem: memoryOf(t, 1<<20)}
+	e := &end{n: n, sq: queue.NewSend(16), ring: queue.NewRing(16), mem: memoryOf(t, 1<<20)}
 	e.do(t, func(_ mono.Time, core *rocev2.NIC) error {
 		pd, err := core.AllocPD(nil)
 		if err != nil {
@@ -103,7 +104,7 @@ func newEnd(t *testing.T, n *nic) *end {
 		if e.mr, err = core.RegMR(pd, rocev2.MRAttr{Length: 1 << 20, Access: nictest.AllAccess, Mem: rocev2.NewBytes(e.mem)}); err != nil {
 			return err
 		}
-		e.q, err = core.CreateQP(rocev2.QPAttr{Type: qp.RC, PD: pd, SendCQ: cq, RecvCQ: cq, SQ: e.sq, RQ: nictest.NewRecvQueue(16),
+		e.q, err = core.CreateQP(rocev2.QPAttr{Type: qp.RC, PD: pd, SendCQ: cq, RecvCQ: cq, SQ: e.sq, RQ: queue.NewRecv(16),
 			Caps: rocev2.QPCaps{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}})
 		return err
 	})

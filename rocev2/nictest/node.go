@@ -3,6 +3,7 @@ package nictest
 import (
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/queue"
 )
 
 // AllAccess are all access rights.
@@ -78,7 +79,7 @@ func (b *Buffer) At(off int) Remote { return Remote{b.VA + uint64(off), b.MR.RKe
 // CQ is a completion queue of a node.
 type CQ struct {
 	*rocev2.CQ
-	*Ring
+	*queue.Ring
 	Node     *Node
 	Notified int // notifications so far
 }
@@ -86,7 +87,7 @@ type CQ struct {
 // CQ creates a completion queue.
 func (n *Node) CQ(entries int) *CQ {
 	n.pair.tb.Helper()
-	c := &CQ{Node: n, Ring: NewRing(entries)}
+	c := &CQ{Node: n, Ring: queue.NewRing(entries)}
 	var err error
 	c.CQ, err = n.NIC.CreateCQ(rocev2.CQAttr{Entries: entries, Ring: c.Ring, Notify: func() { c.Notified++ }})
 	n.pair.check(err)
@@ -123,16 +124,16 @@ func (c *CQ) WaitN(n int) []qp.CQE {
 // SRQ is a shared receive queue of a node.
 type SRQ struct {
 	*rocev2.SRQ
-	*RecvQueue
+	*queue.Recv
 	Node *Node
 }
 
 // SRQ creates a shared receive queue.
 func (n *Node) SRQ(depth int) *SRQ {
 	n.pair.tb.Helper()
-	s := &SRQ{RecvQueue: NewRecvQueue(depth), Node: n}
+	s := &SRQ{Recv: queue.NewRecv(depth), Node: n}
 	var err error
-	s.SRQ, err = n.NIC.CreateSRQ(rocev2.SRQAttr{PD: n.PD, RQ: s.RecvQueue, MaxWR: uint32(depth), MaxSGE: qp.MaxSGE})
+	s.SRQ, err = n.NIC.CreateSRQ(rocev2.SRQAttr{PD: n.PD, RQ: s.Recv, MaxWR: uint32(depth), MaxSGE: qp.MaxSGE})
 	n.pair.check(err)
 	return s
 }

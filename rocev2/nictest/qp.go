@@ -3,6 +3,7 @@ package nictest
 import (
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/queue"
 )
 
 // QPOptions describe a queue pair and its connection. The comments give the defaults. Options change them, for each queue
@@ -51,8 +52,8 @@ func Type(t qp.Type) Option { return func(o *QPOptions) { o.Type = t } }
 type QP struct {
 	*rocev2.QueuePair
 	Node           *Node
-	SQ             *SendQueue
-	RQ             *RecvQueue // nil with an SRQ
+	SQ             *queue.Send
+	RQ             *queue.Recv // nil with an SRQ
 	SendCQ, RecvCQ *CQ
 	o              QPOptions
 }
@@ -61,7 +62,7 @@ type QP struct {
 func (n *Node) QP(opts ...Option) *QP {
 	n.pair.tb.Helper()
 	o := options(opts)
-	q := &QP{Node: n, SQ: NewSendQueue(o.Depth), SendCQ: o.SendCQ, RecvCQ: o.RecvCQ, o: o}
+	q := &QP{Node: n, SQ: queue.NewSend(o.Depth), SendCQ: o.SendCQ, RecvCQ: o.RecvCQ, o: o}
 	if q.SendCQ == nil {
 		q.SendCQ = n.CQ(2 * o.Depth)
 	}
@@ -75,7 +76,7 @@ func (n *Node) QP(opts ...Option) *QP {
 	if o.SRQ != nil {
 		a.SRQ = o.SRQ.SRQ
 	} else {
-		q.RQ = NewRecvQueue(o.Depth)
+		q.RQ = queue.NewRecv(o.Depth)
 		a.RQ = q.RQ
 	}
 	var err error

@@ -7,6 +7,7 @@ import (
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/nictest"
+	"roced.io/roced/rocev2/queue"
 )
 
 // recvs is the receive requests of a queue pair, or of all queue pairs that share an SRQ.
@@ -18,7 +19,7 @@ type recvs struct {
 	posted int
 	known  int // completions processed
 	nextAt mono.Time
-	queue  *nictest.RecvQueue
+	queue  *queue.Recv
 	srq    *nictest.SRQ
 }
 

@@ -22,7 +22,7 @@ type world struct {
 	ends   [2][]*end
 	flows  []*flow
 	recvs  []*recvs
-	cqs    []*queue
+	cqs    []*polledCQ
 	count  counts
 	ending bool
 	begun  mono.Time
@@ -35,8 +35,8 @@ type world struct {
 	found      [2]map[uint64]bool // values found there
 }
 
-// queue is a completion queue and its check times.
-type queue struct {
+// polledCQ is a completion queue and its check times.
+type polledCQ struct {
 	*nictest.CQ
 	seen   int // notifications
 	nextAt mono.Time
@@ -208,7 +208,7 @@ func (w *world) connect() {
 }
 
 func (w *world) cq(n *nictest.Node, entries int) *nictest.CQ {
-	q := &queue{CQ: n.CQ(entries)}
+	q := &polledCQ{CQ: n.CQ(entries)}
 	w.cqs = append(w.cqs, q)
 	q.Arm(false)
 	return q.CQ
@@ -219,7 +219,7 @@ func (w *world) makeQP(n *nictest.Node, e *end, cq *nictest.CQ) {
 	psn := pick(w.rng, 0, 1, 0xffffff-w.rng.Uint32N(64), 0x7fffff-w.rng.Uint32N(64), w.rng.Uint32()&0xffffff)
 	if s.srq && r.srq == nil {
 		r.srq = n.SRQ(s.depth)
-		r.queue = r.srq.RecvQueue
+		r.queue = r.srq.Recv
 	}
 	opt := func(o *nictest.QPOptions) {
 		o.Type, o.Depth, o.SGEs, o.Inline, o.SigAll = s.typ, s.depth, s.sges, s.inline, s.sigAll
@@ -269,7 +269,7 @@ func (w *world) pass() {
 }
 
 // look takes completions in the client's manner, and returns the time of its next call.
-func (w *world) look(now mono.Time, q *queue) mono.Time {
+func (w *world) look(now mono.Time, q *polledCQ) mono.Time {
 	switch {
 	case w.s.polling == pollNotified && !w.ending:
 		if q.Notified == q.seen {
@@ -294,7 +294,7 @@ func (w *world) look(now mono.Time, q *queue) mono.Time {
 }
 
 // take processes all completions of a queue.
-func (w *world) take(q *queue) {
+func (w *world) take(q *polledCQ) {
 	for c, ok := q.Poll(); ok; c, ok = q.Poll() {
 		w.acts++
 		w.hash(&c)

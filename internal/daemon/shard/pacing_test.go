@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/rocev2/nictest"
+	"roced.io/roced/rocev2/queue"
 )
 
 // stopwatch is a port that records the time of every data frame. It answers ARP, so that the NIC has a peer.
@@ -121,7 +121,7 @@ func sendForever(now mono.Time, n *rocev2.NIC) error {
 	if err != nil {
 		return err
 	}
-	cq, err := n.CreateCQ(rocev2.CQAttr{Entries: 16, Ring: nictest.NewRing(16)})
+	cq, err := n.CreateCQ(rocev2.CQAttr{Entries: 16, Ring: queue.NewRing(16)})
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func sendForever(now mono.Time, n *rocev2.NIC) error {
 	if err != nil {
 		return err
 	}
-	sq := nictest.NewSendQueue(16)
-	q, err := n.CreateQP(rocev2.QPAttr{Type: qp.UC, PD: pd, SendCQ: cq, RecvCQ: cq, SQ: sq, RQ: nictest.NewRecvQueue(16),
+	sq := queue.NewSend(16)
+	q, err := n.CreateQP(rocev2.QPAttr{Type: qp.UC, PD: pd, SendCQ: cq, RecvCQ: cq, SQ: sq, RQ: queue.NewRecv(16),
 		Caps: rocev2.QPCaps{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
 		return err

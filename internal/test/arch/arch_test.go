@@ -56,7 +56,7 @@ func layer(pkg string) int {
 // same code on different clocks.
 var core = []string{
 	"plugin/balance", "plugin/mono", "plugin/param", "bth", "bth/inet", "bth/mad", "internal/base/registry", "internal/base/ring", "internal/base/list", "internal/base/psnring", "internal/base/bitpool", "internal/base/sched", "internal/base/quantity",
-	"internal/base/fault", "internal/base/mapped", "reorder", "retrans", "ccalgo", "path", "qp", "qp/mrc", "qp/profile", "port/link", "rocev2", "rocev2/stack", "rocev2/memory", "rocev2/object", "internal/daemon/cm", "internal/sim/engine",
+	"internal/base/fault", "internal/base/mapped", "reorder", "retrans", "ccalgo", "path", "qp", "qp/mrc", "qp/profile", "port/link", "rocev2", "rocev2/queue", "rocev2/stack", "rocev2/memory", "rocev2/object", "internal/daemon/cm", "internal/sim/engine",
 	"internal/sim/prefetch", "internal/sim/fabric", "internal/sim/nic", "internal/sim/workload", "internal/sim/flor", "flor/engine",
 	"internal/observe/flow", "drill/engine", "drill/frame", "drill/script",
 }
@@ -84,9 +84,9 @@ var onlyFor = map[string][]string{
 }
 
 // fixtures are packages for tests and benchmarks, with the packages below them. No program links them.
-var fixtures = []string{"internal/lab/netlab", "internal/lab/porttest", "internal/lab/bench", "internal/test"}
+var fixtures = []string{"internal/lab/netlab", "internal/lab/porttest", "internal/lab/bench", "internal/test", "qp/qptest", "rocev2/nictest"}
 
-// TestNoFixtures follows the imports of the programs.
+// TestNoFixtures follows the imports of the programs: they link neither fixtures nor package testing.
 func TestNoFixtures(t *testing.T) {
 	seen := map[string]bool{}
 	var follow func(pkg string, by []string)
@@ -101,7 +101,11 @@ func TestNoFixtures(t *testing.T) {
 		}
 		for _, f := range parse(t, pkg) {
 			for _, imp := range f.ast.Imports {
-				if own, isOurs := strings.CutPrefix(importPath(imp), module); isOurs {
+				path := importPath(imp)
+				if path == "testing" {
+					t.Errorf("a program links package testing: %s", strings.Join(by, " -> "))
+				}
+				if own, isOurs := strings.CutPrefix(path, module); isOurs {
 					follow(own, by)
 				}
 			}

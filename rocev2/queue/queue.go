@@ -1,4 +1,8 @@
-package nictest
+// Package queue implements the queues of a NIC's client in slices: for a client in the same goroutine, such as rocedrill's
+// agent and tests of whole NICs. Nothing here locks.
+//
+// No promise: this package may change between releases.
+package queue
 
 import (
 	"errors"
@@ -8,21 +12,21 @@ import (
 )
 
 // ErrFull is returned when a queue has no room for another work request.
-var ErrFull = errors.New("nictest: queue is full")
+var ErrFull = errors.New("queue: no room for another work request")
 
-// SendQueue is a rocev2.SendQueue in a slice. A request occupies a place from Post until the NIC retires it.
-type SendQueue struct {
+// Send is a rocev2.SendQueue in a slice. A request occupies a place from Post until the NIC retires it.
+type Send struct {
 	ring  []qp.SendWQE
 	head  uint64 // oldest request that is not retired
 	taken uint64 // next request that the NIC takes
 	tail  uint64 // next request to post
 }
 
-// NewSendQueue returns a queue of n places.
-func NewSendQueue(n int) *SendQueue { return &SendQueue{ring: make([]qp.SendWQE, n)} }
+// NewSend returns a queue of n places.
+func NewSend(n int) *Send { return &Send{ring: make([]qp.SendWQE, n)} }
 
 // Post appends a request. It sets Length to the sum of the elements or to the length of inline data.
-func (q *SendQueue) Post(w qp.SendWQE) error {
+func (q *Send) Post(w qp.SendWQE) error {
 	if q.tail-q.head == uint64(len(q.ring)) {
 		return ErrFull
 	}
@@ -37,7 +41,7 @@ func (q *SendQueue) Post(w qp.SendWQE) error {
 }
 
 // PostRaw appends a request unchecked; it may be malformed.
-func (q *SendQueue) PostRaw(w qp.SendWQE) error {
+func (q *Send) PostRaw(w qp.SendWQE) error {
 	if q.tail-q.head == uint64(len(q.ring)) {
 		return ErrFull
 	}
@@ -54,7 +58,7 @@ func copySend(to, w *qp.SendWQE) {
 }
 
 // Next implements rocev2.SendQueue.
-func (q *SendQueue) Next(w *qp.SendWQE) bool {
+func (q *Send) Next(w *qp.SendWQE) bool {
 	if q.taken == q.tail {
 		return false
 	}
@@ -64,38 +68,38 @@ func (q *SendQueue) Next(w *qp.SendWQE) bool {
 }
 
 // NextAH implements rocev2.Datagrams.
-func (q *SendQueue) NextAH() (ah uint32, ok bool) {
+func (q *Send) NextAH() (ah uint32, ok bool) {
 	return q.ring[q.taken%uint64(len(q.ring))].AH, q.Pending()
 }
 
 // Pending implements rocev2.SendQueue.
-func (q *SendQueue) Pending() bool { return q.taken != q.tail }
+func (q *Send) Pending() bool { return q.taken != q.tail }
 
 // Retire implements rocev2.SendQueue. Retiring more than was taken is an error of the NIC.
-func (q *SendQueue) Retire(n int) {
+func (q *Send) Retire(n int) {
 	if n < 0 || uint64(n) > q.taken-q.head {
-		panic("nictest: more send requests retired than taken")
+		panic("queue: more send requests retired than taken")
 	}
 	q.head += uint64(n)
 }
 
 // Reset implements rocev2.SendQueue.
-func (q *SendQueue) Reset() { q.head, q.taken = q.tail, q.tail }
+func (q *Send) Reset() { q.head, q.taken = q.tail, q.tail }
 
 // Outstanding returns the number of places in use.
-func (q *SendQueue) Outstanding() int { return int(q.tail - q.head) }
+func (q *Send) Outstanding() int { return int(q.tail - q.head) }
 
-// RecvQueue is a rocev2.RecvQueue in a slice.
-type RecvQueue struct {
+// Recv is a rocev2.RecvQueue in a slice.
+type Recv struct {
 	ring       []qp.RecvWQE
 	head, tail uint64
 }
 
-// NewRecvQueue returns a queue of n places.
-func NewRecvQueue(n int) *RecvQueue { return &RecvQueue{ring: make([]qp.RecvWQE, n)} }
+// NewRecv returns a queue of n places.
+func NewRecv(n int) *Recv { return &Recv{ring: make([]qp.RecvWQE, n)} }
 
 // Post appends a request.
-func (q *RecvQueue) Post(w qp.RecvWQE) error {
+func (q *Recv) Post(w qp.RecvWQE) error {
 	if q.Len() == len(q.ring) {
 		return ErrFull
 	}
@@ -106,7 +110,7 @@ func (q *RecvQueue) Post(w qp.RecvWQE) error {
 }
 
 // Next implements rocev2.RecvQueue.
-func (q *RecvQueue) Next(w *qp.RecvWQE) bool {
+func (q *Recv) Next(w *qp.RecvWQE) bool {
 	if q.head == q.tail {
 		return false
 	}
@@ -117,10 +121,10 @@ func (q *RecvQueue) Next(w *qp.RecvWQE) bool {
 }
 
 // Len implements rocev2.RecvQueue.
-func (q *RecvQueue) Len() int { return int(q.tail - q.head) }
+func (q *Recv) Len() int { return int(q.tail - q.head) }
 
 // Reset implements rocev2.RecvQueue.
-func (q *RecvQueue) Reset() { q.head = q.tail }
+func (q *Recv) Reset() { q.head = q.tail }
 
 // Ring is a rocev2.CompletionRing in a slice.
 type Ring struct {
