@@ -202,13 +202,13 @@ func (l *fieldLog) Trace(_ mono.Time, e TraceEvent) {
 func TestFieldsCheck(t *testing.T) {
 	put, take := ownFields.PutAck, ownFields.TakeAck
 	for want, f := range map[string]*Fields{
-		"":                   ownFields,
-		"without functions":  {Ack: []Field{{"x", 4}}, PutAck: put},
-		"encode and decode":  {Data: []Field{{"x", 4}}},
-		`field "" of`:        {Ack: []Field{{"", 4}}, PutAck: put, TakeAck: take},
-		`field "x" of 4`:     {Ack: []Field{{"x", 4}, {"x", 4}}, PutAck: put, TakeAck: take},
-		`field "x" of 9`:     {Ack: []Field{{"x", 9}}, PutAck: put, TakeAck: take},
-		"fields of 25 bytes": {Ack: []Field{{"a", 8}, {"b", 8}, {"c", 8}, {"d", 1}}, PutAck: put, TakeAck: take},
+		"":                                 ownFields,
+		"lack a Put or Take function":      {Ack: []Field{{"x", 4}}, PutAck: put},
+		"packets or acknowledgements lack": {Data: []Field{{"x", 4}}},
+		`field "" of`:                      {Ack: []Field{{"", 4}}, PutAck: put, TakeAck: take},
+		`field "x" of 4`:                   {Ack: []Field{{"x", 4}, {"x", 4}}, PutAck: put, TakeAck: take},
+		`field "x" of 9`:                   {Ack: []Field{{"x", 9}}, PutAck: put, TakeAck: take},
+		"fields of 25 bytes":               {Ack: []Field{{"a", 8}, {"b", 8}, {"c", 8}, {"d", 1}}, PutAck: put, TakeAck: take},
 	} {
 		if err := f.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
