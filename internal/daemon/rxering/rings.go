@@ -132,8 +132,10 @@ func (r *SendRing) decode(w *qp.SendWQE) {
 	w.RemoteVA, w.RKey, w.CompareAdd, w.Swap = 0, 0, 0, 0
 	w.AH, w.RemoteQPN, w.RemoteQKey = 0, 0, 0
 	w.Bind, w.Flush = qp.BindWR{}, qp.FlushWR{}
-	if w.Opcode == qp.WRAtomicWrite {
-		w.Flags |= qp.SendInline // the operand is inline data, whether flagged or not
+	// ibv_wr_set_inline_data() and _list() post inline data whatever the flags hold (ibv_wr_post(3)): the provider leaves
+	// a length without SGEs (providers/rxe/rxe.c). The operand of an ATOMIC WRITE is always inline.
+	if w.Opcode == qp.WRAtomicWrite || r.dma.NumSGE == 0 && w.Length > 0 {
+		w.Flags |= qp.SendInline
 	}
 	switch w.Opcode {
 	case qp.WRWrite, qp.WRWriteImm, qp.WRRead, qp.WRAtomicWrite:

@@ -240,6 +240,13 @@ func TestSendHostile(t *testing.T) {
 	if len(w.Inline) != 40 || w.Length != 1<<32-1 {
 		t.Errorf("%d bytes inline, length %d", len(w.Inline), w.Length)
 	}
+	take(func(e []byte) { // ibv_wr_set_inline_data() without IBV_SEND_INLINE
+		binary.NativeEndian.PutUint32(e[184:], 5)
+		binary.NativeEndian.PutUint32(e[184+12:], 0)
+	})
+	if w.Flags&qp.SendInline == 0 || len(w.Inline) != 5 || w.Length != 5 {
+		t.Errorf("without the flag: %d bytes inline, length %d", len(w.Inline), w.Length)
+	}
 	// A producer index that runs away yields no more than the ring can hold.
 	binary.NativeEndian.PutUint32(mem[128:], 0xfffffff0|(r.next-1)&r.Mask)
 	n := 0

@@ -84,22 +84,25 @@ static void past_end(void)
 static void lists(void)
 {
 	static const size_t sizes[][PIECES] = { { 8, 100, 30 }, { 100, 8, 1 }, { 64, 64, 64 }, { 1, 0, 2 } };
-	for (int i = 0; i < 8; i++) {
+	/* A request has SGEs, flagged inline data, or inline data that only the setter announces. */
+	for (int i = 0; i < 12; i++) {
 		struct ibv_sge sge[PIECES];
 		struct ibv_data_buf data[PIECES];
 		char *at = l.buf + SEND;
 		for (int k = 0; k < PIECES; k++) {
-			sge[k] = (struct ibv_sge){ (uintptr_t)at, sizes[i / 2][k], l.mr->lkey };
-			data[k] = (struct ibv_data_buf){ at, sizes[i / 2][k] };
-			at += sizes[i / 2][k];
+			sge[k] = (struct ibv_sge){ (uintptr_t)at, sizes[i / 3][k], l.mr->lkey };
+			data[k] = (struct ibv_data_buf){ at, sizes[i / 3][k] };
+			at += sizes[i / 3][k];
 		}
 		post_recv(&l, qp, i);
 		ibv_wr_start(qpx);
 		qpx->wr_id = i;
-		qpx->wr_flags = IBV_SEND_SIGNALED | (i % 2 ? IBV_SEND_INLINE : 0);
+		qpx->wr_flags = IBV_SEND_SIGNALED | (i % 3 == 1 ? IBV_SEND_INLINE : 0);
 		ibv_wr_send(qpx);
-		if (i % 2)
+		if (i % 3 == 1 || i == 2 || i == 5)
 			ibv_wr_set_inline_data_list(qpx, PIECES, data);
+		else if (i % 3 == 2)
+			ibv_wr_set_inline_data(qpx, l.buf + SEND, at - (l.buf + SEND));
 		else
 			ibv_wr_set_sge_list(qpx, PIECES, sge);
 		CHECK(ibv_wr_complete(qpx) == 0);
