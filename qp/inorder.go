@@ -92,9 +92,6 @@ func (*inOrder) refuse(*bth.Packet, arrival, verdict) bool { return true }
 // not left is obsolete. If the next packet was dropped too, the NAK requests that one.
 func (a *inOrder) advance(p *bth.Packet, t *target) {
 	n := uint32(len(p.Payload))
-	if p.Opcode.IsWrite() && p.Opcode.Starts() {
-		a.r.q.ctr.RxWriteRequests++
-	}
 	a.msg = message{!p.Opcode.Ends(), p.Opcode.IsWrite(), t.va + uint64(n), t.rkey, t.left - n, t.off + n}
 	trk := a.trk
 	span := uint32(1)

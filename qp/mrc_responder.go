@@ -107,9 +107,6 @@ func (x *mrcResponder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
 	}
 	x.trk.Commit(p.PSN, v.order)
 	x.sacks.Count(p, mrc.Marks(m))
-	if p.Opcode.Starts() {
-		q.ctr.RxWriteRequests++
-	}
 	if p.Opcode.Ends() {
 		x.hold(p, t, false)
 		if consumes(p.Opcode) {

@@ -213,8 +213,11 @@ func (r *responder) admit(now mono.Time, p *bth.Packet, m arrival, t *target) ve
 	return r.q.x.anyOrder.admit(now, p, m, t)
 }
 
-// commit calls the admission by its type, as admit does.
+// commit counts a new WRITE and calls the admission by its type, as admit does.
 func (r *responder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
+	if p.Opcode.IsWrite() && p.Opcode.Starts() {
+		r.q.ctr.RxWriteRequests++
+	}
 	switch a := r.adm.(type) {
 	case *inOrder:
 		a.commit(p, m, t, v)
