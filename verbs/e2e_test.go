@@ -379,6 +379,8 @@ func TestBadRegions(t *testing.T) {
 	}
 	_, err = n.pd.RegMR(b, 0, 1, verbs.AccessRemoteWrite)
 	want(t, err, unix.EINVAL)
+	_, err = n.pd.RegMR(b, 0, 0, all)
+	want(t, err, unix.EINVAL)
 	for _, size := range []int{0, -1} {
 		_, err = n.ctx.AllocBuffer(size)
 		want(t, err, unix.EINVAL)

@@ -107,8 +107,7 @@ func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 	}), nil
 }
 
-// keep holds the reference to a region's memory: a mapping, or the process that contains it. It is empty for a
-// region of zero length.
+// keep holds the reference to a region's memory: a mapping, or the process that contains it.
 type keep struct {
 	mapping *mapping
 	proc    *process
@@ -134,10 +133,10 @@ func (k keep) release() {
 }
 
 // region returns the memory behind a client's addresses as the NIC uses it, with a new reference: to a mapping, or
-// to the passed process. Zero length needs no memory.
+// to the passed process. A region has at least one byte, as ib_umem_get() of Linux demands.
 func (c *client) region(start, length uint64, access qp.Access, src uverbs.MRSource) (rocev2.Memory, keep, error) {
 	if length == 0 {
-		return nil, keep{}, nil
+		return nil, keep{}, unix.EINVAL
 	}
 	m, err := c.mapped(start, length, src)
 	if err != nil {

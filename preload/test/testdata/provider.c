@@ -138,5 +138,7 @@ int main(void)
 	polling();
 	past_end();
 	lists();
+	errno = 0; /* as ib_umem_get() of Linux */
+	CHECK(ibv_reg_mr(l.pd, l.buf, 0, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EINVAL);
 	return 0;
 }
