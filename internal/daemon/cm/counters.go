@@ -48,7 +48,7 @@ type Counters struct {
 	Duplicates       Messages // received
 	Malformed        uint64   // received MADs that are not valid
 	Unexpected       uint64   // valid MADs for no connection, or for another state
-	BacklogFull      uint64   // requests rejected because a listener's backlog is full
+	BacklogFull      uint64   // requests dropped because a listener's backlog is full
 	NoService        uint64   // requests rejected because there is no listener
 	InvalidMTU       uint64   // requests rejected because their path MTU exceeds the port's
 	Stale            uint64   // requests of queue pairs that are still connected here

@@ -16,7 +16,7 @@ type Listener struct {
 	agent   *Agent // nil when closed
 	param   ListenParam
 	handler Handler
-	pending int // reported requests without a decision
+	pending int // reported requests that the owner has not read
 
 	unanswered list.List[*Conn] // connections with an unanswered REP, oldest first
 	waiting    int              // their number
@@ -99,7 +99,8 @@ type counted uint8
 
 const (
 	nothing    counted = iota
-	undecided          // reported, until the owner accepts, rejects or closes it, even if the peer has given up
+	unread             // reported, until the owner reads, accepts, rejects or closes it, even if the peer has given up
+	decided            // read: the owner's own limits apply
 	unanswered         // accepted, until the peer answers
 )
 
@@ -113,20 +114,28 @@ func (c *Conn) count(v counted) {
 		return
 	}
 	switch c.counted {
-	case undecided:
+	case unread:
 		l.pending--
 	case unanswered:
 		c.node.Remove()
 		l.waiting--
 	}
 	switch c.counted = v; v {
-	case undecided:
+	case unread:
 		l.pending++
 	case unanswered:
 		l.unanswered.PushBack(&c.node)
 		l.waiting++
 	case nothing:
 		c.listener = nil
+	}
+}
+
+// Read reports that the program has read the request. It no longer counts against the backlog of the listener, as with
+// ucma_get_event() of Linux.
+func (c *Conn) Read() {
+	if c.counted == unread {
+		c.count(decided)
 	}
 }
 

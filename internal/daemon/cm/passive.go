@@ -23,7 +23,11 @@ func (a *Agent) receiveREQ(m *message) {
 	}
 	l := a.find(r.ServiceID, m.from.SGID, false)
 	reason := a.admit(m, &r, l)
-	if reason == 0 {
+	switch {
+	case reason == 0 && l.full():
+		a.ctr.BacklogFull++ // the peer retries, as with ucma_event_handler() of Linux
+		return
+	case reason == 0:
 		a.request(m, &r, l)
 		return
 	}
@@ -56,9 +60,6 @@ func (a *Agent) admit(m *message, r *mad.REQ, l *Listener) mad.Reason {
 	case l == nil:
 		a.ctr.NoService++
 		return mad.ReasonInvalidServiceID
-	case l.full():
-		a.ctr.BacklogFull++
-		return mad.ReasonNoResources
 	case a.Len() >= a.cfg.MaxConns:
 		a.ctr.LimitConnections++
 		return mad.ReasonNoResources
@@ -94,7 +95,7 @@ func (a *Agent) request(m *message, r *mad.REQ, l *Listener) {
 		a.peers[k] = c
 	}
 	c.listener = l
-	c.count(undecided)
+	c.count(unread)
 	c.emit(m.now, &Event{Kind: ConnectRequest, PrivateData: r.PrivateData, Conn: ConnInfo{
 		Listener: l, ServiceID: r.ServiceID, Type: r.Type,
 		RemoteQPN: c.attr.RemoteQPN, RemoteQKey: r.LocalQKey, StartingPSN: c.attr.SQPSN,

@@ -21,6 +21,7 @@ type SIDR struct {
 	tid      uint64
 	service  uint64
 	listener *Listener // on the replying side
+	unread   bool      // the owner has not read the request
 
 	timer    timer
 	interval time.Duration
@@ -77,10 +78,18 @@ func (s *SIDR) forget() {
 	s.agent = nil
 	a.timers.Remove(&s.timer)
 	if s.listener != nil {
-		s.listener.pending--
+		s.Read()
 		delete(a.asked, peerID{s.route.DGID, s.id})
 	} else {
 		delete(a.queries, s.id)
+	}
+}
+
+// Read reports that the program has read the request, as Conn.Read does.
+func (s *SIDR) Read() {
+	if s.unread {
+		s.unread = false
+		s.listener.pending--
 	}
 }
 
@@ -115,6 +124,7 @@ func (a *Agent) receiveSIDRREQ(m *message) {
 	}
 	s.handler = l.handler
 	l.pending++
+	s.unread = true
 	a.asked[key] = s
 	s.handler.CMEvent(m.now, nil, s, &Event{
 		Kind: SIDRRequest, PrivateData: r.PrivateData,

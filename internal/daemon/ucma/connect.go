@@ -130,8 +130,12 @@ func (i *id) acceptConn(q *request, r *rdmacm.Accept) error {
 			ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth, TargetAckDelay: targetDelay,
 			RNRRetry: min(p.RNRRetryCount, 7), FlowControl: p.FlowControl != 0, SRQ: p.SRQ != 0, PrivateData: p.Private()})
 	})
-	if err == nil && p.Valid != 0 {
+	switch {
+	case p.Valid == 0:
+	case err == nil:
 		i.uid, i.qpn, i.srq = r.UID, p.QPNum, p.SRQ != 0
+	case i.conn != nil: // as rdma_accept() of Linux: the peer need not wait for its timeout
+		_ = i.nic.do(func(now mono.Time, _ *rocev2.NIC) error { return i.conn.Reject(now, mad.ReasonConsumerDefined, nil, nil) })
 	}
 	return err
 }

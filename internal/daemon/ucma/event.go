@@ -78,6 +78,9 @@ func (c *device) take() *event {
 	} else {
 		e.counted.reported++
 	}
+	if e.request != nil {
+		e.request.read()
+	}
 	return e
 }
 

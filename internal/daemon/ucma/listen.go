@@ -203,6 +203,18 @@ func (n *nic) requested(l *cm.Listener, sid uint64, e *told) {
 	on.ctx.queue(ev)
 }
 
+// read frees the place of a request in the backlog: the program has read its event.
+func (i *id) read() {
+	_ = i.nic.do(func(mono.Time, *rocev2.NIC) error {
+		if i.conn != nil {
+			i.conn.Read()
+		} else if i.sidr != nil {
+			i.sidr.Read()
+		}
+		return nil
+	})
+}
+
 // adopt sets the route of a request.
 func (i *id) adopt(e *told) error {
 	i.route, i.mtu = e.route, e.Conn.PathMTU

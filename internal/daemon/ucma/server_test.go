@@ -349,3 +349,32 @@ func TestReuseAddr(t *testing.T) {
 	victim.do(rdmacm.CmdListen, rdmacm.Listen{ID: a, Backlog: 1})
 	other.refuse(unix.EADDRNOTAVAIL, rdmacm.CmdBind, 0, rdmacm.Bind{ID: reuse(other), AddrSize: m, Addr: one})
 }
+
+// TestBacklog checks that the backlog counts unread requests: programs that read requests and answer them later get more
+// than the backlog.
+func TestBacklog(t *testing.T) {
+	for _, ps := range []rdmacm.PortSpace{rdmacm.PSTCP, rdmacm.PSUDP} {
+		hosts := lab(t)
+		c, s := open(t, hosts[0]), open(t, hosts[1])
+		s.listenOn(1, ps, "0.0.0.0:7471", 2)
+		for i := range uint32(6) {
+			id := c.routeTo(uint64(10+i), ps, "198.18.0.2:7471")
+			c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x100+i, "")})
+			s.next(rdmacm.EventConnectRequest)
+		}
+	}
+}
+
+// TestFailedAccept checks that a failed rdma_accept() rejects the request, so that the peer need not wait for a timeout.
+func TestFailedAccept(t *testing.T) {
+	hosts := lab(t)
+	c, s := open(t, hosts[0]), open(t, hosts[1])
+	s.listenOn(1, rdmacm.PSTCP, "0.0.0.0:7471", 2)
+	id := c.routeTo(2, rdmacm.PSTCP, "198.18.0.2:7471")
+	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "")})
+	r := rdmacm.Accept{UID: 5, ID: s.next(rdmacm.EventConnectRequest).ID, ConnParam: param(1<<24, "")}
+	s.refuse(unix.EINVAL, rdmacm.CmdAccept, 0, r) // a queue pair number of 25 bits
+	if e := c.next(rdmacm.EventRejected); e.Status != uint32(mad.ReasonConsumerDefined) {
+		t.Errorf("status %d", e.Status)
+	}
+}
