@@ -52,6 +52,7 @@ const (
 	attrChardevABI   = 71
 	attrChardev      = 72
 	attrDriver       = 73
+	attrCopyOnFork   = 93
 )
 
 // Values of attributes.

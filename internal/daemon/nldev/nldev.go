@@ -224,10 +224,13 @@ func (a *answerer) chardev(r *request) error {
 	})
 }
 
-// system answers RDMA_NLDEV_CMD_SYS_GET: network namespaces share the devices.
+// system answers RDMA_NLDEV_CMD_SYS_GET: network namespaces share the devices, and children of fork() have copies of
+// registered memory. Without copy-on-fork libibverbs keeps registered pages from children (MADV_DONTFORK), which
+// end when they touch them.
 func (a *answerer) system(r *request) error {
 	m := newMessage(r, r.kind, 0)
 	m.u8(attrNetnsMode, netnsShared)
+	m.u8(attrCopyOnFork, 1)
 	if err := a.send(m.done()); err != nil {
 		return sendError{err}
 	}

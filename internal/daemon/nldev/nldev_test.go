@@ -125,9 +125,12 @@ func TestLongList(t *testing.T) {
 	}
 }
 
-// TestSeveralRequests checks that requests of one datagram are answered in order.
+// TestSeveralRequests checks that requests of one datagram are answered in order, and that the system has copy-on-fork.
 func TestSeveralRequests(t *testing.T) {
 	got := answers(t, fake{}, append(asking(cmdSysGet, 0), asking(2, 0)...))
+	if a := attributes(got[0][unix.NLMSG_HDRLEN:])[attrCopyOnFork]; len(a) == 0 || a[0] != 1 {
+		t.Errorf("copy-on-fork is %v, want 1", a)
+	}
 	if len(got) != 2 || refusal(got[0]) != 0 || refusal(got[1]) != unix.EOPNOTSUPP {
 		t.Error(got)
 	}

@@ -135,7 +135,9 @@ func (i *id) acceptConn(q *request, r *rdmacm.Accept) error {
 	case err == nil:
 		i.uid, i.qpn, i.srq = r.UID, p.QPNum, p.SRQ != 0
 	case i.conn != nil: // as rdma_accept() of Linux: the peer need not wait for its timeout
-		_ = i.nic.do(func(now mono.Time, _ *rocev2.NIC) error { return i.conn.Reject(now, mad.ReasonConsumerDefined, nil, nil) })
+		_ = i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
+			return i.conn.Reject(now, mad.ReasonConsumerDefined, nil, nil)
+		})
 	}
 	return err
 }
