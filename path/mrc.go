@@ -52,8 +52,8 @@ type mrcConfig struct {
 type ev struct {
 	state   EVState
 	active  bool
-	probed  bool  // the last probe has not been answered
-	answers uint8 // consecutive probes
+	answers uint8  // consecutive probes
+	sent    uint64 // unanswered probes: bit n is that of n rounds ago
 }
 
 // EVState is the state of an entropy value.
@@ -105,7 +105,7 @@ func newMRC(r *param.Reader) Selector {
 // Reset implements Selector.
 func (m *MRC) Reset(s Start) {
 	m.rng.Seed(s.Seed, uint64(s.PSN.Uint32()))
-	*m = MRC{cfg: m.cfg, rng: m.rng, evs: m.evs, order: m.order[:0], probes: probes{due: mono.Never, next: m.cfg.count, seq: m.probes.seq}}
+	*m = MRC{cfg: m.cfg, rng: m.rng, evs: m.evs, order: m.order[:0], probes: probes{due: mono.Never, next: m.cfg.count, seq: m.probes.seq, wait: m.cfg.interval}}
 	clear(m.evs)
 	for i := range m.evs {
 		if i < maxDenied && m.cfg.denied>>i&1 != 0 {
@@ -293,10 +293,11 @@ func (m *MRC) markBad(now mono.Time, i int, floor bool) {
 	if e.state > EVSkip || e.active && len(m.order) <= least && !m.replaceable(i) {
 		return
 	}
-	e.state, e.probed, e.answers = EVAssumedBad, false, 0
+	e.state, e.sent, e.answers = EVAssumedBad, 0, 0
 	m.choice.made = false
 	if m.bad++; m.bad == 1 {
-		m.probes.due = now.Add(m.cfg.interval)
+		m.probes.wait, m.probes.rounds = max(m.probes.wait/2, m.cfg.interval), 0
+		m.probes.due = now.Add(m.probes.wait)
 	}
 	if !e.active {
 		return

@@ -1,6 +1,8 @@
 package path
 
 import (
+	"time"
+
 	"roced.io/roced/plugin/mono"
 )
 
@@ -8,29 +10,45 @@ import (
 //
 // Choice: in the sources one answer makes an EV GOOD. Here it takes several answers in a row, because an EV that loses a
 // part of its packets would otherwise be GOOD again at once.
+//
+// Choice: the sources bound neither the rate of probes nor the age of answers. Here an answer counts for probeRounds
+// rounds. A late answer makes rounds as long as its round trip, so that a queue pair has about one probe of each EV in
+// flight. When EVs become ASSUMED_BAD again, rounds begin with half of that.
 type probes struct {
-	due  mono.Time // of the next round
-	next int       // EV from which on the round looks for the next to probe
-	seq  uint8     // number of the round
+	due  mono.Time     // of the next round
+	wait time.Duration // between two rounds
+	next int           // EV from which on the round looks for the next to probe
+	seq  uint8         // number of the round
+	// rounds is the number of rounds of length wait, at most probeRounds.
+	rounds uint8
 }
 
-// probeSeqBits is the number of bits of the round in the number of a probe. The others are the EV.
-const probeSeqBits = 7
+const (
+	// probeSeqBits is the number of bits of the round in the number of a probe. The others are the EV.
+	probeSeqBits = 7
+	// probeRounds is the number of rounds for which an answer counts.
+	probeRounds = 64
+	// maxProbeWait bounds the time between two rounds, unless the parameter is longer.
+	maxProbeWait = 100 * time.Millisecond
+)
 
 // ProbesDue returns when BeginProbes is due, or mono.Never.
 func (m *MRC) ProbesDue() mono.Time { return m.probes.due }
 
-// BeginProbes begins a round if it is due. A probe of the last round that has not been answered is lost.
+// BeginProbes begins a round if it is due.
 func (m *MRC) BeginProbes(now mono.Time) {
 	p := &m.probes
 	if now < p.due {
 		return
 	}
-	p.due, p.next, p.seq = now.Add(m.cfg.interval), 0, (p.seq+1)&(1<<probeSeqBits-1)
+	p.due, p.next, p.seq = now.Add(p.wait), 0, (p.seq+1)&(1<<probeSeqBits-1)
+	p.rounds = min(p.rounds+1, probeRounds)
 	for i := range m.evs {
-		if e := &m.evs[i]; e.probed {
-			e.probed, e.answers = false, 0
+		e := &m.evs[i]
+		if e.sent>>(probeRounds-1) != 0 { // lost
+			e.answers = 0
 		}
+		e.sent <<= 1
 	}
 }
 
@@ -53,18 +71,23 @@ func (m *MRC) NextProbe() (ev uint32, id uint16, ok bool) {
 		return 0, 0, false
 	}
 	m.probes.next++
-	m.evs[i].probed = true
+	m.evs[i].sent |= 1
 	return value(uint8(i)), uint16(m.probes.seq)<<8 | uint16(i), true
 }
 
-// Answered takes the answer to probe id.
+// Answered takes the answer to probe id. Earlier probes of the same EV without an answer are lost.
 func (m *MRC) Answered(id uint16) {
 	i := int(id & (MaxEVs - 1))
-	if i >= len(m.evs) || id>>8 != uint16(m.probes.seq) || !m.evs[i].probed {
+	age := (m.probes.seq - uint8(id>>8)) & (1<<probeSeqBits - 1)
+	if i >= len(m.evs) || age >= probeRounds || m.evs[i].sent>>age&1 == 0 {
 		return
 	}
 	e := &m.evs[i]
-	e.probed = false
+	if e.sent>>age != 1 {
+		e.answers = 0
+	}
+	e.sent &= 1<<age - 1
+	m.slowDown(age)
 	if e.answers++; e.answers < m.cfg.answers {
 		return
 	}
@@ -73,4 +96,14 @@ func (m *MRC) Answered(id uint16) {
 		m.probes.due = mono.Never
 	}
 	m.activate(i)
+}
+
+// slowDown makes rounds as long as the round trip of an answer that came some rounds late. The rounds before the last
+// change of their length tell nothing about the present one.
+func (m *MRC) slowDown(late uint8) {
+	p := &m.probes
+	if late > 0 && late < p.rounds {
+		p.wait = min(p.wait*time.Duration(late+1), max(maxProbeWait, m.cfg.interval))
+		p.rounds = 0
+	}
 }

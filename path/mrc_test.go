@@ -256,6 +256,45 @@ func TestMRCProbes(t *testing.T) {
 	e.want(t, "an answer", 3, path.EVGood, true)
 }
 
+// TestMRCLateProbes: answers that come after later rounds have begun count, and rounds become as long as the round trip.
+func TestMRCLateProbes(t *testing.T) {
+	const answers = 8
+	for _, trip := range []time.Duration{100 * time.Microsecond, 900 * time.Microsecond, 5500 * time.Microsecond, 60 * time.Millisecond} {
+		e := newEVs(t, path.Params{"ev_count": 4, "ev_active": 4, "ev_min_active": 1, "ev_probe_answers": answers, "ev_probe_interval_us": 1000})
+		e.lose(1)
+		type sent struct {
+			at mono.Time
+			id uint16
+		}
+		var flying []sent
+		probes, begun := 0, e.now
+		for state, _ := e.State(1); state == path.EVAssumedBad && probes < 1000; state, _ = e.State(1) {
+			e.now = e.ProbesDue()
+			if len(flying) > 0 && flying[0].at.Add(trip) <= e.now {
+				e.now = flying[0].at.Add(trip)
+				e.Answered(flying[0].id)
+				flying = flying[1:]
+				continue
+			}
+			e.BeginProbes(e.now)
+			if _, id, ok := e.NextProbe(); ok {
+				flying = append(flying, sent{e.now, id})
+				probes++
+			}
+		}
+		took := e.now.Sub(begun)
+		t.Logf("round trip %v: %d probes in %v", trip, probes, took)
+		// The first round trip sends at most one probe in each interval, the others one or two.
+		if most := answers + int(min(trip/time.Millisecond, 64)) + 4; probes > most {
+			t.Errorf("round trip %v: %d probes, want at most %d", trip, probes, most)
+		}
+		e.lose(1)
+		if wait := e.ProbesDue().Sub(e.now); wait < trip/4 {
+			t.Errorf("round trip %v: the next round waits %v", trip, wait)
+		}
+	}
+}
+
 // TestMRCDenied: EVs that are DENIED are never used, marked, or probed.
 func TestMRCDenied(t *testing.T) {
 	e := newEVs(t, path.Params{"ev_count": 6, "ev_active": 4, "ev_denied": 0b100010, "ev_min_active": 1, "ev_probe_answers": 1})
