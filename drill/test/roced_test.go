@@ -33,7 +33,7 @@ func TestRoced(t *testing.T) {
 	const manager = 16 // scripts of the connection manager that need no virtual clock
 	n := 0
 	for _, l := range lines {
-		if strings.HasPrefix(l, "passed") && strings.Contains(l, "drill/suite/cm/") {
+		if strings.HasPrefix(l, "passed") && strings.Contains(l, "suite/cm/") {
 			n++
 		}
 	}
