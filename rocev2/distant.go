@@ -30,8 +30,8 @@ type readAhead struct {
 // view returns n bytes of r at off, to be sent. The next calls probably request the ahead bytes behind them.
 func (h *host) view(r *memory.Region, off uint64, n int, ahead uint32, remote bool) ([]byte, bool) {
 	b := &h.nic.tx
-	train := b.train && !b.gathering && !h.wary
-	if train {
+	burst := b.burst && !b.gathering && !h.wary
+	if burst {
 		ahead = uint32(min(uint64(ahead), r.Extent(off)-uint64(n)))
 	}
 	switch {
@@ -39,11 +39,11 @@ func (h *host) view(r *memory.Region, off uint64, n int, ahead uint32, remote bo
 		return h.deferrals().view(r, off, n, int(ahead), remote)
 	case r.Distant == nil:
 		v, ok := r.Mem.View(off, n)
-		if ok && train {
+		if ok && burst {
 			h.extend(r, off, v, ahead)
 		}
 		return v, h.reached(ok)
-	case train:
+	case burst:
 		if v, done, ok := h.postpone(r.Distant, off, n, ahead); done {
 			return v, h.reached(ok)
 		}
@@ -70,7 +70,7 @@ func (h *host) view(r *memory.Region, off uint64, n int, ahead uint32, remote bo
 const postponeMin = 8 << 10
 
 // postpone returns n bytes that the receiver on the switch reads from mem, straight into its own memory if it can. Of each
-// train, the sender reads one byte, to find memory that has gone. done is false if the sender has to read the data.
+// burst, the sender reads one byte, to find memory that has gone. done is false if the sender has to read the data.
 func (h *host) postpone(mem Distant, off uint64, n int, ahead uint32) (v []byte, done, ok bool) {
 	b := &h.nic.tx
 	u := &b.source
@@ -95,7 +95,7 @@ func (h *host) extend(r *memory.Region, off uint64, v []byte, ahead uint32) {
 		s.buf, s.ahead = s.buf[len(s.buf):][:len(v)], s.ahead-len(v)
 		return
 	}
-	more := min(int(ahead), max(0, maxTrain-b.carried-len(v)))
+	more := min(int(ahead), max(0, maxBurst-b.forwarded-len(v)))
 	w, ok := r.Mem.View(off, len(v)+more)
 	if !ok {
 		w, more = v, 0
@@ -113,8 +113,8 @@ func (h *host) reached(ok bool) bool {
 
 // roomAfter returns the room of the frame behind a packet with a payload of n bytes.
 func (b *txState) roomAfter(n int) int {
-	if b.train {
-		return max(0, min(maxTrain-b.carried-n, len(b.scratch[0])-b.scratchOff-n))
+	if b.burst {
+		return max(0, min(maxBurst-b.forwarded-n, len(b.scratch[0])-b.scratchOff-n))
 	}
 	segs, body := b.segs, b.body
 	if segs == 0 {

@@ -98,7 +98,7 @@ func TestMADNotSent(t *testing.T) {
 	if err := a.SendMAD(0, to, m); err != nil {
 		t.Fatal(err)
 	}
-	nb, now := a.net.Neighbour(stack.Station{Addr: to.DGID}), mono.Time(0)
+	nb, now := a.net.Neighbour(stack.Address{Addr: to.DGID}), mono.Time(0)
 	for discardAll(a); nb.State != stack.Failed; discardAll(a) {
 		now = a.NextTimeout()
 		a.Advance(now)

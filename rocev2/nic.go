@@ -63,7 +63,7 @@ type Config struct {
 	// PeerWindow is the maximum number of packets in flight towards an address; zero is the default of qp.NewPeer. Near
 	// means that the peers share this machine's processors.
 	PeerWindow uint32
-	Near       bool
+	Local      bool
 	// Quantum is the number of bytes of UDP payload that a queue pair sends in its turn; zero is a little more than
 	// the largest super-frame. Turns end between frames.
 	Quantum int
@@ -131,7 +131,7 @@ type NIC struct {
 	obj        objects            // CQs, SRQs, QPs, AHs (objects.go)
 	mem        *memory.Space      // PDs, MRs, MWs
 	run        writeRun           // gathered writes (distant.go)
-	pulled     pulled             // data of a train that are in place (switch.go)
+	pulled     pulled             // data of a burst that are in place (switch.go)
 	net        *stack.Stack       // addresses, neighbours, routes
 	up         bool               // the link is up
 	rx         rxState            // rx.go

@@ -89,7 +89,7 @@ func (n *NIC) setPeer(now mono.Time, q *QueuePair) {
 	}
 	p := n.peers[q.path.Dst]
 	if p == nil {
-		most, near := n.cfg.PeerWindow, n.cfg.Near
+		most, near := n.cfg.PeerWindow, n.cfg.Local
 		if n.station(&q.path) != 0 && n.across(&q.path) == nil {
 			most, near = min(cmp.Or(most, link.RemoteWindow), link.RemoteWindow), true
 		}

@@ -32,8 +32,8 @@ type QueuePair struct {
 	failure qp.Status // of the last work request that failed
 	sigAll  bool
 	guesses guesses
-	defers  *deferrals   // nil: no Deferred memory used so far
-	kept    []keptPacket // packets that wait for memory
+	defers  *deferrals      // nil: no Deferred memory used so far
+	kept    []pendingPacket // packets that wait for memory
 	windows memory.Bindings
 	path    stack.Path
 	flow    *flow                 // nil: not connected to another address

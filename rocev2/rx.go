@@ -92,11 +92,11 @@ type rxState struct {
 	grh  [inet.IPv6Len]byte
 	obs  []byte // a frame for the observer
 	kept int    // packets that wait for memory
-	// carried and origin describe a packet from another NIC of the switch.
-	carried stack.Datagram
-	origin  origin
-	gone    bool // its data were not there
-	fetched []byte
+	// forwarded and origin describe a packet from another NIC of the switch.
+	forwarded stack.Datagram
+	origin    origin
+	gone      bool // its data were not there
+	fetched   []byte
 }
 
 // minRoCE is the shortest UDP payload of RoCEv2: a BTH and an ICRC.

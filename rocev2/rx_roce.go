@@ -56,7 +56,7 @@ func (n *NIC) accept(now mono.Time, l3 []byte, meta qp.RxMeta) (*QueuePair, rxRe
 	} else if r := rx.checkPeer(q); r != rxOK {
 		return nil, r
 	}
-	if n.cfg.Sockets && rx.in != &rx.carried {
+	if n.cfg.Sockets && rx.in != &rx.forwarded {
 		n.net.Recognise(q.path.Next, l3)
 	}
 	if p.Opcode.IsCNP() {

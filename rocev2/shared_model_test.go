@@ -68,7 +68,7 @@ func (m *sharedModel) send(t *rapid.T) {
 
 // datagram sends a datagram that waits for its neighbour in the NIC.
 func (m *sharedModel) datagram(t *rapid.T) {
-	nb := m.n.net.Neighbour(stack.Station{Addr: modelDst(modelStation(t))})
+	nb := m.n.net.Neighbour(stack.Address{Addr: modelDst(modelStation(t))})
 	if nb.State == stack.Incomplete {
 		b := append([]byte(nil), m.qps[0].path.Headers()...)
 		a := nb.Addr
@@ -112,7 +112,7 @@ func (m *sharedModel) pass(t *rapid.T) {
 	m.now = m.now.Add(mono.Time(rapid.Int64Range(0, 3e9).Draw(t, "ns")).Sub(0))
 	m.n.Advance(m.now)
 	for q, ok := m.n.PollQuery(); ok; q, ok = m.n.PollQuery() {
-		if m.n.net.Neighbour(stack.Station{Addr: q.Dst}) == nil {
+		if m.n.net.Neighbour(stack.Address{Addr: q.Dst}) == nil {
 			t.Fatalf("asks for %v, where nobody sends to", q.Dst.Addr())
 		}
 	}

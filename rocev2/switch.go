@@ -40,9 +40,9 @@ type Member struct {
 	Port any // that of Join
 }
 
-// maxTrain bounds the bytes of UDP payload that one PollTransmit carries; the last packet may exceed it. Like a
+// maxBurst bounds the bytes of UDP payload that one PollTransmit carries; the last packet may exceed it. Like a
 // super-frame they come from one queue pair.
-const maxTrain = 64 << 10
+const maxBurst = 64 << 10
 
 // Join makes n a member of s. port identifies n's port in frames to it.
 func (s *Switch) Join(n *NIC, port any) error {
@@ -64,8 +64,8 @@ func (n *NIC) Member() Member {
 	return Member{Name: n.cfg.Name, MAC: n.MAC(), GIDs: n.GIDs(), Port: n.swPort}
 }
 
-// SetFar replaces the members that other owners serve. s keeps the list.
-func (s *Switch) SetFar(list []Member) {
+// SetRemote replaces the members that other owners serve. s keeps the list.
+func (s *Switch) SetRemote(list []Member) {
 	s.far = list
 	s.changed()
 }
@@ -96,7 +96,7 @@ func (n *NIC) LeaveSwitch() {
 	s.changed()
 }
 
-// changed makes paths look for their station again.
+// changed makes paths look for their member again.
 func (s *Switch) changed() {
 	if s != nil {
 		s.epoch++
@@ -185,9 +185,9 @@ func (n *NIC) shortcut() *NIC {
 	return nil
 }
 
-// carry passes the latest packet to another NIC of the switch. It returns false if the data of the packet, which is lost,
+// forward passes the latest packet to another NIC of the switch. It returns false if the data of the packet, which is lost,
 // have gone.
-func (n *NIC) carry(now mono.Time, to *NIC, size int) bool {
+func (n *NIC) forward(now mono.Time, to *NIC, size int) bool {
 	b := &n.tx
 	p, path := &b.t.Packet, b.to
 	src := b.source.part(p.Payload)
@@ -202,26 +202,26 @@ func (n *NIC) carry(now mono.Time, to *NIC, size int) bool {
 	to.rx.origin = src
 	n.ctr.xmit.count(false, 1, path.Len()+size)
 	n.ctr.countPacket(p.Opcode)
-	b.carried += size
+	b.forwarded += size
 	var l3 []byte
 	if b.queue.typ == qp.UD { // its receiver gets the header
 		h := b.seg[:copy(b.seg[:], path.Headers())]
 		l3 = h[path.L2():path.L4()]
 		inet.SetLengths(l3, h[path.L4():], n.net.TakeID(1), size)
 	}
-	if !to.receiveCarried(now, path, path.Entropy(b.t.Path), p, l3, size) {
+	if !to.receiveForwarded(now, path, path.Entropy(b.t.Path), p, l3, size) {
 		b.queue.wary = true
 		return false
 	}
 	return true
 }
 
-// receiveCarried takes a packet from another NIC of the switch. It returns false if the data of the packet have gone.
-func (n *NIC) receiveCarried(now mono.Time, path *stack.Path, entropy uint32, p *bth.Packet, l3 []byte, size int) bool {
+// receiveForwarded takes a packet from another NIC of the switch. It returns false if the data of the packet have gone.
+func (n *NIC) receiveForwarded(now mono.Time, path *stack.Path, entropy uint32, p *bth.Packet, l3 []byte, size int) bool {
 	n.now = now
 	n.ctr.rcv.count(false, 1, path.Len()+size)
 	rx := &n.rx
-	rx.in, rx.pkt = &rx.carried, *p
+	rx.in, rx.pkt = &rx.forwarded, *p
 	rx.in.Src, rx.in.Dst, rx.in.V6 = path.Src, path.Dst, !path.IPv4()
 	rx.in.ECN = path.ECN()
 	q, r := n.accept(now, l3, qp.RxMeta{Path: entropy})
@@ -246,14 +246,14 @@ func (n *NIC) hand(now mono.Time, to *NIC, f *link.Frame) {
 	}
 }
 
-// origin tells where the data of a carried packet are.
+// origin tells where the data of a forwarded packet are.
 type origin struct {
 	of  *NIC   // the sender; nil: the data are in memory of a NIC
 	buf []byte // a view of the sender's memory
 	// mem has the data at off. Nothing has read them to buf yet. nil: they are in buf.
 	mem Distant
 	off uint64
-	// ahead is the number of bytes that later packets of the train probably have, behind the data and, without mem, within
+	// ahead is the number of bytes that later packets of the burst probably have, behind the data and, without mem, within
 	// the capacity of buf.
 	ahead int
 }
@@ -298,7 +298,7 @@ func (s *origin) copyTo(r *memory.Region, off uint64, n int, scratch *[]byte) (o
 	return r.Mem.Write(off, *scratch), false
 }
 
-// pulled describes data of a train that the receiver has placed before their packets.
+// pulled describes data of a burst that the receiver has placed before their packets.
 type pulled struct {
 	q      *QueuePair // nil: none
 	region *memory.Region

@@ -46,8 +46,8 @@ type txState struct {
 	away    bool // the link has frame, which consists of packets
 
 	// For packets to NICs of the switch (switch.go).
-	train     bool   // the packets probably need no frame
-	carried   int    // bytes of UDP payload that needed none
+	burst     bool   // the packets probably need no frame
+	forwarded int    // bytes of UDP payload that needed none
 	gathering bool   // the payload of the packet is being gathered
 	source    origin // of the packet
 	scrap     [viewMin]byte

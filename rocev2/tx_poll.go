@@ -63,7 +63,7 @@ func (n *NIC) nextControl() *link.Frame {
 // down, the peer is on this NIC, or the peer's address is unknown. A port with fault rules also takes the frames to this
 // NIC, and shows frames itself.
 func (n *NIC) dispose(now mono.Time, f *link.Frame) bool {
-	if f.Carried {
+	if f.Forwarded {
 		return false
 	}
 	b, faults := &n.tx, n.cfg.Offload.Faults
@@ -180,9 +180,9 @@ func (n *NIC) mustResolve(q *QueuePair) bool {
 // drained: q has nothing more.
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *link.Frame, drained bool) {
 	b := &n.tx
-	b.segs, b.carried, b.ahead = 0, 0, readAhead{}
+	b.segs, b.forwarded, b.ahead = 0, 0, readAhead{}
 	to := n.across(&q.path)
-	if b.train = to != nil && n.plain(to); b.train {
+	if b.burst = to != nil && n.plain(to); b.burst {
 		b.source, to.pulled = origin{}, pulled{}
 	}
 	drained, ok := n.pack(now, q, n.net.TakeID(0))
@@ -190,8 +190,8 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *link.Frame, drained bool) {
 		n.ctr.MemoryFaults++
 		b.off = b.start
 	}
-	if b.carried > 0 {
-		b.frame = link.Frame{Carried: true, Len: b.carried}
+	if b.forwarded > 0 {
+		b.frame = link.Frame{Forwarded: true, Len: b.forwarded}
 		return &b.frame, drained
 	}
 	if b.segs == 0 {
@@ -218,17 +218,17 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 			continue
 		}
 		to := n.shortcut()
-		if to == nil && b.train && !n.readPayload() {
+		if to == nil && b.burst && !n.readPayload() {
 			ok = false
 			break
 		}
-		if b.carried > 0 && to == nil || b.segs > 0 && to != nil {
+		if b.forwarded > 0 && to == nil || b.segs > 0 && to != nil {
 			b.pending = q
 			break
 		}
 		if to != nil {
 			q.node.turn.Charge(size)
-			if ok = n.carry(now, to, size); !ok {
+			if ok = n.forward(now, to, size); !ok {
 				break
 			}
 			continue
@@ -260,7 +260,7 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 // more reports whether there is room for another packet.
 func (b *txState) more() bool {
 	if b.segs == 0 {
-		return b.carried < maxTrain
+		return b.forwarded < maxBurst
 	}
 	return b.fits()
 }
@@ -278,7 +278,7 @@ func (n *NIC) take(now mono.Time, q *QueuePair) (ok, drained bool) {
 		b.pending, b.queue = nil, q
 		return true, false
 	}
-	if b.segs == 0 && b.carried == 0 && q.node.turn.Spent() { // on packets that could not be sent
+	if b.segs == 0 && b.forwarded == 0 && q.node.turn.Spent() { // on packets that could not be sent
 		return false, false
 	}
 	b.gathering = false

@@ -56,7 +56,7 @@ a tc program can neither hold frames back nor shorten them.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			rules, err := readRules(file)
 			if err != nil {
-				return usageError{err}
+				return err
 			}
 			parsed, err := parseForInterface(append(rules, args[1:]...))
 			if err != nil {

@@ -36,7 +36,7 @@ type nic struct {
 	planes  *planes.Port     // the port, if it has several planes; else nil
 	watched []*host.Follower // of the devices of planes that are not shared
 	mac     inet.MAC         // at the start; the NIC's address follows its interface, GUIDs do not
-	shard   *shard.Station
+	shard   *shard.NIC
 	sw      *nicSwitch // nil: on no switch
 	devices []*device
 	quota   *quota.Ledger
@@ -177,7 +177,7 @@ func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 	if r, ok := n.roomy(); ok {
 		cfg.PeerWindow = max(windowFor(r), c.MaxUnacked)
 	}
-	cfg.Near = c.Port.Type == "udp" || c.Port.Type == "unix"
+	cfg.Local = c.Port.Type == "udp" || c.Port.Type == "unix"
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
 	cfg.Limits = nicLimits
 	cfg.NewProfile = func(name string) (qp.Profile, error) { return n.makers.Load().byName(name) }

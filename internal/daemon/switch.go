@@ -63,7 +63,7 @@ func (n *nic) join() error {
 	far := s.far(n.cfg.Shard)
 	var err error
 	derr := n.shard.Do(context.Background(), func(_ mono.Time, core *rocev2.NIC) {
-		g.SetFar(far)
+		g.SetRemote(far)
 		n.port.SetSwitch(core.Across, g, n.shard.Wake)
 		err = g.Join(core, n.port)
 	})
@@ -103,7 +103,7 @@ func (s *nicSwitch) publish() {
 	for shard, g := range s.groups {
 		if m := s.on(shard); m != nil {
 			far := s.far(shard)
-			_ = m.shard.Do(context.Background(), func(mono.Time, *rocev2.NIC) { g.SetFar(far) })
+			_ = m.shard.Do(context.Background(), func(mono.Time, *rocev2.NIC) { g.SetRemote(far) })
 		}
 	}
 }

@@ -25,8 +25,8 @@ type Frame struct {
 	// Apart: a NIC on sockets must send the datagrams of this super-frame one by one, because the peer may not
 	// accept the IP IDs that segmentation gives (package stack).
 	Apart bool
-	// Carried: another NIC of the switch has got the packets. There are no Bufs, and nothing is left to send.
-	Carried bool
+	// Forwarded: another NIC of the switch has got the packets. There are no Bufs, and nothing is left to send.
+	Forwarded bool
 	// Across is the port of the receiver if that is another NIC of the switch (Switch.Join). The port passes the frame to
 	// it, because one of them has fault rules, or their owners differ.
 	Across any

@@ -10,7 +10,7 @@ import (
 // Deferred is memory whose accesses end later, in order: each after a random time of up to deferral, some together with the
 // previous one.
 type Deferred struct {
-	*Far
+	*RemoteMemory
 	node    *Node
 	Stopped bool // no access ends
 	queue   []deferredAccess
@@ -62,7 +62,7 @@ func (n *Node) advanceDeferred(now mono.Time) {
 		for d.next() <= now {
 			a := d.queue[0].a
 			d.queue = d.queue[1:]
-			a.Run(d.Far)
+			a.Run(d.RemoteMemory)
 			n.NIC.Accessed(now, a)
 		}
 	}

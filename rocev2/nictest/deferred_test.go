@@ -216,15 +216,15 @@ func TestDeferredIsGone(t *testing.T) {
 	const size = 1 << 13
 	for _, c := range []struct {
 		name     string
-		gone     func(src, dst *Buffer) *Far
+		gone     func(src, dst *Buffer) *RemoteMemory
 		w        func(src, dst *Buffer) qp.SendWQE
 		requests qp.Status
 	}{
-		{"WRITE from", func(src, _ *Buffer) *Far { return src.Far }, func(src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr},
-		{"WRITE to", func(_, dst *Buffer) *Far { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr},
-		{"READ from", func(_, dst *Buffer) *Far { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr},
-		{"READ to", func(src, _ *Buffer) *Far { return src.Far }, func(src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr},
-		{"atomic", func(_, dst *Buffer) *Far { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return FetchAdd(1, dst.At(0), 1, src.Part(0, 8)) }, qp.StatusRemAccessErr},
+		{"WRITE from", func(src, _ *Buffer) *RemoteMemory { return src.Far }, func(src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr},
+		{"WRITE to", func(_, dst *Buffer) *RemoteMemory { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr},
+		{"READ from", func(_, dst *Buffer) *RemoteMemory { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr},
+		{"READ to", func(src, _ *Buffer) *RemoteMemory { return src.Far }, func(src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr},
+		{"atomic", func(_, dst *Buffer) *RemoteMemory { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return FetchAdd(1, dst.At(0), 1, src.Part(0, 8)) }, qp.StatusRemAccessErr},
 	} {
 		for _, name := range profile.Complete() {
 			p := New(t, Options{Seed: 1, Deferred: true})

@@ -15,7 +15,7 @@ type Buffer struct {
 	B   []byte
 	VA  uint64
 	MR  *rocev2.MR
-	Far *Far // its memory with Options.Far or Deferred
+	Far *RemoteMemory // its memory with Options.Far or Deferred
 	// Deferred is its memory with Options.Deferred.
 	Deferred *Deferred
 }
@@ -40,11 +40,11 @@ func (n *Node) BufferWith(size int, a qp.Access) *Buffer {
 	n.nextVA += uint64(size+0x1fff) &^ 0xfff
 	mem := rocev2.Memory(rocev2.NewBytes(b.B))
 	if n.pair.o.Far || n.pair.o.Deferred {
-		b.Far = &Far{Bytes: rocev2.NewBytes(b.B)}
+		b.Far = &RemoteMemory{Bytes: rocev2.NewBytes(b.B)}
 		mem = b.Far
 	}
 	if n.pair.o.Deferred {
-		b.Deferred = &Deferred{Far: b.Far, node: n}
+		b.Deferred = &Deferred{RemoteMemory: b.Far, node: n}
 		n.deferred = append(n.deferred, b.Deferred)
 		mem = b.Deferred
 	}

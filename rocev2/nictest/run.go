@@ -19,7 +19,7 @@ func (p *Pair) transmit() {
 		carried = false
 		for _, n := range p.nodes() {
 			for f := p.poll(n); f != nil; f = p.poll(n) {
-				if f.Carried { // the peer may answer
+				if f.Forwarded { // the peer may answer
 					carried = true
 					continue
 				}

@@ -116,7 +116,7 @@ func TestSilentPeer(t *testing.T) {
 		{"dead near", true, 10, 2, 0, 2000 * ms, 2500 * ms, 14},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := New(t, Options{Seed: 1, Config: func(k *rocev2.Config) { k.PeerWindow, k.Near = 256, c.near }})
+			p := New(t, Options{Seed: 1, Config: func(k *rocev2.Config) { k.PeerWindow, k.Local = 256, c.near }})
 			a, _ := p.RC(func(o *QPOptions) { o.Timeout, o.RetryCnt = c.timeout, c.retry })
 			src, dst := p.A.Buffer(100_000), p.B.Buffer(100_000)
 			p.Run(time.Millisecond)

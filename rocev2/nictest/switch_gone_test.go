@@ -66,9 +66,9 @@ func healthy(t *testing.T, o *Options, q *QP) {
 }
 
 // leaving is memory of which all goes but the byte that a sender looks at.
-type leaving struct{ *Far }
+type leaving struct{ *RemoteMemory }
 
-func (l leaving) Read(off uint64, p []byte) bool { return len(p) == 1 && l.Far.Read(off, p) }
+func (l leaving) Read(off uint64, p []byte) bool { return len(p) == 1 && l.RemoteMemory.Read(off, p) }
 
 // TestSwitchSenderGoes sends from the memory of a program that goes in the middle, to each kind of memory, and reads from
 // it. The message fails as on a link, and no byte of the buffer changes.
@@ -87,7 +87,7 @@ func TestSwitchSenderGoes(t *testing.T) {
 				dst := to.Buffer(size)
 				dst.Fill(1)
 				want := bytes.Clone(dst.B)
-				mem := leaving{&Far{Bytes: rocev2.NewBytes(bytes.Repeat([]byte{7}, size))}}
+				mem := leaving{&RemoteMemory{Bytes: rocev2.NewBytes(bytes.Repeat([]byte{7}, size))}}
 				mr, err := from.NIC.RegMR(from.PD, rocev2.MRAttr{Length: size, Access: AllAccess, Mem: mem})
 				if err != nil {
 					t.Fatal(err)

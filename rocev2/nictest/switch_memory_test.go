@@ -12,18 +12,18 @@ import (
 
 // spy is memory that NICs must copy. It keeps the slices of all accesses.
 type spy struct {
-	*Far
+	*RemoteMemory
 	read, written [][]byte
 }
 
 func (s *spy) Read(off uint64, p []byte) bool {
 	s.read = append(s.read, p)
-	return s.Far.Read(off, p)
+	return s.RemoteMemory.Read(off, p)
 }
 
 func (s *spy) Write(off uint64, p []byte) bool {
 	s.written = append(s.written, p)
-	return s.Far.Write(off, p)
+	return s.RemoteMemory.Write(off, p)
 }
 
 // spied returns a buffer of a node, whose memory is a spy if far is set.
@@ -32,7 +32,7 @@ func (n *Node) spied(size int, far bool) (*Buffer, *spy) {
 	if !far {
 		return b, nil
 	}
-	s := &spy{Far: &Far{Bytes: rocev2.NewBytes(b.B)}}
+	s := &spy{RemoteMemory: &RemoteMemory{Bytes: rocev2.NewBytes(b.B)}}
 	var err error
 	b.MR, err = n.NIC.RegMR(n.PD, rocev2.MRAttr{VA: b.VA, Length: uint64(size), Access: AllAccess, Mem: s})
 	n.pair.check(err)
@@ -118,7 +118,7 @@ func TestSwitchReadsOnce(t *testing.T) {
 			total += len(r)
 		}
 	}
-	if total != size*qps || probes != size*qps/maxTrain {
+	if total != size*qps || probes != size*qps/maxBurst {
 		t.Errorf("%d bytes read in %d trains", total, probes)
 	}
 }
@@ -145,7 +145,7 @@ func TestSwitchLeavesNothingInFlight(t *testing.T) {
 			}
 			p.B.NIC.PollTransmit(p.Now())
 		}
-		if polls < size/maxTrain {
+		if polls < size/maxBurst {
 			t.Errorf("far %v: %d polls only", far, polls)
 		}
 	}
@@ -177,8 +177,8 @@ func TestSwitchSenderChangesMemory(t *testing.T) {
 	}
 }
 
-// maxTrain is the most that a poll sends, as in package rocev2.
-const maxTrain = 1 << 16
+// maxBurst is the most that a poll sends, as in package rocev2.
+const maxBurst = 1 << 16
 
 // TestSwitchMemories exchanges messages of random lengths between random pieces of memories of all kinds.
 func TestSwitchMemories(t *testing.T) {

@@ -179,7 +179,7 @@ func TestSwitchShowsPartsOfAStream(t *testing.T) {
 				node.NIC.SetObserver(w)
 			}
 			rcvd, sent := node.Counter("rcvd_pkts"), node.Counter("sent_pkts")
-			if f := sender.NIC.PollTransmit(p.Now()); f != nil && !f.Carried {
+			if f := sender.NIC.PollTransmit(p.Now()); f != nil && !f.Forwarded {
 				p.send(sender, f)
 			}
 			rcvd, sent = node.Counter("rcvd_pkts")-rcvd, node.Counter("sent_pkts")-sent
@@ -274,7 +274,7 @@ func TestSwitchAllocatesNothing(t *testing.T) {
 		for range 100 {
 			for _, n := range []*Node{p.A, p.B} {
 				for f := n.NIC.PollTransmit(p.Now()); f != nil; f = n.NIC.PollTransmit(p.Now()) {
-					if !f.Carried {
+					if !f.Forwarded {
 						p.send(n, f)
 					}
 				}

@@ -63,7 +63,7 @@ func newWorld(t testing.TB, s scenario) *world {
 		Deferred: s.deferred(),
 		Config: func(c *rocev2.Config) {
 			c.MaxUnacked, c.NewProfile = s.unacked, s.profiles()
-			c.PeerWindow, c.Near = uint32(s.seed%4)*16, s.seed%5 == 0
+			c.PeerWindow, c.Local = uint32(s.seed%4)*16, s.seed%5 == 0
 		},
 	})
 	w.wire.p, w.wire.delay = w.p, s.delay+time.Microsecond

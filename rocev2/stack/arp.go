@@ -35,7 +35,7 @@ func (s *Stack) receiveARP(now mono.Time, b []byte) Drop {
 		s.Counters.AddrConflicts++
 		return DropConflict
 	}
-	if nb := s.neigh.byAddr[Station{sender, vlan}]; nb != nil {
+	if nb := s.neigh.byAddr[Address{sender, vlan}]; nb != nil {
 		s.Learn(now, nb, mac)
 	}
 	if op == arpRequest && s.addrs.own(&target, vlan) && sender != target {

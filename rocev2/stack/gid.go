@@ -45,7 +45,7 @@ type gidSlot struct {
 type addrTable struct {
 	gids     []gidSlot
 	prefixes []network
-	gateways []Station
+	gateways []Address
 }
 
 // network is an on-link prefix, in a VLAN unless that is 0.
@@ -54,8 +54,8 @@ type network struct {
 	vlan uint16
 }
 
-// Station is an address in a VLAN, or in none if that is 0.
-type Station struct {
+// Address is an address in a VLAN, or in none if that is 0.
+type Address struct {
 	Addr inet.GID
 	VLAN uint16
 }
@@ -104,7 +104,7 @@ func (t addrTable) from(cfg *Config) (addrTable, error) {
 		if !stationAddr(g.Unmap()) {
 			return t, fmt.Errorf("%w: gateway %v", ErrAddress, g)
 		}
-		t.gateways = append(t.gateways, Station{inet.GIDOf(g), t.vlanOf(g.Unmap())})
+		t.gateways = append(t.gateways, Address{inet.GIDOf(g), t.vlanOf(g.Unmap())})
 	}
 	return t, nil
 }
@@ -277,7 +277,7 @@ func (s *Stack) announce() {
 		if g.Is4() {
 			s.sendARP(arpRequest, e.VLAN, &broadcastMAC, &inet.MAC{}, g, g)
 		} else {
-			s.sendAdvert(Station{*g, e.VLAN}, &allNodes, &allNodesMAC, false)
+			s.sendAdvert(Address{*g, e.VLAN}, &allNodes, &allNodesMAC, false)
 		}
 	}
 }
@@ -330,11 +330,11 @@ func (s *Stack) Source(dst inet.GID) (e GIDEntry, bits RouteBits, ok bool) {
 
 // nextHop returns the next hop for g from an address in a VLAN: g itself when it is on-link there, else the gateway
 // of its family.
-func (t *addrTable) nextHop(g inet.GID, vlan uint16) (Station, bool) {
+func (t *addrTable) nextHop(g inet.GID, vlan uint16) (Address, bool) {
 	a := g.Addr()
 	for _, p := range t.prefixes {
 		if p.vlan == vlan && p.Contains(a) {
-			return Station{g, vlan}, true
+			return Address{g, vlan}, true
 		}
 	}
 	for _, gw := range t.gateways {
@@ -342,5 +342,5 @@ func (t *addrTable) nextHop(g inet.GID, vlan uint16) (Station, bool) {
 			return gw, true
 		}
 	}
-	return Station{}, false
+	return Address{}, false
 }

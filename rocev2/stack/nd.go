@@ -68,11 +68,11 @@ func (s *Stack) receiveSolicit(now mono.Time, d *Datagram, target *inet.GID) Dro
 		return DropND
 	}
 	if found {
-		if nb := s.neigh.byAddr[Station{d.Src, d.VLAN}]; nb != nil {
+		if nb := s.neigh.byAddr[Address{d.Src, d.VLAN}]; nb != nil {
 			s.Learn(now, nb, mac)
 		}
 	}
-	own := Station{*target, d.VLAN}
+	own := Address{*target, d.VLAN}
 	if !s.addrs.own(target, own.VLAN) {
 		return Accepted
 	}
@@ -102,7 +102,7 @@ func (s *Stack) receiveAdvert(now mono.Time, d *Datagram, target *inet.GID) Drop
 		s.Counters.AddrConflicts++
 		return DropConflict
 	}
-	nb := s.neigh.byAddr[Station{*target, d.VLAN}]
+	nb := s.neigh.byAddr[Address{*target, d.VLAN}]
 	switch {
 	case nb == nil:
 	case !nb.Usable():
@@ -125,11 +125,11 @@ func (s *Stack) sendSolicit(nb *Neighbour) {
 	if nb.Usable() {
 		dst, mac = nb.Addr, nb.MAC
 	}
-	s.sendND(ndSolicit, 0, Station{nb.src, nb.VLAN}, &dst, &mac, &nb.Addr, optSourceLL)
+	s.sendND(ndSolicit, 0, Address{nb.src, nb.VLAN}, &dst, &mac, &nb.Addr, optSourceLL)
 }
 
 // sendAdvert advertises our address own.
-func (s *Stack) sendAdvert(own Station, dst *inet.GID, mac *inet.MAC, solicited bool) {
+func (s *Stack) sendAdvert(own Address, dst *inet.GID, mac *inet.MAC, solicited bool) {
 	flags := byte(naOverride)
 	if solicited {
 		flags |= naSolicited
@@ -138,7 +138,7 @@ func (s *Stack) sendAdvert(own Station, dst *inet.GID, mac *inet.MAC, solicited 
 }
 
 // sendND queues a message with our link-layer address as its only option.
-func (s *Stack) sendND(typ, flags byte, src Station, dst *inet.GID, mac *inet.MAC, target *inet.GID, opt byte) {
+func (s *Stack) sendND(typ, flags byte, src Address, dst *inet.GID, mac *inet.MAC, target *inet.GID, opt byte) {
 	ip := s.control(mac, inet.NewTag(src.VLAN, 0), inet.TypeIPv6, inet.IPv6Len+ndMessageLen)
 	if ip == nil {
 		return

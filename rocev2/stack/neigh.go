@@ -40,7 +40,7 @@ const (
 // Neighbour is a next hop, on a shared interface a destination that the kernel resolves. Only paths create entries,
 // so that a flood of ARP or ND messages adds none.
 type Neighbour struct {
-	Station
+	Address
 	MAC   inet.MAC
 	State NeighbourState
 	Refs  int // paths that lead here
@@ -97,7 +97,7 @@ func (nb *Neighbour) wake() {
 
 // neighTable holds the neighbours. The map serves new paths, ARP and ND, not frames. list gives a fixed order.
 type neighTable struct {
-	byAddr  map[Station]*Neighbour
+	byAddr  map[Address]*Neighbour
 	list    []*Neighbour
 	limit   int
 	used    int            // entries with references
@@ -109,7 +109,7 @@ type neighTable struct {
 }
 
 func (t *neighTable) init() {
-	t.byAddr, t.holding = make(map[Station]*Neighbour), make(map[Holder]int)
+	t.byAddr, t.holding = make(map[Address]*Neighbour), make(map[Holder]int)
 	t.limit = NeighLimit
 	t.next = mono.Never
 }
@@ -118,7 +118,7 @@ func (t *neighTable) init() {
 func (s *Stack) SetNeighbourLimit(limit int) { s.neigh.limit = max(limit, 1) }
 
 // Neighbour returns the entry of a station, nil if there is none.
-func (s *Stack) Neighbour(x Station) *Neighbour { return s.neigh.byAddr[x] }
+func (s *Stack) Neighbour(x Address) *Neighbour { return s.neigh.byAddr[x] }
 
 // Neighbours returns all entries. The caller must not change the slice.
 func (s *Stack) Neighbours() []*Neighbour { return s.neigh.list }
@@ -127,7 +127,7 @@ func (s *Stack) Neighbours() []*Neighbour { return s.neigh.list }
 func (s *Stack) Held() int { return s.neigh.held }
 
 // resolve returns the entry of a station with one more reference. It starts the resolution of an unknown station.
-func (s *Stack) resolve(now mono.Time, hop Station, src inet.GID, h Holder) (*Neighbour, error) {
+func (s *Stack) resolve(now mono.Time, hop Address, src inet.GID, h Holder) (*Neighbour, error) {
 	t := &s.neigh
 	nb := t.byAddr[hop]
 	if !t.mayHold(nb, h) {
@@ -137,7 +137,7 @@ func (s *Stack) resolve(now mono.Time, hop Station, src inet.GID, h Holder) (*Ne
 		if len(t.list) >= t.limit && !t.evict() {
 			return nil, ErrNeighbours
 		}
-		nb = &Neighbour{Station: hop, src: src}
+		nb = &Neighbour{Address: hop, src: src}
 		t.byAddr[hop] = nb
 		t.list = append(t.list, nb)
 		s.probe(now, nb)
@@ -157,7 +157,7 @@ func (t *neighTable) evict() bool {
 	}
 	nb, last := t.list[i], len(t.list)-1
 	t.held -= len(nb.held)
-	delete(t.byAddr, nb.Station)
+	delete(t.byAddr, nb.Address)
 	t.list[i], t.list[last] = t.list[last], nil
 	t.list = t.list[:last]
 	return true

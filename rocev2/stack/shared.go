@@ -44,14 +44,14 @@ func (s *Stack) PollQuery() (q Query, ok bool) {
 
 // Resolved reports that packets to dst go to the station mac. The stack ignores destinations without a path.
 func (s *Stack) Resolved(now mono.Time, dst inet.GID, mac inet.MAC) {
-	if nb := s.neigh.byAddr[Station{Addr: dst}]; nb != nil && mac.Unicast() {
+	if nb := s.neigh.byAddr[Address{Addr: dst}]; nb != nil && mac.Unicast() {
 		s.Learn(now, nb, mac)
 	}
 }
 
 // Unreachable reports that dst has no route for now.
 func (s *Stack) Unreachable(now mono.Time, dst inet.GID) {
-	if nb := s.neigh.byAddr[Station{Addr: dst}]; nb != nil && nb.State != Failed {
+	if nb := s.neigh.byAddr[Address{Addr: dst}]; nb != nil && nb.State != Failed {
 		s.fail(now, nb)
 	}
 }

@@ -84,7 +84,7 @@ func (s *Stack) AcceptICRC(l3 []byte, length int, diff uint32) bool {
 	}
 	word := l3[ipv4IDWord:]
 	sent := binary.LittleEndian.Uint32(word) ^ w
-	if nb := s.neigh.byAddr[Station{Addr: s.in.Src}]; nb != nil && nb.alike == HeldPeer && !socketID(sent) {
+	if nb := s.neigh.byAddr[Address{Addr: s.in.Src}]; nb != nil && nb.alike == HeldPeer && !socketID(sent) {
 		if nb.odd++; nb.odd < oddPackets {
 			return false
 		}
@@ -107,7 +107,7 @@ func socketID(word uint32) bool {
 // known.
 func (s *Stack) Recognise(nb *Neighbour, l3 []byte) {
 	if nb == nil {
-		nb = s.neigh.byAddr[Station{Addr: s.in.Src}]
+		nb = s.neigh.byAddr[Address{Addr: s.in.Src}]
 	}
 	switch {
 	case nb == nil || s.in.V6:

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // host is a NIC with its server.
 type host struct {
-	shard *shard.Station
+	shard *shard.NIC
 	srv   *Server
 	path  string
 	gid   [16]byte

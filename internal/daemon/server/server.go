@@ -49,7 +49,7 @@ type Config struct {
 	Mode  fs.FileMode
 	UIDs  []uint32 // users that may connect; if UIDs and GIDs are empty, Mode alone decides
 	GIDs  []uint32
-	Shard *shard.Station
+	Shard *shard.NIC
 	// Device and Profiles answer EXT_HELLO. Profile applies to queue pairs of clients that request none; empty means
 	// the NIC's default.
 	Device   string
@@ -114,12 +114,12 @@ const connectionFiles = 3
 
 // serve serves a client until it disconnects.
 func (s *Server) serve(peer *accept.Client) {
+	s.mu.Lock() // one at a time: system calls of many goroutines would need many threads
 	pidfd, err := peerPidfd(peer.UnixConn, peer.Cred)
 	if err != nil {
 		s.cfg.Log.Debug("no pidfd of the client, which has to pass its memory", "pid", peer.Cred.Pid, "err", err)
 		pidfd = -1
 	}
-	s.mu.Lock()
 	s.serial++
 	c := newClient(s, uverbs.NewConn(peer.UnixConn), peer.Cred, peer.Account, pidfd, s.serial)
 	s.clients[c] = struct{}{}

@@ -46,7 +46,7 @@ func (p *badPort) NextTimeout() mono.Time { return mono.Never }
 func (p *badPort) FD() int                { return -1 }
 func (p *badPort) Close() error           { return nil }
 
-func nicOn(t *testing.T, port port.Port, shared bool, ask func(rocev2.Query)) *Station {
+func nicOn(t *testing.T, port port.Port, shared bool, ask func(rocev2.Query)) *NIC {
 	t.Helper()
 	addrs := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
 	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500, Addrs: addrs,

@@ -155,7 +155,7 @@ func (b *Bell) ring(summary, words, w int, rung uint64) {
 }
 
 // AddBell makes the shard poll b for the station.
-func (st *Station) AddBell(ctx context.Context, b *Bell) error {
+func (st *NIC) AddBell(ctx context.Context, b *Bell) error {
 	var err error
 	derr := st.Do(ctx, func(mono.Time, *rocev2.NIC) {
 		if err = st.shard.ep.addEvent(b.fd); err == nil {
@@ -166,7 +166,7 @@ func (st *Station) AddBell(ctx context.Context, b *Bell) error {
 }
 
 // RemoveBell makes the shard stop polling b. Afterwards the caller may unmap b's memory.
-func (st *Station) RemoveBell(b *Bell) error {
+func (st *NIC) RemoveBell(b *Bell) error {
 	var err error
 	derr := st.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
 		if i := slices.Index(st.bells, b); i >= 0 {

@@ -67,7 +67,7 @@ func (sinkRing) Push(*qp.CQE) bool { return true }
 func TestByteBudget(t *testing.T) {
 	const longest = 1 << 16
 	p := &wholesale{}
-	s := alone(&Station{nic: senders(t, 4, longest), port: p, up: true})
+	s := alone(&NIC{nic: senders(t, 4, longest), port: p, up: true})
 	s.receive()
 	p.dry = true
 	s.transmit()

@@ -34,7 +34,7 @@ const patience = 64
 //
 // If f changes state, borrow also does the resulting work and wakes the loop only if more work remains. Pending
 // doorbells come before f (see loop) and only the loop handles them.
-func (st *Station) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool) {
+func (st *NIC) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool) {
 	s := st.shard
 	if s.wanted.Load() || !s.loops.TryLock() {
 		return false
@@ -65,7 +65,7 @@ func (st *Station) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bo
 
 // follow does the loop's work after a closure that may have changed state. It reports whether the loop has more to
 // do before its planned wakeup.
-func (st *Station) follow(now mono.Time) bool {
+func (st *NIC) follow(now mono.Time) bool {
 	s := st.shard
 	s.touched = now
 	st.transmit()

@@ -97,7 +97,7 @@ func TestBorrowFromBusyLoop(t *testing.T) {
 
 // TestWanted checks that no caller borrows the NIC while the loop waits for it.
 func TestWanted(t *testing.T) {
-	st := alone(&Station{})
+	st := alone(&NIC{})
 	s := st.shard
 	s.wanted.Store(true)
 	if st.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes the loop") }, true) {
@@ -132,7 +132,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 // TestFollow checks that the borrower does the work that a closure causes, or wakes the loop for it.
 func TestFollow(t *testing.T) {
 	now, until := Now(), mono.Never
-	many := func(s *Station, n int) {
+	many := func(s *NIC, n int) {
 		err := s.nic.SetAddrs(now, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, nil)
 		for i := range n {
 			to := inet.GIDOf(netip.AddrFrom4([4]byte{10, 0, 0, byte(2 + i)}))
@@ -143,22 +143,22 @@ func TestFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ask := func(s *Station) { many(s, 1) }
+	ask := func(s *NIC) { many(s, 1) }
 	for _, c := range []struct {
 		name  string
 		full  bool
 		until mono.Time
-		f     func(*Station)
+		f     func(*NIC)
 		want  bool
 		sent  bool
 	}{
-		{"nothing", false, until, func(*Station) {}, false, false},
+		{"nothing", false, until, func(*NIC) {}, false, false},
 		{"a frame, and a timer that ends the sleep too late", false, until, ask, true, true},
 		{"a frame, and a sleep that ends before", false, now, ask, false, true},
 		{"a frame for which there is no room", true, now, ask, true, false},
-		{"more frames than a turn may send", false, now, func(s *Station) { many(s, txBudget) }, true, true},
-		{"a bell more", false, now, func(s *Station) { s.shard.rouse = true }, true, false},
-		{"queue pairs that may be broken", false, until, func(s *Station) { s.scanned = 0 }, true, false},
+		{"more frames than a turn may send", false, now, func(s *NIC) { many(s, txBudget) }, true, true},
+		{"a bell more", false, now, func(s *NIC) { s.shard.rouse = true }, true, false},
+		{"queue pairs that may be broken", false, until, func(s *NIC) { s.scanned = 0 }, true, false},
 	} {
 		nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 		if err != nil {
@@ -167,7 +167,7 @@ func TestFollow(t *testing.T) {
 		p := &fullPort{}
 		p.open.Store(!c.full)
 		p.sent.Store(1) // frames may have several parts
-		s := alone(&Station{nic: nic, port: p, scanned: now})
+		s := alone(&NIC{nic: nic, port: p, scanned: now})
 		s.shard.until = c.until
 		c.f(s)
 		if wake := s.follow(now); wake != c.want || (p.sent.Load() > 1) != c.sent {
@@ -181,7 +181,7 @@ func TestFollow(t *testing.T) {
 func TestBorrowAfterBells(t *testing.T) {
 	b := newBell(t)
 	b.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, 1)
-	s := alone(&Station{bells: []*Bell{b}})
+	s := alone(&NIC{bells: []*Bell{b}})
 	if s.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes a bell") }, true) {
 		t.Error("the NIC is lent")
 	}
@@ -219,13 +219,13 @@ func TestRouse(t *testing.T) {
 }
 
 // sleeper returns a shard whose loop sleeps forever.
-func sleeper(t *testing.T) *Station {
+func sleeper(t *testing.T) *NIC {
 	t.Helper()
 	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := alone(&Station{nic: nic, port: nullPort{}, scanned: mono.Never})
+	s := alone(&NIC{nic: nic, port: nullPort{}, scanned: mono.Never})
 	s.shard.until = mono.Never
 	if err := s.shard.ep.open(); err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func sleeper(t *testing.T) *Station {
 }
 
 // wakes returns the number of wakeups since the last call.
-func (s *Station) wakes() uint64 {
+func (s *NIC) wakes() uint64 {
 	var b [8]byte
 	if n, err := unix.Read(s.shard.ep.control, b[:]); n != len(b) || err != nil {
 		return 0

@@ -134,7 +134,7 @@ func (s *Shard) control(now mono.Time) (busy bool) {
 }
 
 // runCalls runs n pending closures of Do.
-func (st *Station) runCalls(now mono.Time, n int) bool {
+func (st *NIC) runCalls(now mono.Time, n int) bool {
 	if n == 0 {
 		return false
 	}
@@ -153,13 +153,13 @@ func (st *Station) runCalls(now mono.Time, n int) bool {
 }
 
 // runCall runs a closure and unblocks its caller even if the closure faults.
-func (st *Station) runCall(c *call, now mono.Time) {
+func (st *NIC) runCall(c *call, now mono.Time) {
 	defer close(c.done)
 	c.f(now, st.nic)
 }
 
 // hear handles the doorbells of all clients in round-robin order.
-func (st *Station) hear(now mono.Time) bool {
+func (st *NIC) hear(now mono.Time) bool {
 	heard := 0
 	for range st.bells {
 		if heard >= hearBudget {
@@ -175,7 +175,7 @@ func (st *Station) hear(now mono.Time) bool {
 }
 
 // obey runs the commands that hear has found.
-func (st *Station) obey(now mono.Time) {
+func (st *NIC) obey(now mono.Time) {
 	for _, b := range st.bells {
 		if b.commanded {
 			b.commanded = false
@@ -185,7 +185,7 @@ func (st *Station) obey(now mono.Time) {
 }
 
 // receive passes frames from the port to the NIC. It reports whether there were any.
-func (st *Station) receive() bool {
+func (st *NIC) receive() bool {
 	n, bytes := 0, 0
 	for now := Now(); n < rxBudget && bytes < byteBudget; n++ {
 		frame, seg, err := st.port.Recv(now, st.shard.buf)
@@ -207,7 +207,7 @@ func (st *Station) receive() bool {
 }
 
 // linkState updates the link state; err is the error of Recv.
-func (st *Station) linkState(now mono.Time, err error) {
+func (st *NIC) linkState(now mono.Time, err error) {
 	if err != port.ErrAgain && err != port.ErrDown {
 		st.stats.PortErrs++
 		return
@@ -234,7 +234,7 @@ func (st *Station) linkState(now mono.Time, err error) {
 }
 
 // transmit sends the NIC's frames through the port. It reports whether it has sent any.
-func (st *Station) transmit() bool {
+func (st *NIC) transmit() bool {
 	now := Now()
 	st.unsent = true
 	if st.held != nil && !st.send(now, st.held) {
@@ -263,7 +263,7 @@ func (st *Station) transmit() bool {
 }
 
 // passQuestions forwards the NIC's queries about the kernel's tables.
-func (st *Station) passQuestions() {
+func (st *NIC) passQuestions() {
 	for q, ok := st.nic.PollQuery(); ok; q, ok = st.nic.PollQuery() {
 		if st.ask != nil {
 			st.ask(q)
@@ -273,8 +273,8 @@ func (st *Station) passQuestions() {
 
 // send sends f and reports whether the next frame may follow. If the port has no room, send copies the frame,
 // because a control call may unmap the frame's memory before there is room.
-func (st *Station) send(now mono.Time, f *link.Frame) bool {
-	if f.Carried {
+func (st *NIC) send(now mono.Time, f *link.Frame) bool {
+	if f.Forwarded {
 		st.shard.rouse = true // another station has something to do
 		return true
 	}
@@ -297,7 +297,7 @@ func (st *Station) send(now mono.Time, f *link.Frame) bool {
 	return true
 }
 
-func (st *Station) hold(f *link.Frame) {
+func (st *NIC) hold(f *link.Frame) {
 	st.heldBuf = f.AppendTo(st.heldBuf[:0])
 	st.heldBufs[0] = st.heldBuf
 	st.heldFrm = *f
@@ -319,7 +319,7 @@ func (s *Shard) idle(now mono.Time) {
 	if d := due.Sub(now); d < wait {
 		wait = d
 	}
-	if wait > downRetry && slices.ContainsFunc(s.stations, (*Station).down) {
+	if wait > downRetry && slices.ContainsFunc(s.stations, (*NIC).down) {
 		wait = downRetry
 	}
 	s.until = now.Add(wait)
@@ -375,7 +375,7 @@ func (s *Shard) sleep(wait time.Duration) {
 }
 
 // setSleeping sets the word that makes clients wake the shard. It reports whether a doorbell is pending.
-func (st *Station) setSleeping(v uint32) (pending bool) {
+func (st *NIC) setSleeping(v uint32) (pending bool) {
 	for _, b := range st.bells {
 		b.setSleeping(v)
 		pending = b.ringing() || pending

@@ -25,7 +25,7 @@ type recvPoster interface {
 }
 
 // Watch adds the receive queue of q to the periodic checks; Unwatch removes it. Call both from within Do.
-func (st *Station) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
+func (st *NIC) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
 	if st.placeOf == nil {
 		st.placeOf = map[*rocev2.QueuePair]int{}
 	}
@@ -34,7 +34,7 @@ func (st *Station) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
 }
 
 // Unwatch reverses Watch. It ignores an unknown q.
-func (st *Station) Unwatch(q *rocev2.QueuePair) {
+func (st *NIC) Unwatch(q *rocev2.QueuePair) {
 	i, ok := st.placeOf[q]
 	if !ok {
 		return
@@ -53,7 +53,7 @@ func (st *Station) Unwatch(q *rocev2.QueuePair) {
 const rescanBudget = 256
 
 // rescan flushes receives of queue pairs in the error state when a scan is due.
-func (st *Station) rescan(now mono.Time) {
+func (st *NIC) rescan(now mono.Time) {
 	if st.nextScan() > now {
 		return
 	}
@@ -75,7 +75,7 @@ func (st *Station) rescan(now mono.Time) {
 
 // nextScan returns the time of the next scan. Queue pairs enter the error state only while the shard works. After a
 // scan that found none, the next scan waits for work.
-func (st *Station) nextScan() mono.Time {
+func (st *NIC) nextScan() mono.Time {
 	switch {
 	case st.scanning:
 		return st.scanned

@@ -37,7 +37,7 @@ type Config struct {
 	// must not block. It may drop a query: the NIC retries.
 	Ask func(rocev2.Query)
 	// Beside, if set, is a station whose shard the new one joins.
-	Beside *Station
+	Beside *NIC
 }
 
 // Stats are the counters of a station and of its shard.
@@ -65,8 +65,8 @@ type Shard struct {
 	wanted   atomic.Bool   // the loop wants the mutex back
 
 	// The fields below belong to the loop.
-	stations []*Station
-	current  *Station // the one that the loop serves
+	stations []*NIC
+	current  *NIC // the one that the loop serves
 	ending   bool
 	poll     time.Duration // the longest of the stations
 	lastWork mono.Time
@@ -90,7 +90,7 @@ func Now() mono.Time { return clock.Now() }
 const bufSize = 1<<16 + 64
 
 // New adds a station to the shard of cfg.Beside, or starts a shard. Close removes the station.
-func New(cfg Config) (*Station, error) {
+func New(cfg Config) (*NIC, error) {
 	st := newStation(&cfg)
 	if cfg.Beside != nil {
 		return st, cfg.Beside.admit(st)
@@ -106,19 +106,19 @@ func New(cfg Config) (*Station, error) {
 }
 
 // admit adds o to the shard of st.
-func (st *Station) admit(o *Station) error {
+func (st *NIC) admit(o *NIC) error {
 	return st.Do(context.Background(), func(mono.Time, *rocev2.NIC) { st.shard.add(o) })
 }
 
 // add and remove replace the list of stations: the loop may be walking through it.
-func (s *Shard) add(st *Station) {
+func (s *Shard) add(st *NIC) {
 	st.shard = s
 	s.stations = append(slices.Clone(s.stations), st)
 	s.configure()
 }
 
 // remove removes a station. The shard ends with its last one.
-func (s *Shard) remove(st *Station) {
+func (s *Shard) remove(st *NIC) {
 	i := slices.Index(s.stations, st)
 	if i < 0 {
 		return
@@ -160,16 +160,16 @@ const (
 // error, f has not run.
 //
 // f may free memory that frames refer to: the port has accepted every sent frame, or the shard holds a copy.
-func (st *Station) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
+func (st *NIC) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
 	return st.do(ctx, f, true)
 }
 
 // Look is Do for an f that changes nothing; the shard does no follow-up work.
-func (st *Station) Look(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
+func (st *NIC) Look(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
 	return st.do(ctx, f, false)
 }
 
-func (st *Station) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), changes bool) error {
+func (st *NIC) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), changes bool) error {
 	if ctx.Err() == nil && st.borrow(f, changes) {
 		return nil
 	}
@@ -199,14 +199,14 @@ func (st *Station) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC),
 }
 
 // Wake ends the sleep of the shard, after work that the shard finds by itself. It costs nothing if the shard is awake.
-func (st *Station) Wake() {
+func (st *NIC) Wake() {
 	if st.shard.sleeping.CompareAndSwap(1, 0) {
 		st.shard.ep.wake()
 	}
 }
 
 // Close removes the station and waits until the shard does not use it any more. The port stays open.
-func (st *Station) Close() error {
+func (st *NIC) Close() error {
 	s, last := st.shard, false
 	err := st.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.remove(st); last = s.ending })
 	if last {
@@ -219,7 +219,7 @@ func (st *Station) Close() error {
 }
 
 // Stats returns the counters.
-func (st *Station) Stats(ctx context.Context) (out Stats, err error) {
+func (st *NIC) Stats(ctx context.Context) (out Stats, err error) {
 	err = st.Do(ctx, func(mono.Time, *rocev2.NIC) {
 		out = st.stats
 		out.Rounds, out.Sleeps, out.Yields = st.shard.rounds, st.shard.sleeps, st.shard.yields
@@ -228,12 +228,12 @@ func (st *Station) Stats(ctx context.Context) (out Stats, err error) {
 }
 
 // SetPoll sets the time to poll for work before sleeping; see Config.Poll.
-func (st *Station) SetPoll(ctx context.Context, d time.Duration) error {
+func (st *NIC) SetPoll(ctx context.Context, d time.Duration) error {
 	return st.Do(ctx, func(mono.Time, *rocev2.NIC) { st.poll = d; st.shard.configure() })
 }
 
 // Poll returns the station's time to poll for work before sleeping.
-func (st *Station) Poll(ctx context.Context) (d time.Duration, err error) {
+func (st *NIC) Poll(ctx context.Context) (d time.Duration, err error) {
 	err = st.Do(ctx, func(mono.Time, *rocev2.NIC) { d = st.poll })
 	return d, err
 }

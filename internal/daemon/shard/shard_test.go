@@ -27,13 +27,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // alone makes a shard without a thread for st.
-func alone(st *Station) *Station {
-	st.shard = &Shard{stations: []*Station{st}, buf: make([]byte, bufSize), giveUp: yield}
+func alone(st *NIC) *NIC {
+	st.shard = &Shard{stations: []*NIC{st}, buf: make([]byte, bufSize), giveUp: yield}
 	st.calls, st.watch.fd = make(chan *call, 1), -1
 	return st
 }
 
-func newShard(t testing.TB, poll time.Duration) *Station {
+func newShard(t testing.TB, poll time.Duration) *NIC {
 	t.Helper()
 	dir := t.TempDir()
 	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, "a"), Remote: filepath.Join(dir, "b")})
@@ -221,7 +221,7 @@ func idleShard(t *testing.T) *Shard {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := alone(&Station{nic: nic, port: nullPort{}, up: true}).shard
+	s := alone(&NIC{nic: nic, port: nullPort{}, up: true}).shard
 	s.loops.Lock()
 	return s
 }
@@ -302,7 +302,7 @@ func TestRescan(t *testing.T) {
 	rq := &posted{}
 	nic, q := brokenQP(t, rq)
 	p := &flushes{}
-	s := alone(&Station{nic: nic, poster: p})
+	s := alone(&NIC{nic: nic, poster: p})
 	s.shard.lastWork = 1
 	s.Watch(q, rq)
 	const turn = mono.Time(rescanEvery)
@@ -336,7 +336,7 @@ func TestRescanOfMany(t *testing.T) {
 	rq := &posted{n: 1}
 	nic, q := brokenQP(t, rq)
 	p := &flushes{}
-	s := alone(&Station{nic: nic, poster: p})
+	s := alone(&NIC{nic: nic, poster: p})
 	s.shard.lastWork = 1
 	others := make([]rocev2.QueuePair, 1000)
 	for i := range others {
@@ -408,7 +408,7 @@ func brokenQP(t *testing.T, rq rocev2.RecvQueue) (*rocev2.NIC, *rocev2.QueuePair
 // doorbell is lost, and every turn serves another client as well.
 func TestBellBudget(t *testing.T) {
 	nic, q := brokenQP(t, &posted{})
-	s := alone(&Station{nic: nic})
+	s := alone(&NIC{nic: nic})
 	all := make([]*Bell, 2)
 	for i := range all {
 		b := newBell(t)
@@ -465,7 +465,7 @@ func newBell(t *testing.T) *Bell {
 }
 
 // commands returns the number of commands run.
-func commands(s *Station) (n int) {
+func commands(s *NIC) (n int) {
 	for _, b := range s.bells {
 		n += int(*b.commander.(*commanded))
 	}
@@ -486,7 +486,7 @@ func TestHearBudget(t *testing.T) {
 			*(*uint32)(unsafe.Pointer(&b.mem[uverbs.DirectState])) = uverbs.DirectAsked
 		}, 8},
 	} {
-		s := alone(&Station{nic: nic})
+		s := alone(&NIC{nic: nic})
 		const clients = 100
 		for range clients {
 			b := newBell(t)

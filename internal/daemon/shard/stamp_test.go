@@ -41,7 +41,7 @@ func TestFramesHaveTimes(t *testing.T) {
 	var at seen
 	nic.SetObserver(&at)
 	p := &slowPort{frames: 3}
-	s := alone(&Station{nic: nic, port: p, up: true})
+	s := alone(&NIC{nic: nic, port: p, up: true})
 	if !s.receive() || len(at) != 3 {
 		t.Fatalf("%d frames", len(at))
 	}

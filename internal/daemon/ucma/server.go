@@ -34,7 +34,7 @@ const MaxConns = 1 << 17
 type NIC struct {
 	Name  string
 	GUID  [8]byte // node GUID of its verbs devices
-	Shard *shard.Station
+	Shard *shard.NIC
 	// May reports whether a user may use the NIC.
 	May func(*unix.Ucred) bool
 }

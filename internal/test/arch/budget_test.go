@@ -15,12 +15,12 @@ var budgets = []struct {
 	folders []string
 	lines   int
 }{
-	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 21422},
+	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 21442},
 	{"links", []string{"port", "tap", "bpf"}, 5044},
 	{"verbs", []string{"verbs"}, 3565},
 	{"Flor", []string{"flor"}, 4283},
 	{"rocedrill", []string{"drill"}, 6315},
-	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 18680},
+	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 18716},
 	{"observation", []string{"internal/observe"}, 4796},
 	{"simulator", []string{"internal/sim"}, 15090},
 	{"laboratory", []string{"internal/lab"}, 14031},

@@ -66,12 +66,12 @@ func TestPacketsWaitForMemory(t *testing.T) {
 
 // TestWaitingPacketsAreBounded: the number of waiting packets is bounded, and they are freed with their queue pair.
 func TestWaitingPacketsAreBounded(t *testing.T) {
-	n, q, s, frames := tardyPair(t, 2*maxKeptQP)
+	n, q, s, frames := tardyPair(t, 2*maxPendingQP)
 	s.waits = true
 	for _, f := range frames {
 		n.Receive(0, f, 0)
 	}
-	if len(q.kept) != maxKeptQP || counter(t, n, "rx_dropped_no_room") != maxKeptQP {
+	if len(q.kept) != maxPendingQP || counter(t, n, "rx_dropped_no_room") != maxPendingQP {
 		t.Errorf("%d kept, %d dropped", len(q.kept), counter(t, n, "rx_dropped_no_room"))
 	}
 	n.unschedule(q)

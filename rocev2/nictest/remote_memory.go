@@ -2,20 +2,20 @@ package nictest
 
 import "roced.io/roced/rocev2"
 
-// Far is memory that NICs can only copy.
-type Far struct {
+// RemoteMemory is memory that NICs can only copy.
+type RemoteMemory struct {
 	*rocev2.Bytes
 	Reads, Writes int  // accesses so far, without atomic operations
 	Gone          bool // accesses fail
 }
 
-var _ rocev2.Distant = (*Far)(nil)
+var _ rocev2.Distant = (*RemoteMemory)(nil)
 
 // View fails.
-func (f *Far) View(uint64, int) ([]byte, bool) { return nil, false }
+func (f *RemoteMemory) View(uint64, int) ([]byte, bool) { return nil, false }
 
 // Read implements rocev2.Distant.
-func (f *Far) Read(off uint64, p []byte) bool {
+func (f *RemoteMemory) Read(off uint64, p []byte) bool {
 	f.Reads++
 	v, ok := f.Bytes.View(off, len(p))
 	if ok = ok && !f.Gone; ok {
@@ -25,13 +25,13 @@ func (f *Far) Read(off uint64, p []byte) bool {
 }
 
 // Write implements rocev2.Memory.
-func (f *Far) Write(off uint64, p []byte) bool {
+func (f *RemoteMemory) Write(off uint64, p []byte) bool {
 	f.Writes++
 	return !f.Gone && f.Bytes.Write(off, p)
 }
 
 // CompareSwap implements rocev2.Memory.
-func (f *Far) CompareSwap(off uint64, compare, swap uint64) (uint64, bool) {
+func (f *RemoteMemory) CompareSwap(off uint64, compare, swap uint64) (uint64, bool) {
 	if f.Gone {
 		return 0, false
 	}
@@ -39,7 +39,7 @@ func (f *Far) CompareSwap(off uint64, compare, swap uint64) (uint64, bool) {
 }
 
 // FetchAdd implements rocev2.Memory.
-func (f *Far) FetchAdd(off uint64, add uint64) (uint64, bool) {
+func (f *RemoteMemory) FetchAdd(off uint64, add uint64) (uint64, bool) {
 	if f.Gone {
 		return 0, false
 	}

@@ -24,7 +24,7 @@ func newNIC(t *testing.T, name string) *rocev2.NIC {
 }
 
 // beside adds a station to the shard of st.
-func beside(t *testing.T, st *Station, poll time.Duration) *Station {
+func beside(t *testing.T, st *NIC, poll time.Duration) *NIC {
 	t.Helper()
 	o, err := New(Config{NIC: newNIC(t, "b"), Port: nullPort{}, Poll: poll, Beside: st})
 	if err != nil {
@@ -40,7 +40,7 @@ func TestStationsShareAThread(t *testing.T) {
 	b := beside(t, a, 0)
 	inside := 0
 	done := make(chan struct{})
-	run := func(st *Station) {
+	run := func(st *NIC) {
 		defer func() { done <- struct{}{} }()
 		for range 1000 {
 			err := st.Do(context.Background(), func(_ mono.Time, n *rocev2.NIC) {
@@ -105,9 +105,9 @@ func TestLongestPoll(t *testing.T) {
 // turn the other station gets what it needs, and the first one keeps to its budgets.
 func TestStationsTakeTurns(t *testing.T) {
 	siege := &wholesale{}
-	greedy := alone(&Station{nic: senders(t, 4, 1<<16), port: siege, up: true})
+	greedy := alone(&NIC{nic: senders(t, 4, 1<<16), port: siege, up: true})
 	victim := &slowPort{}
-	modest := &Station{nic: newNIC(t, "b"), port: victim, up: true, shard: greedy.shard, calls: make(chan *call, 1)}
+	modest := &NIC{nic: newNIC(t, "b"), port: victim, up: true, shard: greedy.shard, calls: make(chan *call, 1)}
 	s := greedy.shard
 	s.stations = append(s.stations, modest)
 	for range 100 {
@@ -144,8 +144,8 @@ func TestFramesAreHeldApart(t *testing.T) {
 	full, open := &fullPort{}, &fullPort{}
 	open.open.Store(true)
 	open.sent.Store(1) // frames may have several parts
-	a := alone(&Station{nic: senders(t, 1, 1<<16), port: full, up: true})
-	b := &Station{nic: senders(t, 1, 1<<16), port: open, up: true, shard: a.shard, calls: make(chan *call, 1)}
+	a := alone(&NIC{nic: senders(t, 1, 1<<16), port: full, up: true})
+	b := &NIC{nic: senders(t, 1, 1<<16), port: open, up: true, shard: a.shard, calls: make(chan *call, 1)}
 	a.shard.stations = append(a.shard.stations, b)
 	for range 3 {
 		a.shard.output()
@@ -159,7 +159,7 @@ func TestFramesAreHeldApart(t *testing.T) {
 func TestBellsWakeBoth(t *testing.T) {
 	a := newShard(t, 0)
 	b := beside(t, a, 0)
-	for _, st := range []*Station{a, b} {
+	for _, st := range []*NIC{a, b} {
 		ev, err := shm.Eventfd()
 		if err != nil {
 			t.Fatal(err)
@@ -195,9 +195,9 @@ func TestLateTurn(t *testing.T) {
 				x, y = y, x
 			}
 			src, dst := x.Node.Buffer(4096), y.Node.Buffer(4096)
-			stations := [2]*Station{alone(&Station{nic: p.A.NIC, port: nullPort{}, up: true})}
+			stations := [2]*NIC{alone(&NIC{nic: p.A.NIC, port: nullPort{}, up: true})}
 			s := stations[0].shard
-			stations[1] = &Station{nic: p.B.NIC, port: nullPort{}, up: true, shard: s, calls: make(chan *call, 1)}
+			stations[1] = &NIC{nic: p.B.NIC, port: nullPort{}, up: true, shard: s, calls: make(chan *call, 1)}
 			s.stations = append(s.stations, stations[1])
 			s.output() // the timers of the pair's virtual time
 			if err := x.SQ.Post(nictest.Write(1, dst.At(0), src.SGE())); err != nil {
@@ -241,7 +241,7 @@ func (p *latePort) NextTimeout() mono.Time {
 // shard sees that it sleeps.
 func TestSleepMissesNoFrame(t *testing.T) {
 	p := &latePort{}
-	st := alone(&Station{nic: newNIC(t, "a"), port: p, up: true})
+	st := alone(&NIC{nic: newNIC(t, "a"), port: p, up: true})
 	p.shard = st.shard
 	if due := st.shard.due(); due != mono.Never {
 		t.Fatalf("work is due at %d", due)

@@ -9,8 +9,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Station is a NIC with its port, served by a shard.
-type Station struct {
+// NIC is a NIC with its port, served by a shard.
+type NIC struct {
 	shard   *Shard
 	nic     *rocev2.NIC
 	port    port.Port
@@ -49,8 +49,8 @@ type Station struct {
 	broken   bool                      // the scan found a queue pair in the error state
 }
 
-func newStation(cfg *Config) *Station {
-	st := &Station{
+func newStation(cfg *Config) *NIC {
+	st := &NIC{
 		nic: cfg.NIC, port: cfg.Port, onFault: cfg.OnFault, ask: cfg.Ask, poll: cfg.Poll, up: true,
 		calls: make(chan *call, 64), closed: make(chan struct{}), heldBuf: make([]byte, 0, bufSize),
 		poster: cfg.NIC, watch: watch{fd: -1},
@@ -60,4 +60,4 @@ func newStation(cfg *Config) *Station {
 }
 
 // down reports that the port has no descriptor to wait for.
-func (st *Station) down() bool { return st.port.FD() < 0 }
+func (st *NIC) down() bool { return st.port.FD() < 0 }

@@ -17,8 +17,8 @@ func separate(p *Pair) (a, b *rocev2.Switch) {
 	a, b = &rocev2.Switch{}, &rocev2.Switch{}
 	p.check(a.Join(p.A.NIC, "port of a"))
 	p.check(b.Join(p.B.NIC, "port of b"))
-	a.SetFar([]rocev2.Member{p.B.NIC.Member()})
-	b.SetFar([]rocev2.Member{p.A.NIC.Member()})
+	a.SetRemote([]rocev2.Member{p.B.NIC.Member()})
+	b.SetRemote([]rocev2.Member{p.A.NIC.Member()})
 	return a, b
 }
 
@@ -68,7 +68,7 @@ func TestSwitchReachesOtherOwners(t *testing.T) {
 	other := p.B.NIC.Member()
 	other.GIDs = []rocev2.GIDEntry{{GID: inet.GID{15: 9}}, {}}
 	for _, far := range [][]rocev2.Member{nil, {other}, {p.B.NIC.Member(), p.B.NIC.Member()}} {
-		sw.SetFar(far)
+		sw.SetRemote(far)
 		p.SetHook(nil)
 		ports() // resolves the address
 		if got := ports(); len(got) == 0 || got[0] != nil {
@@ -82,11 +82,11 @@ func TestSwitchFarAddresses(t *testing.T) {
 	p := New(t, Options{Seed: 1})
 	sw := &rocev2.Switch{}
 	m := p.A.NIC.Member()
-	sw.SetFar([]rocev2.Member{p.B.NIC.Member(), m})
+	sw.SetRemote([]rocev2.Member{p.B.NIC.Member(), m})
 	if err := sw.Join(p.A.NIC, nil); !errors.Is(err, rocev2.ErrSwitchAddr) {
 		t.Errorf("joined: %v", err)
 	}
-	sw.SetFar([]rocev2.Member{p.B.NIC.Member()})
+	sw.SetRemote([]rocev2.Member{p.B.NIC.Member()})
 	if err := sw.Join(p.A.NIC, nil); err != nil {
 		t.Error(err)
 	}

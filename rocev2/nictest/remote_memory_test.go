@@ -28,7 +28,7 @@ func TestFarIsCopiedInLargePieces(t *testing.T) {
 	} {
 		src.Fill(uint64(2 * i))
 		dst.Fill(uint64(2*i + 1))
-		*src.Far, *dst.Far = Far{Bytes: src.Far.Bytes}, Far{Bytes: dst.Far.Bytes}
+		*src.Far, *dst.Far = RemoteMemory{Bytes: src.Far.Bytes}, RemoteMemory{Bytes: dst.Far.Bytes}
 		a.Post(w(uint64(i)))
 		a.WaitSend(uint64(i))
 		if !bytes.Equal(src.B, dst.B) {
@@ -94,24 +94,24 @@ func TestFarIsGone(t *testing.T) {
 	const size = 1 << 15
 	for _, c := range []struct {
 		name     string
-		far      func(src, dst *Buffer) *Far
+		far      func(src, dst *Buffer) *RemoteMemory
 		post     func(a, b *QP, src, dst *Buffer) qp.SendWQE
 		requests qp.Status
 		receives qp.Status // of the receive involved; success if there is none
 		node     int       // node of the counter
 	}{
-		{"WRITE from", func(src, _ *Buffer) *Far { return src.Far },
+		{"WRITE from", func(src, _ *Buffer) *RemoteMemory { return src.Far },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr, 0, 0},
-		{"WRITE to", func(_, dst *Buffer) *Far { return dst.Far },
+		{"WRITE to", func(_, dst *Buffer) *RemoteMemory { return dst.Far },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr, 0, 1},
-		{"READ from", func(_, dst *Buffer) *Far { return dst.Far },
+		{"READ from", func(_, dst *Buffer) *RemoteMemory { return dst.Far },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr, 0, 1},
-		{"READ to", func(src, _ *Buffer) *Far { return src.Far },
+		{"READ to", func(src, _ *Buffer) *RemoteMemory { return src.Far },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr, 0, 0},
-		{"SEND to", func(_, dst *Buffer) *Far { return dst.Far },
+		{"SEND to", func(_, dst *Buffer) *RemoteMemory { return dst.Far },
 			func(_, b *QP, src, dst *Buffer) qp.SendWQE { b.PostRecv(9, dst.SGE()); return Send(1, src.SGE()) },
 			qp.StatusRemOpErr, qp.StatusLocProtErr, 1},
-		{"atomic", func(_, dst *Buffer) *Far { return dst.Far },
+		{"atomic", func(_, dst *Buffer) *RemoteMemory { return dst.Far },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return FetchAdd(1, dst.At(0), 1, src.Part(0, 8)) },
 			qp.StatusRemAccessErr, 0, -1},
 	} {

@@ -12,25 +12,25 @@ import (
 // behind it, in order, until the memory is available (resume). It drops packets without room; the peer retransmits
 // them.
 const (
-	maxKeptQP  = 64   // packets of a queue pair
-	maxKeptNIC = 4096 // packets of all queue pairs, 16 MiB
+	maxPendingQP  = 64   // packets of a queue pair
+	maxPendingNIC = 4096 // packets of all queue pairs, 16 MiB
 )
 
-type keptPacket struct {
+type pendingPacket struct {
 	p    bth.Packet
 	meta qp.RxMeta
 }
 
 // keep stores a copy of a packet for q.
 func (n *NIC) keep(q *QueuePair, p *bth.Packet, m *qp.RxMeta) rxReason {
-	if len(q.kept) >= maxKeptQP || n.rx.kept >= maxKeptNIC {
+	if len(q.kept) >= maxPendingQP || n.rx.kept >= maxPendingNIC {
 		return rxNoRoom
 	}
 	data, ok := n.append(nil, p.Payload)
 	if !ok {
 		return rxGone
 	}
-	k := keptPacket{*p, *m}
+	k := pendingPacket{*p, *m}
 	k.p.Payload, k.meta.GRH = data, slices.Clone(m.GRH)
 	q.kept = append(q.kept, k)
 	n.rx.kept++
