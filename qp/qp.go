@@ -236,6 +236,9 @@ func (q *QP) Attr() Attr {
 	if q.state == RTS || q.state == SQD || q.state == SQE {
 		a.SQPSN = q.req.nxt.Uint32()
 	}
+	if q.receiving() && q.cfg.Type != UD {
+		a.RQPSN = q.resp.trk.Expected().Uint32()
+	}
 	return a
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 
 	"roced.io/roced/bth/inet"
@@ -70,11 +71,14 @@ type PortAttr struct {
 	LinkMTU   int    // bytes of an IP packet
 	GIDs      int
 	PKeys     int
+	// Dropped packets with another P_Key or Q_Key, at most 65,535 as with rxe (IBTA vol.1 14.2.5.6).
+	BadPKeys, BadQKeys uint32
 }
 
 // PortAttr returns the attributes of the port.
 func (n *NIC) PortAttr() PortAttr {
-	a := PortAttr{State: PortDown, MaxMTU: 5, ActiveMTU: 1, LinkMTU: n.net.MTU(), GIDs: n.net.NumGIDs(), PKeys: 1}
+	a := PortAttr{State: PortDown, MaxMTU: 5, ActiveMTU: 1, LinkMTU: n.net.MTU(), GIDs: n.net.NumGIDs(), PKeys: 1,
+		BadPKeys: violations(n.ctr.drops[rxPKey]), BadQKeys: violations(n.ctr.drops[rxCore+rxReason(qp.DropQKey)])}
 	if n.up {
 		a.State = PortActive
 	}
@@ -83,6 +87,9 @@ func (n *NIC) PortAttr() PortAttr {
 	}
 	return a
 }
+
+// violations limits a counter of violations to its 16 bits.
+func violations(n uint64) uint32 { return uint32(min(n, math.MaxUint16)) }
 
 // SetLink reports that the link has gone up or down or changed its MTU; 0 keeps the MTU. While the link is down, the
 // NIC discards frames to send. A port that stays active but has another path MTU now is reported as active once more:

@@ -66,3 +66,44 @@ func TestCountersOfTransports(t *testing.T) {
 		}
 	}
 }
+
+// TestExpectedPSN: the attribute rq_psn is the PSN that the responder expects (qp_attr.rq_psn of rxe is resp.psn).
+func TestExpectedPSN(t *testing.T) {
+	for _, transport := range append(profile.Names(), "uc") {
+		p := nictest.New(t, nictest.Options{Seed: 1})
+		first := func(o *nictest.QPOptions) { o.PSN = 0xfffffe }
+		var a, b *nictest.QP
+		if transport == "uc" {
+			a, b = p.UC(first)
+		} else {
+			a, b = p.RC(first, func(o *nictest.QPOptions) { o.Profile = transport })
+		}
+		src, dst := p.A.Buffer(100), p.B.Buffer(100)
+		const messages = 5
+		for id := range uint64(messages) {
+			a.Post(nictest.Write(id, dst.At(0), src.SGE()))
+			a.WaitSend(id)
+		}
+		p.Run(time.Millisecond)
+		i, err := p.B.NIC.QueryQP(b.QueuePair)
+		if err != nil || i.Attr.RQPSN != (0xfffffe+messages)&0xffffff {
+			t.Errorf("%s: rq_psn is %#x, %v", transport, i.Attr.RQPSN, err)
+		}
+	}
+}
+
+// TestKeyViolations: a datagram with another Q_Key counts as a violation at the port.
+func TestKeyViolations(t *testing.T) {
+	p := nictest.New(t, nictest.Options{Seed: 1})
+	a, b, to, _ := p.UD()
+	src, dst := p.A.Buffer(64), p.B.Buffer(256)
+	b.PostRecv(1, dst.SGE())
+	w := nictest.SendTo(1, to.Handle(), b, src.SGE())
+	w.RemoteQKey ^= 1
+	a.Post(w)
+	a.WaitSend(1)
+	p.Run(time.Millisecond)
+	if got := p.B.NIC.PortAttr(); got.BadQKeys != 1 || got.BadPKeys != 0 {
+		t.Errorf("%d wrong Q_Keys and %d wrong P_Keys, want 1 and 0", got.BadQKeys, got.BadPKeys)
+	}
+}

@@ -142,6 +142,7 @@ func (c *client) queryPort(q *request) error {
 		a := n.PortAttr()
 		r := uverbs.QueryPortResp{
 			PortCapFlags: portCapCM | portCapIPBasedGIDs, MaxMsgSz: qp.MaxMessage, GIDTblLen: uint32(a.GIDs),
+			BadPKeyCntr: a.BadPKeys, QKeyViolCntr: a.BadQKeys,
 			PKeyTblLen: uint16(a.PKeys), State: uint8(a.State), MaxMTU: uint8(a.MaxMTU), ActiveMTU: uint8(a.ActiveMTU),
 			MaxVLNum: 1, ActiveWidth: activeWidth4X, ActiveSpeed: activeSpeedEDR, PhysState: physPolling,
 			LinkLayer: uverbs.LinkLayerEthernet, LID: n.LID(),

@@ -103,7 +103,8 @@ type QueryPort struct {
 type QueryPortResp struct {
 	PortCapFlags uint32
 	MaxMsgSz     uint32
-	_            [2]uint32
+	BadPKeyCntr  uint32
+	QKeyViolCntr uint32
 	GIDTblLen    uint32
 	PKeyTblLen   uint16
 	LID          uint16
