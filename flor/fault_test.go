@@ -145,8 +145,8 @@ func (s *storm) check(t *testing.T, count int) (failed int) {
 	return failed
 }
 
-// storm sends messages in both directions and runs meanwhile at the same time.
-func (e *ends) storm(t *testing.T, count, sizes int, meanwhile func()) (failed int) {
+// storm sends messages in both directions and runs meanwhile at the same time. It closes sent when all messages are sent.
+func (e *ends) storm(t *testing.T, count, sizes int, meanwhile func(sent <-chan struct{})) (failed int) {
 	t.Helper()
 	ctx := timeout(t)
 	errs := make(chan error, 100)
@@ -157,10 +157,15 @@ func (e *ends) storm(t *testing.T, count, sizes int, meanwhile func()) (failed i
 		senders.Go(func() { storms[i].send(ctx, e.conn[i], count, sizes, errs) })
 		receivers.Go(func() { storms[i].receive(ctx, e.conn[1-i], errs) })
 	}
+	sent := make(chan struct{})
+	go func() {
+		senders.Wait()
+		close(sent)
+	}()
 	if meanwhile != nil {
-		meanwhile()
+		meanwhile(sent)
 	}
-	senders.Wait()
+	<-sent
 	for i := range storms {
 		lab.Eventually(t, 10*time.Second, "all that was acknowledged comes", storms[i].complete)
 	}
@@ -244,11 +249,17 @@ func TestQueuePairsFail(t *testing.T) {
 	for mode, cfg := range modes {
 		t.Run(mode, func(t *testing.T) {
 			e := newEnds(t, cfg)
-			failed := e.storm(t, 400, 18, func() {
+			failed := e.storm(t, 400, 18, func(sent <-chan struct{}) {
 				var failed [2]*pair
 				for i := range 12 {
 					c, last := e.conn[i%2], &failed[i%2]
-					lab.Eventually(t, 10*time.Second, "another queue pair works", func() bool {
+					done := false // without messages to send, a failed queue pair is not connected anew
+					lab.Eventually(t, 10*time.Second, "another queue pair works, or all is sent", func() bool {
+						select {
+						case <-sent:
+							done = true
+						default:
+						}
 						c.d.mu.Lock()
 						defer c.d.mu.Unlock()
 						p := c.d.pairs[uint32(c.e.Primary())]
@@ -256,8 +267,11 @@ func TestQueuePairsFail(t *testing.T) {
 						if works {
 							*last = p
 						}
-						return works
+						return works || done
 					})
+					if done {
+						return
+					}
 					_ = (*last).q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) // the queue pair may be gone
 				}
 			})
