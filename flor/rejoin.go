@@ -14,15 +14,15 @@ import (
 // that in datagrams until it knows that the other end is connected, too. An epoch numbers these rounds: an end that
 // receives a later epoch resets its queue pair and adopts that epoch.
 type joinState struct {
-	epoch   uint32 // epoch of the current connection
-	target  uint32 // epoch of the connection in setup
-	psn     uint32 // our first PSN
-	heard   uint32 // the peer's last announced epoch
-	peerPSN uint32 // the peer's first PSN in that epoch
-	peerUp  bool   // the peer is connected in that epoch
-	flushed bool   // the queue pair is in ERR
-	again   mono.Time
-	wait    time.Duration
+	epoch     uint32 // epoch of the current connection
+	target    uint32 // epoch of the connection in setup
+	psn       uint32 // our first PSN
+	peerEpoch uint32 // the peer's last announced epoch
+	peerPSN   uint32 // the peer's first PSN in that epoch
+	peerUp    bool   // the peer is connected in that epoch
+	flushed   bool   // the queue pair is in ERR
+	again     mono.Time
+	wait      time.Duration
 }
 
 // Intervals between announcements; each is twice the previous one.
@@ -112,19 +112,19 @@ func (d *Device) takeControl(now mono.Time, from *peer, b []byte) bool {
 	if m.epoch > p.target+maxEpochs {
 		return false
 	}
-	p.hear(now, &m)
+	p.follow(now, &m)
 	return true
 }
 
-// hear follows the announced state of the peer.
-func (p *pair) hear(now mono.Time, m *control) {
+// follow applies the announced state of the peer.
+func (p *pair) follow(now mono.Time, m *control) {
 	if m.epoch < p.target {
 		if p.state == pairUp || p.state == pairReady {
 			p.announce(now)
 		}
 		return
 	}
-	p.heard, p.peerPSN, p.peerUp = m.epoch, m.psn, m.state != controlInit
+	p.peerEpoch, p.peerPSN, p.peerUp = m.epoch, m.psn, m.state != controlInit
 	if m.epoch > p.target {
 		p.target = m.epoch
 		if p.state == pairUp {
@@ -194,7 +194,7 @@ func (p *pair) stopped(err error, broken bool) bool {
 
 // join connects the queue pair if both ends are ready.
 func (p *pair) join() {
-	if p.state != pairReady || p.heard != p.target || p.d.lost {
+	if p.state != pairReady || p.peerEpoch != p.target || p.d.lost {
 		return
 	}
 	p.state = pairJoining

@@ -30,16 +30,16 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// crowd is queue pairs of two clients towards one peer.
-type crowd struct {
+// contended is queue pairs of two clients towards one peer.
+type contended struct {
 	pairs   []*pair
 	clients [2]*Client
 	rng     *rand.Rand
 	now     mono.Time
 }
 
-func newCrowd(t *testing.T, seed uint64) *crowd {
-	c := &crowd{rng: rand.New(rand.NewPCG(seed, 1))}
+func newContended(t *testing.T, seed uint64) *contended {
+	c := &contended{rng: rand.New(rand.NewPCG(seed, 1))}
 	peer := NewPeer(0, false, new(Contention))
 	for i := range c.clients {
 		c.clients[i] = NewClient(peer)
@@ -55,7 +55,7 @@ func newCrowd(t *testing.T, seed uint64) *crowd {
 }
 
 // step changes a random queue pair, or posts to it, and moves it to its next event.
-func (c *crowd) step(t *testing.T, i int) {
+func (c *contended) step(t *testing.T, i int) {
 	p := c.pairs[i]
 	q := p.ends[0].q
 	p.now, c.now = max(p.now, c.now), max(p.now, c.now)
@@ -95,7 +95,7 @@ func (q *QP) peerOf() *Peer {
 }
 
 // check compares the counts with the queue pairs. It returns the outstanding bytes.
-func (c *crowd) check(t *testing.T) (total int64) {
+func (c *contended) check(t *testing.T) (total int64) {
 	var sent [2]int64
 	for _, p := range c.pairs {
 		q := p.ends[0].q
@@ -132,7 +132,7 @@ func (c *crowd) check(t *testing.T) (total int64) {
 func TestClientBytes(t *testing.T) {
 	waited := 0
 	for seed := range uint64(4) {
-		c := newCrowd(t, seed)
+		c := newContended(t, seed)
 		for range 500 {
 			i := c.rng.IntN(len(c.pairs))
 			c.step(t, i)

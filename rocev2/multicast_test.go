@@ -66,9 +66,9 @@ func TestMulticast(t *testing.T) {
 			t.Errorf("%s: the sender has got %d, its neighbour %d, the others %d and %d", c.group, len(sender.got), len(beside.got),
 				len(far[0].got), len(far[1].got))
 		}
-		stranger, _ := members(t, macB, c.b, gid("239.1.1.1"), 0x31, newScript())
-		stranger.Receive(0, frames[0].b, 0)
-		if stranger.ctr.RxDropped() != 1 {
+		other, _ := members(t, macB, c.b, gid("239.1.1.1"), 0x31, newScript())
+		other.Receive(0, frames[0].b, 0)
+		if other.ctr.RxDropped() != 1 {
 			t.Errorf("%s: taken by who is in another group", c.group)
 		}
 	}

@@ -149,14 +149,14 @@ func TestWindowBelongsToItsQueuePair(t *testing.T) {
 		if !o.host().BindMW(b) {
 			t.Fatal("bind")
 		}
-		sibling, stranger := (*host)(o.newQP(o.pd)), (*host)(o.newQP(o.newPD()))
+		sibling, other := (*host)(o.newQP(o.pd)), (*host)(o.newQP(o.newPD()))
 		if got := sibling.CheckRemote(b.RKey, b.Addr, 1, memory.AccessRemote); got != (typ == MWType1) {
 			t.Errorf("type %d: another queue pair of the domain: %v", typ, got)
 		}
-		if stranger.CheckRemote(b.RKey, b.Addr, 1, 0) {
+		if other.CheckRemote(b.RKey, b.Addr, 1, 0) {
 			t.Errorf("type %d: open to another domain", typ)
 		}
-		if sibling.Invalidate(b.RKey) || stranger.Invalidate(b.RKey) {
+		if sibling.Invalidate(b.RKey) || other.Invalidate(b.RKey) {
 			t.Errorf("type %d: invalidated by another queue pair", typ)
 		}
 		if got := o.host().Invalidate(b.RKey); got != (typ == MWType2) {

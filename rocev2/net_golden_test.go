@@ -55,7 +55,7 @@ var controlExchanges = []struct {
 	{"NS with a wrong checksum",
 		"3333ff000001" + hexMACB + "86dd 60000000 0020 3a ff" + hexIP6B + hexGroupA + "8700 7d8f 00000000" + hexIP6A + "0101" + hexMACB,
 		"", "rx_dropped_icmp"},
-	{"multicast of a stranger", "3333ff000009" + hexMACB + "86dd 60", "", "rx_dropped_mac"},
+	{"multicast of another group", "3333ff000009" + hexMACB + "86dd 60", "", "rx_dropped_mac"},
 	{"VLAN", hexMACA + hexMACB + "8100 0001 0800", "", "rx_dropped_vlan"},
 }
 

@@ -89,11 +89,11 @@ func (n *NIC) setPeer(now mono.Time, q *QueuePair) {
 	}
 	p := n.peers[q.path.Dst]
 	if p == nil {
-		most, near := n.cfg.PeerWindow, n.cfg.Local
-		if n.station(&q.path) != 0 && n.across(&q.path) == nil {
-			most, near = min(cmp.Or(most, link.RemoteWindow), link.RemoteWindow), true
+		most, local := n.cfg.PeerWindow, n.cfg.Local
+		if n.memberOf(&q.path) != 0 && n.across(&q.path) == nil {
+			most, local = min(cmp.Or(most, link.RemoteWindow), link.RemoteWindow), true
 		}
-		p = &peer{Peer: qp.NewPeer(most, near, &n.contention), addr: q.path.Dst, flows: map[*shareGroup]*flow{}}
+		p = &peer{Peer: qp.NewPeer(most, local, &n.contention), addr: q.path.Dst, flows: map[*shareGroup]*flow{}}
 		n.peers[q.path.Dst] = p
 	}
 	q.flow = p.flow(q.node.share)

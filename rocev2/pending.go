@@ -21,9 +21,9 @@ type pendingPacket struct {
 	meta qp.RxMeta
 }
 
-// keep stores a copy of a packet for q.
-func (n *NIC) keep(q *QueuePair, p *bth.Packet, m *qp.RxMeta) rxReason {
-	if len(q.kept) >= maxPendingQP || n.rx.kept >= maxPendingNIC {
+// hold stores a copy of a packet for q.
+func (n *NIC) hold(q *QueuePair, p *bth.Packet, m *qp.RxMeta) rxReason {
+	if len(q.pending) >= maxPendingQP || n.rx.pending >= maxPendingNIC {
 		return rxNoRoom
 	}
 	data, ok := n.append(nil, p.Payload)
@@ -32,8 +32,8 @@ func (n *NIC) keep(q *QueuePair, p *bth.Packet, m *qp.RxMeta) rxReason {
 	}
 	k := pendingPacket{*p, *m}
 	k.p.Payload, k.meta.GRH = data, slices.Clone(m.GRH)
-	q.kept = append(q.kept, k)
-	n.rx.kept++
+	q.pending = append(q.pending, k)
+	n.rx.pending++
 	return rxOK
 }
 
@@ -41,8 +41,8 @@ func (n *NIC) keep(q *QueuePair, p *bth.Packet, m *qp.RxMeta) rxReason {
 func (n *NIC) resume(now mono.Time, q *QueuePair) {
 	q.machine().Resume(now)
 	done := 0
-	for ; done < len(q.kept) && !q.defers.full(); done++ {
-		k := &q.kept[done]
+	for ; done < len(q.pending) && !q.defers.full(); done++ {
+		k := &q.pending[done]
 		d := q.machine().Receive(now, &k.p, k.meta)
 		if d == qp.Later {
 			break
@@ -51,14 +51,14 @@ func (n *NIC) resume(now mono.Time, q *QueuePair) {
 			n.ctr.drops[r]++
 		}
 	}
-	n.forgetKept(q, done)
+	n.dropPending(q, done)
 	n.sch.settle(q)
 }
 
-// forgetKept drops the first packets of q.
-func (n *NIC) forgetKept(q *QueuePair, count int) {
-	n.rx.kept -= count
-	if q.kept = q.kept[count:]; len(q.kept) == 0 {
-		q.kept = nil
+// dropPending drops the first packets of q.
+func (n *NIC) dropPending(q *QueuePair, count int) {
+	n.rx.pending -= count
+	if q.pending = q.pending[count:]; len(q.pending) == 0 {
+		q.pending = nil
 	}
 }

@@ -47,14 +47,14 @@ func TestPacketsWaitForMemory(t *testing.T) {
 		n.Receive(0, f, 0)
 		clear(f)
 	}
-	for i := 0; q.kept != nil; i++ {
+	for i := 0; q.pending != nil; i++ {
 		if s.resumed != i || i > packets {
 			t.Fatalf("resumed %d times, not %d", s.resumed, i)
 		}
 		n.resume(0, q)
 	}
-	if len(s.got) != packets || n.rx.kept != 0 || n.ctr.RxDropped() != 0 {
-		t.Fatalf("%d of %d packets, %d still kept, %d dropped", len(s.got), packets, n.rx.kept, n.ctr.RxDropped())
+	if len(s.got) != packets || n.rx.pending != 0 || n.ctr.RxDropped() != 0 {
+		t.Fatalf("%d of %d packets, %d still pending, %d dropped", len(s.got), packets, n.rx.pending, n.ctr.RxDropped())
 	}
 	want := payload(packets*256, 100)
 	for i, p := range s.got {
@@ -71,11 +71,11 @@ func TestWaitingPacketsAreBounded(t *testing.T) {
 	for _, f := range frames {
 		n.Receive(0, f, 0)
 	}
-	if len(q.kept) != maxPendingQP || counter(t, n, "rx_dropped_no_room") != maxPendingQP {
-		t.Errorf("%d kept, %d dropped", len(q.kept), counter(t, n, "rx_dropped_no_room"))
+	if len(q.pending) != maxPendingQP || counter(t, n, "rx_dropped_no_room") != maxPendingQP {
+		t.Errorf("%d pending, %d dropped", len(q.pending), counter(t, n, "rx_dropped_no_room"))
 	}
 	n.unschedule(q)
-	if q.kept != nil || n.rx.kept != 0 {
-		t.Errorf("%d are left behind", n.rx.kept)
+	if q.pending != nil || n.rx.pending != 0 {
+		t.Errorf("%d are left behind", n.rx.pending)
 	}
 }

@@ -33,7 +33,7 @@ type QueuePair struct {
 	sigAll  bool
 	guesses guesses
 	defers  *deferrals      // nil: no Deferred memory used so far
-	kept    []pendingPacket // packets that wait for memory
+	pending []pendingPacket // packets that wait for memory
 	windows memory.Bindings
 	path    stack.Path
 	flow    *flow                 // nil: not connected to another address

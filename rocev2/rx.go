@@ -88,10 +88,10 @@ type rxState struct {
 	in  *stack.Datagram
 	pkt bth.Packet
 	// hdr holds the IP and UDP headers of a segment of a super-frame.
-	hdr  [inet.IPv4MaxLen + inet.UDPLen]byte
-	grh  [inet.IPv6Len]byte
-	obs  []byte // a frame for the observer
-	kept int    // packets that wait for memory
+	hdr     [inet.IPv4MaxLen + inet.UDPLen]byte
+	grh     [inet.IPv6Len]byte
+	obs     []byte // a frame for the observer
+	pending int    // packets that wait for memory
 	// forwarded and origin describe a packet from another NIC of the switch.
 	forwarded stack.Datagram
 	origin    origin

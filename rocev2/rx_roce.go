@@ -63,14 +63,14 @@ func (n *NIC) accept(now mono.Time, l3 []byte, meta qp.RxMeta) (*QueuePair, rxRe
 		return n.receiveCNP(now, q)
 	}
 	d := qp.Later
-	if q.kept == nil && !q.defers.full() { // it must not overtake kept packets
+	if q.pending == nil && !q.defers.full() { // it must not overtake pending packets
 		d = q.machine().Receive(now, p, meta)
 	}
 	switch {
 	case n.rx.gone:
 		return q, rxGone
 	case d == qp.Later:
-		return q, n.keep(q, p, &meta)
+		return q, n.hold(q, p, &meta)
 	}
 	return q, n.judge(now, q, p, d)
 }

@@ -280,6 +280,6 @@ func (n *NIC) prioritiseNext(q *QueuePair) {
 func (n *NIC) unschedule(q *QueuePair) {
 	n.sch.remove(q)
 	n.tx.drop(q)
-	n.forgetKept(q, len(q.kept))
+	n.dropPending(q, len(q.pending))
 	q.defers, q.lost, q.wary = nil, false, false
 }

@@ -32,8 +32,8 @@ func onSockets(t testing.TB, change func(*Config)) (*NIC, *QueuePair, *script) {
 	return n, q, s
 }
 
-// stranger returns frames to 10.0.0.2 from a NIC that counts IDs from id.
-func stranger(t testing.TB, id uint16, o link.Offload, out ...bth.Packet) []wire {
+// peerFrames returns frames to 10.0.0.2 from a NIC that counts IDs from id.
+func peerFrames(t testing.TB, id uint16, o link.Offload, out ...bth.Packet) []wire {
 	t.Helper()
 	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 	cfg.Offload = o
@@ -76,7 +76,7 @@ func TestSocketsFindTheID(t *testing.T) {
 		offload := rapid.SampledFrom([]link.Offload{{}, superOffload()}).Draw(rt, "offload")
 		id := rapid.Uint16().Draw(rt, "id")
 		out := write(0x22, 7, rapid.IntRange(1, 60_000).Draw(rt, "size"), 1024)
-		for _, w := range stranger(t, id, offload, out...) {
+		for _, w := range peerFrames(t, id, offload, out...) {
 			n.Receive(0, blind(w.b), w.segSize)
 		}
 		if len(s.got) != len(out) || n.ctr.RxDropped() != 0 {
@@ -93,7 +93,7 @@ func TestSocketsFindTheID(t *testing.T) {
 // TestSocketsFindDF receives a packet that was sent without DF.
 func TestSocketsFindDF(t *testing.T) {
 	n, _, s := onSockets(t, nil)
-	w := stranger(t, 77, link.Offload{}, sends(0x22, 0, 100)...)[0]
+	w := peerFrames(t, 77, link.Offload{}, sends(0x22, 0, 100)...)[0]
 	w.b[inet.EthernetLen+6] = 0
 	if err := bth.SealICRC(w.b[inet.EthernetLen:]); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestSocketsFindDF(t *testing.T) {
 func TestSocketsFindErrors(t *testing.T) {
 	n, _, s := onSockets(t, nil)
 	r := rand.New(rand.NewPCG(1, 2))
-	frame := stranger(t, 77, link.Offload{}, sends(0x22, 0, 1000)...)[0].b
+	frame := peerFrames(t, 77, link.Offload{}, sends(0x22, 0, 1000)...)[0].b
 	const runs = 50_000
 	wrong := 0
 	for range runs {
@@ -130,13 +130,13 @@ func TestSocketsHoldPeersToTheirIDs(t *testing.T) {
 	n, q, s := onSockets(t, nil)
 	for i := range 2 * stack.HeldPeer {
 		id := uint16(i % 2 * i) // GRO has merged some
-		n.Receive(0, blind(stranger(t, id, link.Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
+		n.Receive(0, blind(peerFrames(t, id, link.Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
 	}
 	if len(s.got) != 2*stack.HeldPeer || q.path.Next.Alike() != stack.HeldPeer {
 		t.Fatalf("%d packets, %d of them as expected", len(s.got), q.path.Next.Alike())
 	}
 	for i, want := range []int{0, 0, 1, 2} {
-		n.Receive(0, blind(stranger(t, 4711, link.Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
+		n.Receive(0, blind(peerFrames(t, 4711, link.Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
 		if got := len(s.got) - 2*stack.HeldPeer; got != want {
 			t.Errorf("after packet %d with another ID: %d accepted, want %d", i, got, want)
 		}
@@ -149,7 +149,7 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 	n, q, s := onSockets(t, func(cfg *Config) { cfg.Offload = superOffload() })
 	psn := uint32(0)
 	receive := func(id uint16) {
-		n.Receive(0, blind(stranger(t, id, link.Offload{}, sends(0x22, psn, 64)...)[0].b), 0)
+		n.Receive(0, blind(peerFrames(t, id, link.Offload{}, sends(0x22, psn, 64)...)[0].b), 0)
 		psn++
 	}
 	apart := func() (marked bool) {
@@ -177,7 +177,7 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 	}
 	receive(maxSocketID)
 	if !apart() {
-		t.Error("not marked for a stranger")
+		t.Error("not marked for another peer")
 	}
 }
 
@@ -197,7 +197,7 @@ func TestSocketsRecogniseTranslation(t *testing.T) {
 			cfg.Translated = func(tr Translation) { told = append(told, tr) }
 		})
 		for i := range 20 { // different errors
-			b := blind(stranger(t, 0, link.Offload{}, sends(0x22, 0, 100)...)[0].b)
+			b := blind(peerFrames(t, 0, link.Offload{}, sends(0x22, 0, 100)...)[0].b)
 			b[60+i] ^= byte(1 + i)
 			n.Receive(0, b, 0)
 		}
@@ -205,7 +205,7 @@ func TestSocketsRecogniseTranslation(t *testing.T) {
 			t.Errorf("told of %+v without any", told)
 		}
 		for i := range 20 {
-			b := stranger(t, 0, link.Offload{}, sends(0x22, uint32(i), 100+4*i)...)[0].b
+			b := peerFrames(t, 0, link.Offload{}, sends(0x22, uint32(i), 100+4*i)...)[0].b
 			if c.at == ipv4Dst {
 				copy(b[inet.EthernetLen+ipv4Dst:], other.AsSlice())
 				if err := bth.SealICRC(b[inet.EthernetLen:]); err != nil {

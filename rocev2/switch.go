@@ -27,9 +27,9 @@ var ErrSwitchAddr = errors.New("rocev2: another NIC of the switch has this addre
 //
 // Management datagrams, multicast, ARP and neighbour discovery use the port.
 type Switch struct {
-	nics  []*NIC   // nil where a NIC has left
-	far   []Member // members of other owners
-	epoch uint32   // changes with the members and their addresses
+	nics   []*NIC   // nil where a NIC has left
+	remote []Member // members of other owners
+	epoch  uint32   // changes with the members and their addresses
 }
 
 // Member describes a NIC of a switch to the owners of the other NICs.
@@ -66,14 +66,14 @@ func (n *NIC) Member() Member {
 
 // SetRemote replaces the members that other owners serve. s keeps the list.
 func (s *Switch) SetRemote(list []Member) {
-	s.far = list
+	s.remote = list
 	s.changed()
 }
 
-// size returns the number of places: those of the NICs, then those of the far members.
-func (s *Switch) size() int { return len(s.nics) + len(s.far) }
+// size returns the number of members: the NICs, including those that have left, then the remote ones.
+func (s *Switch) size() int { return len(s.nics) + len(s.remote) }
 
-// owns reports whether the member at place i has an address, and returns the member's name.
+// owns reports whether member i, counted from 0, has an address, and returns the member's name.
 func (s *Switch) owns(i int, g *inet.GID, vlan uint16) (name string, ok bool) {
 	if i < len(s.nics) {
 		o := s.nics[i]
@@ -82,7 +82,7 @@ func (s *Switch) owns(i int, g *inet.GID, vlan uint16) (name string, ok bool) {
 		}
 		return o.cfg.Name, true
 	}
-	m := &s.far[i-len(s.nics)]
+	m := &s.remote[i-len(s.nics)]
 	return m.Name, *g != inet.GID{} && slices.ContainsFunc(m.GIDs, func(e GIDEntry) bool { return e.GID == *g && e.VLAN == vlan })
 }
 
@@ -103,8 +103,8 @@ func (s *Switch) changed() {
 	}
 }
 
-// find returns the place, from 1 on, of the only member but n with an address. It is 0 if there is none.
-func (s *Switch) find(n *NIC, g *inet.GID, vlan uint16) (place uint32) {
+// find returns the number, counted from 1, of the only member other than n with an address. It is 0 if there is none.
+func (s *Switch) find(n *NIC, g *inet.GID, vlan uint16) (member uint32) {
 	for i := range s.size() {
 		if i < len(s.nics) && s.nics[i] == n {
 			continue
@@ -112,28 +112,28 @@ func (s *Switch) find(n *NIC, g *inet.GID, vlan uint16) (place uint32) {
 		if _, ok := s.owns(i, g, vlan); !ok {
 			continue
 		}
-		if place != 0 {
+		if member != 0 {
 			return 0
 		}
-		place = uint32(i + 1)
+		member = uint32(i + 1)
 	}
-	return place
+	return member
 }
 
-// near returns the NIC at a place, nil if another owner has it.
-func (s *Switch) near(place uint32) *NIC {
-	if place == 0 || int(place) > len(s.nics) {
+// local returns a member, nil if another owner serves it.
+func (s *Switch) local(member uint32) *NIC {
+	if member == 0 || int(member) > len(s.nics) {
 		return nil
 	}
-	return s.nics[place-1]
+	return s.nics[member-1]
 }
 
-// target returns Ethernet address and port of the member at a place other than 0.
-func (s *Switch) target(place uint32) (mac inet.MAC, port any) {
-	if o := s.near(place); o != nil {
+// target returns Ethernet address and port of a member.
+func (s *Switch) target(member uint32) (mac inet.MAC, port any) {
+	if o := s.local(member); o != nil {
 		return o.MAC(), o.swPort
 	}
-	m := &s.far[int(place)-1-len(s.nics)]
+	m := &s.remote[int(member)-1-len(s.nics)]
 	return m.MAC, m.Port
 }
 
@@ -143,28 +143,28 @@ func (n *NIC) Across(frame []byte) (port any) {
 	if n.sw == nil || !ok || qpn <= 1 {
 		return nil
 	}
-	if place := n.sw.find(n, &dst, vlan); place != 0 {
-		_, port = n.sw.target(place)
+	if member := n.sw.find(n, &dst, vlan); member != 0 {
+		_, port = n.sw.target(member)
 	}
 	return port
 }
 
-// station returns the place on the switch that p leads to, 0 if there is none.
-func (n *NIC) station(p *stack.Path) uint32 {
+// memberOf returns the number of the switch member that p leads to, 0 if there is none.
+func (n *NIC) memberOf(p *stack.Path) uint32 {
 	s := n.sw
 	if s == nil || p.Next == nil {
 		return 0
 	}
 	if p.Epoch != s.epoch {
-		p.Epoch, p.Station = s.epoch, s.find(n, &p.Dst, p.VLAN())
+		p.Epoch, p.Member = s.epoch, s.find(n, &p.Dst, p.VLAN())
 	}
-	return p.Station
+	return p.Member
 }
 
 // across returns the NIC of the same owner that p leads to over the switch, nil if there is none.
 func (n *NIC) across(p *stack.Path) *NIC {
-	if place := n.station(p); place != 0 {
-		return n.sw.near(place)
+	if member := n.memberOf(p); member != 0 {
+		return n.sw.local(member)
 	}
 	return nil
 }
@@ -235,8 +235,8 @@ func (n *NIC) receiveForwarded(now mono.Time, path *stack.Path, entropy uint32, 
 	return r != rxGone
 }
 
-// hand delivers a frame to another NIC of the switch.
-func (n *NIC) hand(now mono.Time, to *NIC, f *link.Frame) {
+// deliver passes a frame to another NIC of the switch.
+func (n *NIC) deliver(now mono.Time, to *NIC, f *link.Frame) {
 	b := &n.tx
 	size := f.SegSize
 	b.loop = f.AppendTo(b.loop[:0])

@@ -69,13 +69,13 @@ func (n *NIC) dispose(now mono.Time, f *link.Frame) bool {
 	b, faults := &n.tx, n.cfg.Offload.Faults
 	data := b.queue != nil
 	own := data && b.path.Local() || !data && inet.MAC(f.Bufs[0]) == n.net.MAC()
-	place := uint32(0)
+	member := uint32(0)
 	if data {
-		place = n.station(b.path)
+		member = n.memberOf(b.path)
 	}
 	switch {
 	case own:
-	case place != 0:
+	case member != 0:
 	case data && b.path.Group:
 		n.keepOwn(f)
 	case data && b.path.Next.State == stack.Incomplete:
@@ -95,14 +95,14 @@ func (n *NIC) dispose(now mono.Time, f *link.Frame) bool {
 		n.loopback(now, f)
 		return true
 	}
-	if place == 0 {
+	if member == 0 {
 		return false
 	}
-	if to := n.sw.near(place); to != nil && !faults && !to.cfg.Offload.Faults {
-		n.hand(now, to, f)
+	if to := n.sw.local(member); to != nil && !faults && !to.cfg.Offload.Faults {
+		n.deliver(now, to, f)
 		return true
 	}
-	_, f.Across = n.sw.target(place)
+	_, f.Across = n.sw.target(member)
 	return false
 }
 
@@ -172,7 +172,7 @@ func (n *NIC) chosen() *QueuePair {
 // mustResolve reports whether q must wait for the address of its peer. A packet that it has produced must leave first.
 func (n *NIC) mustResolve(q *QueuePair) bool {
 	nb := q.path.Next
-	return q.typ != qp.UD && nb != nil && nb.State == stack.Incomplete && n.tx.pending != q && n.station(&q.path) == 0
+	return q.typ != qp.UD && nb != nil && nb.State == stack.Incomplete && n.tx.pending != q && n.memberOf(&q.path) == 0
 }
 
 // fill builds one frame of packets of q. It is a super-frame while they have the same destination, path and length; a
@@ -239,8 +239,8 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 		}
 		if b.segs == 0 {
 			b.begin(b.to, size, b.t.Path)
-			if place := n.station(b.to); place != 0 {
-				mac, _ := n.sw.target(place)
+			if member := n.memberOf(b.to); member != 0 {
+				mac, _ := n.sw.target(member)
 				copy(b.arena, mac[:])
 			}
 			if cnp {
@@ -268,7 +268,7 @@ func (b *txState) more() bool {
 // single reports whether the frame must remain a single one: it waits for its neighbour.
 func (n *NIC) single() bool {
 	p := n.tx.path
-	return p.Next != nil && !p.Next.Usable() && n.station(p) == 0
+	return p.Next != nil && !p.Next.Usable() && n.memberOf(p) == 0
 }
 
 // take gets the waiting packet of q, or the next one, with its path. drained: q has nothing more.
@@ -307,7 +307,7 @@ func (n *NIC) sendable(now mono.Time, q *QueuePair, size int) bool {
 		n.ctr.TxDroppedMTU++
 		return false
 	}
-	if p.Next == nil || n.station(p) != 0 {
+	if p.Next == nil || n.memberOf(p) != 0 {
 		return true
 	}
 	n.net.Reuse(now, p.Next)

@@ -227,8 +227,8 @@ void reported(void)
 	pause_ns = LEAST_PAUSE;
 }
 
-/* obey runs the complete lines of a buffer and returns how many bytes remain. */
-static size_t obey(char *line, size_t n)
+/* run_lines runs the complete lines of a buffer and returns how many bytes remain. */
+static size_t run_lines(char *line, size_t n)
 {
 	for (char *end; (end = memchr(line, '\n', n));) {
 		*end = '\0';
@@ -266,7 +266,7 @@ static void serve(void)
 			ssize_t r = read(in, line + n, sizeof line - n);
 			if (r <= 0)
 				return;
-			n = obey(line, n + (size_t)r);
+			n = run_lines(line, n + (size_t)r);
 			if (n == sizeof line)
 				return; /* no line is that long */
 		}

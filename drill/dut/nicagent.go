@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/rocev2/queue"
 )
 
-// nicAgent obeys the commands of the engine on a NIC in this process, as the agent in C does by libibverbs.
+// nicAgent runs the commands of the engine on a NIC in this process, as the agent in C does by libibverbs.
 type nicAgent struct {
 	nic     *rocev2.NIC
 	now     mono.Time
@@ -81,7 +81,7 @@ func (a *nicAgent) counters() map[string]uint64 {
 	return m
 }
 
-// run obeys a command and returns the answer.
+// run runs a command and returns the answer.
 func (a *nicAgent) run(now mono.Time, line string) string {
 	a.now = now
 	verb, rest, _ := strings.Cut(line, " ")

@@ -66,7 +66,7 @@ func (d *daemon) start(ctx context.Context) (*Session, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	o := options(0)
-	o.Caps, o.Slack = rocedCaps, patience
+	o.Caps, o.Slack = rocedCaps, loadSlack
 	s := newSession(o, l, agent, d.stop)
 	if err := s.open(ctx, "rxe_dut"); err != nil {
 		return nil, errors.Join(err, s.Close(), fmt.Errorf("the daemon's log:\n%s", d.log.String()))
@@ -74,8 +74,8 @@ func (d *daemon) start(ctx context.Context) (*Session, error) {
 	return s, nil
 }
 
-// patience is the slack of devices on a machine that also does other work.
-const patience = 3 * time.Second
+// loadSlack is the slack of devices on a machine that also does other work.
+const loadSlack = 3 * time.Second
 
 // ready waits for the daemon's socket.
 func (d *daemon) ready() error {

@@ -65,7 +65,7 @@ func (m *machine) start(ctx context.Context, im vm.Image) (*Session, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrLost, err), l.close())
 	}
 	o := options(0)
-	o.Slack = patience
+	o.Slack = loadSlack
 	s := newSession(o, l, channel, m.stop)
 	if err := s.open(ctx, "rxe0"); err != nil {
 		console := m.vm.Console()

@@ -15,7 +15,7 @@ type Conn struct {
 	ackPeer uint64
 	slots   []slot
 	active  int // slot for sending
-	heard   int // slot on which the peer sends
+	from    int // slot on which the peer sends
 	err     error
 	closed  bool // the user has been notified
 	timer   sched.Timer[*Conn]
@@ -82,8 +82,8 @@ func (c *Conn) switchFrom(now mono.Time, failed int) {
 			c.active = next
 		}
 	}
-	if c.heard == failed {
-		c.heard = c.active
+	if c.from == failed {
+		c.from = c.active
 	}
 	c.loseAll(now, failed)
 	c.chunker.OnLoss()
@@ -96,9 +96,9 @@ func (c *Conn) follow(now mono.Time, on int) bool {
 	if !c.slots[on].ready {
 		return false
 	}
-	if on != c.heard {
-		left := c.heard
-		c.heard = on
+	if on != c.from {
+		left := c.from
+		c.from = on
 		if left == c.active {
 			c.active = on
 		}

@@ -392,7 +392,7 @@ func TestHostile(t *testing.T) {
 		a := Ack{QPN: 51}
 		a.AddSend(s.wqes[from].ID)
 		if s.e.OnAck(now, testPeer+1, 1, a.Append(nil)); !slices.Contains(s.told, 3) {
-			t.Fatalf("round %d: the other connection hears nothing", round)
+			t.Fatalf("round %d: the other connection receives nothing", round)
 		}
 		if n := len(s.recvs) + s.e.held; n != 8 {
 			t.Fatalf("round %d: %d of 8 buffers", round, n)

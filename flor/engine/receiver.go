@@ -394,7 +394,7 @@ func (c *Conn) sendAck(now mono.Time) {
 	if r.ack.Len() == 0 {
 		return
 	}
-	r.ack.QPN = uint32(c.slots[c.heard].peer)
+	r.ack.QPN = uint32(c.slots[c.from].peer)
 	if r.arrivedAt != 0 {
 		r.ack.Delay = max(c.e.clock.NIC(now).Sub(r.arrivedAt), 0)
 	}

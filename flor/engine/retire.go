@@ -83,7 +83,7 @@ func (c *Conn) acknowledged(now mono.Time, a *Ack, t4 mono.Time) {
 			if sampled = f.left; sampled && f.sent != 0 {
 				rtt = t4.Sub(f.sent) - a.Delay // Flor 4.1, equation 1
 			}
-			f.heard = t4.Add(-a.Delay)
+			f.ackedAt = t4.Add(-a.Delay)
 		}
 		if !some || int64(gn-latest) > 0 {
 			latest = gn
@@ -198,8 +198,8 @@ func (c *Conn) completed(now mono.Time, cp *Completion) bool {
 	case c.e.cfg.Hardware:
 		c.confirmed(now, f, cp.At)
 	default:
-		if f.sent = cp.At; f.settled && f.heard != 0 && cp.At != 0 {
-			c.feed(now, max(f.heard.Sub(cp.At), 0))
+		if f.sent = cp.At; f.settled && f.ackedAt != 0 && cp.At != 0 {
+			c.feed(now, max(f.ackedAt.Sub(cp.At), 0))
 		}
 	}
 	c.retire()

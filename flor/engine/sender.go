@@ -52,8 +52,8 @@ type flight struct {
 	left    bool // completed by the NIC
 	posted  mono.Time
 	sent    mono.Time // T1, by the NIC's clock; zero if unknown
-	// heard is T4-(T3'-T2) of an acknowledgement that arrived before T1 was known.
-	heard mono.Time
+	// ackedAt is T4-(T3'-T2) of an acknowledgement that arrived before T1 was known.
+	ackedAt mono.Time
 }
 
 func (s *sender) init(c *Config, first Numbers, cc ccalgo.Controller, chunker Chunker) {

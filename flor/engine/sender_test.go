@@ -87,7 +87,7 @@ func TestTimeoutMakesRoom(t *testing.T) {
 
 // TestStuck: after Stuck consecutive timeouts on a queue pair the engine switches to a backup.
 func TestStuck(t *testing.T) {
-	for _, heard := range []bool{false, true} {
+	for _, acked := range []bool{false, true} {
 		s, c := newScript(t, Config{Stuck: 2})
 		s.send(t, c, 1, 1, 1<<10)
 		s.send(t, c, 1, 2, 1<<10)
@@ -100,13 +100,13 @@ func TestStuck(t *testing.T) {
 			if i == 0 && len(s.gone) > 0 {
 				t.Fatal("left after a timeout")
 			}
-			if heard {
+			if acked {
 				s.ack(now, now, 0, s.wqes[len(s.wqes)-1].ID)
 				s.send(t, c, now, 3, 1<<10)
 			}
 		}
-		if left := slices.Equal(s.gone, []QPN{1}) && c.Primary() == 2 && s.qps[len(s.qps)-1] == 2; left == heard {
-			t.Errorf("answers: %t, left %v, sends by %d", heard, s.gone, c.Primary())
+		if left := slices.Equal(s.gone, []QPN{1}) && c.Primary() == 2 && s.qps[len(s.qps)-1] == 2; left == acked {
+			t.Errorf("answers: %t, left %v, sends by %d", acked, s.gone, c.Primary())
 		}
 	}
 }

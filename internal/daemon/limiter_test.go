@@ -14,8 +14,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// crowded serves on a TCP port, as for metrics and the page. Requests for /hold block until hold is closed.
-func crowded(t *testing.T, trusted func(*http.Request) bool) (address string, hold chan struct{}, held *atomic.Int32) {
+// busyServer serves on a TCP port, as for metrics and the page. Requests for /hold block until hold is closed.
+func busyServer(t *testing.T, trusted func(*http.Request) bool) (address string, hold chan struct{}, held *atomic.Int32) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -57,7 +57,7 @@ func fetch(t *testing.T, url, token string) int {
 
 // TestIdleConnections: idle connections starve no other client.
 func TestIdleConnections(t *testing.T) {
-	address, _, _ := crowded(t, nil)
+	address, _, _ := busyServer(t, nil)
 	for range limiterPlaces + 8 {
 		c, err := net.Dial("tcp", address[len("http://"):])
 		if err != nil {
@@ -82,7 +82,7 @@ func TestBusyConnections(t *testing.T) {
 		share   int
 	}{{"page", hasToken, limiterPlaces / 2}, {"metrics", nil, limiterPlaces / 4}} {
 		t.Run(c.name, func(t *testing.T) {
-			address, hold, held := crowded(t, c.trusted)
+			address, hold, held := busyServer(t, c.trusted)
 			var slow sync.WaitGroup
 			defer slow.Wait()
 			defer close(hold)

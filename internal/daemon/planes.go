@@ -95,7 +95,7 @@ func (w watcher) Changed(host.State) {
 }
 
 // Resolved implements host.Handler.
-func (watcher) Resolved(netip.Addr, host.Station) {}
+func (watcher) Resolved(netip.Addr, inet.MAC) {}
 
 // Unreachable implements host.Handler.
 func (watcher) Unreachable(netip.Addr) {}

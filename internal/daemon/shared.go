@@ -84,7 +84,7 @@ func (f *follower) leads() bool { return f.shared.planes[f.leader.Load()] == f }
 func (s *shared) checkMAC(st *host.State) error {
 	if first := &s.planes[0].state; st.MAC != first.MAC {
 		return fmt.Errorf("interface %s has Ethernet address %v, but the planes of a NIC need the same, that of %s: ip link set %s address %v",
-			st.Name, inet.MAC(st.MAC), first.Name, st.Name, inet.MAC(first.MAC))
+			st.Name, st.MAC, first.Name, st.Name, first.MAC)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (s *shared) do(f func(now mono.Time, core *rocev2.NIC)) {
 func (f *follower) Changed(st host.State) {
 	s := f.shared
 	s.log.Info("interface has changed", "interface", st.Name, "exists", st.Index != 0, "up", st.Up,
-		"mac", inet.MAC(st.MAC), "mtu", st.MTU, "addresses", st.Addrs)
+		"mac", st.MAC, "mtu", st.MTU, "addresses", st.Addrs)
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	led := s.leader.Load()
@@ -130,15 +130,15 @@ func (s *shared) adopt(core *rocev2.NIC, st *host.State) {
 }
 
 // Resolved implements host.Handler.
-func (f *follower) Resolved(dst netip.Addr, mac host.Station) {
+func (f *follower) Resolved(dst netip.Addr, mac inet.MAC) {
 	s := f.shared
 	if !f.leads() {
 		return
 	}
 	if s.routed() { // the kernel resolves the neighbour
-		mac = host.Station(link.SocketMAC(dst))
+		mac = link.SocketMAC(dst)
 	}
-	s.do(func(now mono.Time, core *rocev2.NIC) { core.Resolved(now, inet.GIDOf(dst), inet.MAC(mac)) })
+	s.do(func(now mono.Time, core *rocev2.NIC) { core.Resolved(now, inet.GIDOf(dst), mac) })
 }
 
 // Unreachable implements host.Handler.
@@ -209,7 +209,7 @@ func (n *nic) linkOf(st *host.State) link.State {
 // interfaceOf returns the interface settings of the NIC. A NIC on sockets has a synthetic Ethernet address, because
 // one interface may carry several NICs and need not be Ethernet.
 func (n *nic) interfaceOf(st *host.State) *rocev2.Interface {
-	i := &rocev2.Interface{MAC: inet.MAC(st.MAC), Addrs: st.Addrs, Routes: st.Routes}
+	i := &rocev2.Interface{MAC: st.MAC, Addrs: st.Addrs, Routes: st.Routes}
 	if n.routed() {
 		i.MAC = n.cfg.MAC.HardwareAddr()
 	}

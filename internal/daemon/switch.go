@@ -60,10 +60,10 @@ func (n *nic) join() error {
 		g = &rocev2.Switch{}
 		s.groups[n.cfg.Shard] = g
 	}
-	far := s.far(n.cfg.Shard)
+	peers := s.peers(n.cfg.Shard)
 	var err error
 	derr := n.shard.Do(context.Background(), func(_ mono.Time, core *rocev2.NIC) {
-		g.SetRemote(far)
+		g.SetRemote(peers)
 		n.port.SetSwitch(core.Across, g, n.shard.Wake)
 		err = g.Join(core, n.port)
 	})
@@ -102,18 +102,18 @@ func (n *nic) readdress() {
 func (s *nicSwitch) publish() {
 	for shard, g := range s.groups {
 		if m := s.on(shard); m != nil {
-			far := s.far(shard)
-			_ = m.shard.Do(context.Background(), func(mono.Time, *rocev2.NIC) { g.SetRemote(far) })
+			peers := s.peers(shard)
+			_ = m.shard.Do(context.Background(), func(mono.Time, *rocev2.NIC) { g.SetRemote(peers) })
 		}
 	}
 }
 
-// far returns the members on other shards.
-func (s *nicSwitch) far(shard string) (far []rocev2.Member) {
+// peers returns the members on other shards.
+func (s *nicSwitch) peers(shard string) (peers []rocev2.Member) {
 	for _, m := range s.members {
 		if m.cfg.Shard != shard {
-			_ = m.shard.Look(context.Background(), func(_ mono.Time, core *rocev2.NIC) { far = append(far, core.Member()) })
+			_ = m.shard.Look(context.Background(), func(_ mono.Time, core *rocev2.NIC) { peers = append(peers, core.Member()) })
 		}
 	}
-	return far
+	return peers
 }

@@ -387,8 +387,8 @@ func TestSwitchShardStops(t *testing.T) {
 func TestSwitchMembership(t *testing.T) {
 	d := crossed(t, shards["two shards"])
 	sw := d.nics()[0].sw
-	far := func() (addrs []string) {
-		for _, m := range sw.far("x") {
+	peers := func() (addrs []string) {
+		for _, m := range sw.peers("x") {
 			for _, g := range m.GIDs {
 				if a := g.GID.Addr(); a.Is4() {
 					addrs = append(addrs, m.Name+" "+a.String())
@@ -397,8 +397,8 @@ func TestSwitchMembership(t *testing.T) {
 		}
 		return addrs
 	}
-	if got := far(); !slices.Equal(got, []string{"rxe_2 198.18.0.2", "rxe_3 198.18.1.2"}) {
-		t.Errorf("far members: %v", got)
+	if got := peers(); !slices.Equal(got, []string{"rxe_2 198.18.0.2", "rxe_3 198.18.1.2"}) {
+		t.Errorf("remote members: %v", got)
 	}
 	twin, err := rocev2.New(rocev2.Config{Name: "twin", MAC: inet.MAC{2}, MTU: 1500, Addrs: []netip.Prefix{netip.MustParsePrefix("198.18.0.2/24")}})
 	if err != nil {

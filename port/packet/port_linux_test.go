@@ -228,8 +228,8 @@ func edit(change func(b []byte) []byte) []byte {
 	return change(porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 1, 0, 64).AppendTo(nil))
 }
 
-// strangers are frames that are similar to RoCEv2 frames but not for the NIC.
-var strangers = map[string][]byte{
+// others are frames that are similar to RoCEv2 frames but not for the NIC.
+var others = map[string][]byte{
 	"another IPv4 address":                        porttest.Frame(porttest.Addr4[0], netip.MustParseAddr("198.18.0.3"), 1, 0, 64).AppendTo(nil),
 	"another IPv6 address":                        porttest.Frame(porttest.Addr6[0], netip.MustParseAddr("2001:db8::3"), 1, 0, 64).AppendTo(nil),
 	"IPv6 address that differs in the first word": porttest.Frame(porttest.Addr6[0], netip.MustParseAddr("2001:db7::2"), 1, 0, 64).AppendTo(nil),
@@ -264,7 +264,7 @@ func TestFilter(t *testing.T) {
 			t.Errorf("received %x, %v", got, err)
 		}
 	}
-	for name, b := range strangers {
+	for name, b := range others {
 		t.Run(name, func(t *testing.T) {
 			porttest.MustSend(t, tx, &link.Frame{Bufs: [][]byte{b}, Len: len(b)})
 			next++

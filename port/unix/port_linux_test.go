@@ -311,13 +311,13 @@ func TestPeerLikeQEMU(t *testing.T) {
 	if n, _, ok := porttest.Recv(t, u, buf, time.Second); !ok || !bytes.Equal(buf[:n], flat) {
 		t.Fatalf("received %d, %v", n, ok)
 	}
-	stranger, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	other, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(stranger)
-	if err := unix.Sendto(stranger, flat, 0, &unix.SockaddrUnix{Name: dir + "/a"}); !errors.Is(err, unix.EPERM) {
-		t.Errorf("a stranger's datagram: %v, want EPERM", err)
+	defer unix.Close(other)
+	if err := unix.Sendto(other, flat, 0, &unix.SockaddrUnix{Name: dir + "/a"}); !errors.Is(err, unix.EPERM) {
+		t.Errorf("a datagram of another socket: %v, want EPERM", err)
 	}
 	t.Logf("%d datagrams fit", sent)
 }

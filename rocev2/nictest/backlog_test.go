@@ -173,7 +173,7 @@ func silentPair(t *testing.T) (p *Pair, silent []*QP, alive *QP) {
 	return p, silent, alive
 }
 
-// TestSilentQueuePair: queue pairs without answers delay another one of their client, by little more than its patience.
+// TestSilentQueuePair: queue pairs without answers delay another one of their client, by little more than its timeout.
 func TestSilentQueuePair(t *testing.T) {
 	p, _, alive := silentPair(t)
 	began := p.Now()

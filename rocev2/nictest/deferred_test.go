@@ -220,11 +220,11 @@ func TestDeferredIsGone(t *testing.T) {
 		w        func(src, dst *Buffer) qp.SendWQE
 		requests qp.Status
 	}{
-		{"WRITE from", func(src, _ *Buffer) *RemoteMemory { return src.Far }, func(src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr},
-		{"WRITE to", func(_, dst *Buffer) *RemoteMemory { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr},
-		{"READ from", func(_, dst *Buffer) *RemoteMemory { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr},
-		{"READ to", func(src, _ *Buffer) *RemoteMemory { return src.Far }, func(src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr},
-		{"atomic", func(_, dst *Buffer) *RemoteMemory { return dst.Far }, func(src, dst *Buffer) qp.SendWQE { return FetchAdd(1, dst.At(0), 1, src.Part(0, 8)) }, qp.StatusRemAccessErr},
+		{"WRITE from", func(src, _ *Buffer) *RemoteMemory { return src.Remote }, func(src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr},
+		{"WRITE to", func(_, dst *Buffer) *RemoteMemory { return dst.Remote }, func(src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr},
+		{"READ from", func(_, dst *Buffer) *RemoteMemory { return dst.Remote }, func(src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr},
+		{"READ to", func(src, _ *Buffer) *RemoteMemory { return src.Remote }, func(src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr},
+		{"atomic", func(_, dst *Buffer) *RemoteMemory { return dst.Remote }, func(src, dst *Buffer) qp.SendWQE { return FetchAdd(1, dst.At(0), 1, src.Part(0, 8)) }, qp.StatusRemAccessErr},
 	} {
 		for _, name := range profile.Complete() {
 			p := New(t, Options{Seed: 1, Deferred: true})
@@ -256,7 +256,7 @@ func TestDeferredRegionGoes(t *testing.T) {
 	}
 	a.Post(Write(2, other.At(0), src.Part(0, 64)))
 	p.Run(100 * time.Microsecond)
-	if dst.Far.Writes > 0 {
+	if dst.Remote.Writes > 0 {
 		t.Error("written after the end of the region")
 	}
 }
@@ -271,7 +271,7 @@ func TestDeferredAfterReset(t *testing.T) {
 		})
 		a, b := p.RC()
 		src, dst, other := p.A.Buffer(size), p.B.Buffer(size), p.B.Buffer(64)
-		dst.Far.Gone, dst.Deferred.Stopped = true, size == 64
+		dst.Remote.Gone, dst.Deferred.Stopped = true, size == 64
 		a.Post(Write(1, dst.At(0), src.SGE()))
 		p.Run(100 * time.Microsecond)
 		for _, q := range []*QP{a, b} {

@@ -43,8 +43,8 @@ type Options struct {
 	Hook  Hook
 	// Leaving is called after a NIC has built a frame and before the link copies it.
 	Leaving func(n *Node)
-	// Far makes the nodes' buffers memory that NICs must copy (rocev2.Distant).
-	Far bool
+	// Remote makes the nodes' buffers memory that NICs must copy (rocev2.Distant).
+	Remote bool
 	// Deferred makes them memory whose accesses end later (rocev2.Deferred).
 	Deferred bool
 	// Switch joins the NICs by a rocev2.Switch, beside the link.

@@ -12,10 +12,10 @@ const AllAccess = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRe
 
 // Buffer is registered memory of a node.
 type Buffer struct {
-	B   []byte
-	VA  uint64
-	MR  *rocev2.MR
-	Far *RemoteMemory // its memory with Options.Far or Deferred
+	B      []byte
+	VA     uint64
+	MR     *rocev2.MR
+	Remote *RemoteMemory // its memory with Options.Remote or Deferred
 	// Deferred is its memory with Options.Deferred.
 	Deferred *Deferred
 }
@@ -39,12 +39,12 @@ func (n *Node) BufferWith(size int, a qp.Access) *Buffer {
 	b := &Buffer{B: make([]byte, size), VA: n.nextVA}
 	n.nextVA += uint64(size+0x1fff) &^ 0xfff
 	mem := rocev2.Memory(rocev2.NewBytes(b.B))
-	if n.pair.o.Far || n.pair.o.Deferred {
-		b.Far = &RemoteMemory{Bytes: rocev2.NewBytes(b.B)}
-		mem = b.Far
+	if n.pair.o.Remote || n.pair.o.Deferred {
+		b.Remote = &RemoteMemory{Bytes: rocev2.NewBytes(b.B)}
+		mem = b.Remote
 	}
 	if n.pair.o.Deferred {
-		b.Deferred = &Deferred{RemoteMemory: b.Far, node: n}
+		b.Deferred = &Deferred{RemoteMemory: b.Remote, node: n}
 		n.deferred = append(n.deferred, b.Deferred)
 		mem = b.Deferred
 	}

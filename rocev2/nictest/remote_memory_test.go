@@ -18,7 +18,7 @@ var super = link.Offload{MaxSegments: 64, MaxBytes: 65535}
 // or three super-frames.
 func TestFarIsCopiedInLargePieces(t *testing.T) {
 	const size, most = 1 << 16, 4
-	p := New(t, Options{Seed: 1, Far: true, Offload: super, Whole: true})
+	p := New(t, Options{Seed: 1, Remote: true, Offload: super, Whole: true})
 	a, b := p.RC()
 	src, dst := p.A.Buffer(size), p.B.Buffer(size)
 	for i, w := range []func(id uint64) qp.SendWQE{
@@ -28,13 +28,13 @@ func TestFarIsCopiedInLargePieces(t *testing.T) {
 	} {
 		src.Fill(uint64(2 * i))
 		dst.Fill(uint64(2*i + 1))
-		*src.Far, *dst.Far = RemoteMemory{Bytes: src.Far.Bytes}, RemoteMemory{Bytes: dst.Far.Bytes}
+		*src.Remote, *dst.Remote = RemoteMemory{Bytes: src.Remote.Bytes}, RemoteMemory{Bytes: dst.Remote.Bytes}
 		a.Post(w(uint64(i)))
 		a.WaitSend(uint64(i))
 		if !bytes.Equal(src.B, dst.B) {
 			t.Errorf("request %d: the data differ", i)
 		}
-		from, to := src.Far, dst.Far
+		from, to := src.Remote, dst.Remote
 		if i == 1 {
 			from, to = to, from
 		}
@@ -48,7 +48,7 @@ func TestFarIsCopiedInLargePieces(t *testing.T) {
 // retransmit the data read ahead for the lost packet.
 func TestFarIsReadForEachTransmission(t *testing.T) {
 	const size = 8192
-	p := New(t, Options{Seed: 1, Far: true, Offload: super})
+	p := New(t, Options{Seed: 1, Remote: true, Offload: super})
 	a, _ := p.RC()
 	src, dst := p.A.Buffer(size), p.B.Buffer(size)
 	src.Fill(1)
@@ -71,7 +71,7 @@ func TestFarIsReadForEachTransmission(t *testing.T) {
 // TestFarIsReadForEachRequest sends the same memory twice in a row, changed in between. The second request may leave
 // in the frame of the first.
 func TestFarIsReadForEachRequest(t *testing.T) {
-	p := New(t, Options{Seed: 1, Far: true, Offload: super, Whole: true})
+	p := New(t, Options{Seed: 1, Remote: true, Offload: super, Whole: true})
 	a, _ := p.RC()
 	src, dst := p.A.Buffer(1<<15), p.B.Buffer(1<<15)
 	for i := range 20 {
@@ -94,32 +94,32 @@ func TestFarIsGone(t *testing.T) {
 	const size = 1 << 15
 	for _, c := range []struct {
 		name     string
-		far      func(src, dst *Buffer) *RemoteMemory
+		remote   func(src, dst *Buffer) *RemoteMemory
 		post     func(a, b *QP, src, dst *Buffer) qp.SendWQE
 		requests qp.Status
 		receives qp.Status // of the receive involved; success if there is none
 		node     int       // node of the counter
 	}{
-		{"WRITE from", func(src, _ *Buffer) *RemoteMemory { return src.Far },
+		{"WRITE from", func(src, _ *Buffer) *RemoteMemory { return src.Remote },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr, 0, 0},
-		{"WRITE to", func(_, dst *Buffer) *RemoteMemory { return dst.Far },
+		{"WRITE to", func(_, dst *Buffer) *RemoteMemory { return dst.Remote },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return Write(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr, 0, 1},
-		{"READ from", func(_, dst *Buffer) *RemoteMemory { return dst.Far },
+		{"READ from", func(_, dst *Buffer) *RemoteMemory { return dst.Remote },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusRemAccessErr, 0, 1},
-		{"READ to", func(src, _ *Buffer) *RemoteMemory { return src.Far },
+		{"READ to", func(src, _ *Buffer) *RemoteMemory { return src.Remote },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return Read(1, dst.At(0), src.SGE()) }, qp.StatusLocProtErr, 0, 0},
-		{"SEND to", func(_, dst *Buffer) *RemoteMemory { return dst.Far },
+		{"SEND to", func(_, dst *Buffer) *RemoteMemory { return dst.Remote },
 			func(_, b *QP, src, dst *Buffer) qp.SendWQE { b.PostRecv(9, dst.SGE()); return Send(1, src.SGE()) },
 			qp.StatusRemOpErr, qp.StatusLocProtErr, 1},
-		{"atomic", func(_, dst *Buffer) *RemoteMemory { return dst.Far },
+		{"atomic", func(_, dst *Buffer) *RemoteMemory { return dst.Remote },
 			func(_, _ *QP, src, dst *Buffer) qp.SendWQE { return FetchAdd(1, dst.At(0), 1, src.Part(0, 8)) },
 			qp.StatusRemAccessErr, 0, -1},
 	} {
 		for _, sw := range []*rocev2.Switch{nil, {}} {
-			p := New(t, Options{Seed: 1, Far: true, Offload: super, Whole: true, Switch: sw})
+			p := New(t, Options{Seed: 1, Remote: true, Offload: super, Whole: true, Switch: sw})
 			a, b := p.RC()
 			src, dst := p.A.Buffer(size), p.B.Buffer(size)
-			c.far(src, dst).Gone = true
+			c.remote(src, dst).Gone = true
 			a.Post(c.post(a, b, src, dst))
 			if e := a.SendCQ.Wait(); e.Status != c.requests {
 				t.Errorf("%s: %v, want %v", c.name, e.Status, c.requests)
@@ -138,7 +138,7 @@ func TestFarIsGone(t *testing.T) {
 
 // TestFarAtomics: atomic operations take effect after earlier writes and before later reads.
 func TestFarAtomics(t *testing.T) {
-	p := New(t, Options{Seed: 1, Far: true})
+	p := New(t, Options{Seed: 1, Remote: true})
 	a, _ := p.RC()
 	src, dst := p.A.Buffer(64), p.B.Buffer(64)
 	binary.NativeEndian.PutUint64(src.B, 1000)

@@ -36,7 +36,7 @@ func TestSwitchSenderFreesPages(t *testing.T) {
 	if err := unix.Mprotect(mem[page:], unix.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []Options{{}, {Far: true}, {Deferred: true}} {
+	for _, o := range []Options{{}, {Remote: true}, {Deferred: true}} {
 		o.Seed, o.Switch = 1, &rocev2.Switch{}
 		p := New(t, o)
 		a, b := p.RC(func(q *QPOptions) { q.MTU, q.RetryCnt = 4, 1 })
@@ -51,7 +51,7 @@ func TestSwitchSenderFreesPages(t *testing.T) {
 		a.Post(Send(1, qp.SGE{LKey: mr.LKey, Length: 2 * page}))
 		c := a.SendCQ.Wait()
 		if c.Status != qp.StatusRetryExcErr || !bytes.Equal(dst.B[page:], old[page:]) {
-			t.Errorf("far %v, deferred %v: status %v", o.Far, o.Deferred, c.Status)
+			t.Errorf("remote %v, deferred %v: status %v", o.Remote, o.Deferred, c.Status)
 		}
 		healthy(t, &o, b)
 	}
@@ -61,7 +61,7 @@ func TestSwitchSenderFreesPages(t *testing.T) {
 func healthy(t *testing.T, o *Options, q *QP) {
 	t.Helper()
 	if q.RecvCQ.Len() != 0 || q.State() != qp.RTS || q.Node.Counter("memory_faults") != 0 {
-		t.Errorf("far %v, deferred %v: receiver in state %v", o.Far, o.Deferred, q.State())
+		t.Errorf("remote %v, deferred %v: receiver in state %v", o.Remote, o.Deferred, q.State())
 	}
 }
 
@@ -75,7 +75,7 @@ func (l leaving) Read(off uint64, p []byte) bool { return len(p) == 1 && l.Remot
 func TestSwitchSenderGoes(t *testing.T) {
 	const size = 1 << 15
 	for _, profile := range []string{"rc", "irn", "mp-rdma"} {
-		for _, o := range []Options{{}, {Far: true}, {Deferred: true}} {
+		for _, o := range []Options{{}, {Remote: true}, {Deferred: true}} {
 			for _, read := range []bool{false, true} {
 				o.Seed, o.Switch = 1, &rocev2.Switch{}
 				p := New(t, o)
@@ -102,7 +102,7 @@ func TestSwitchSenderGoes(t *testing.T) {
 				}
 				c := a.SendCQ.Wait()
 				if !slices.Contains(statuses, c.Status) || !bytes.Equal(dst.B, want) || from.Counter("memory_faults") == 0 || to.Counter("memory_faults") != 0 {
-					t.Errorf("%s, read %v, far %v, deferred %v: %v", profile, read, o.Far, o.Deferred, c.Status)
+					t.Errorf("%s, read %v, remote %v, deferred %v: %v", profile, read, o.Remote, o.Deferred, c.Status)
 				}
 				if !read {
 					healthy(t, &o, b)

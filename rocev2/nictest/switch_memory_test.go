@@ -50,7 +50,7 @@ func TestSwitchCopies(t *testing.T) {
 	}
 	for _, far := range [][2]bool{{true, false}, {false, true}, {true, true}} {
 		for _, op := range []string{"WRITE", "SEND", "READ"} {
-			name := fmt.Sprintf("%s, far %v", op, far)
+			name := fmt.Sprintf("%s, remote %v", op, far)
 			p := New(t, Options{Seed: 1, Switch: &rocev2.Switch{}})
 			a, b := p.RC(func(q *QPOptions) { q.MTU = 5 })
 			from, to := p.A, p.B
@@ -141,12 +141,12 @@ func TestSwitchLeavesNothingInFlight(t *testing.T) {
 			p.A.NIC.PollTransmit(p.Now())
 			n = int(p.A.Counter("sent_pkts")-before) * mtu
 			if !bytes.Equal(src.B[:n], dst.B[:n]) {
-				t.Fatalf("far %v: after %d packets, the data differ", far, n/mtu)
+				t.Fatalf("remote %v: after %d packets, the data differ", far, n/mtu)
 			}
 			p.B.NIC.PollTransmit(p.Now())
 		}
 		if polls < size/maxBurst {
-			t.Errorf("far %v: %d polls only", far, polls)
+			t.Errorf("remote %v: %d polls only", far, polls)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestSwitchSenderChangesMemory(t *testing.T) {
 		a.WaitSend(1)
 		b.WaitRecv(1)
 		if sent == 0 || sent >= size || !bytes.Equal(dst.B[:sent], old[:sent]) || !bytes.Equal(dst.B[sent:], src.B[sent:]) {
-			t.Errorf("far %v: after %d bytes, the data differ", far, sent)
+			t.Errorf("remote %v: after %d bytes, the data differ", far, sent)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func TestSwitchMemories(t *testing.T) {
 		var bufs [2][3]*Buffer
 		for i, n := range p.nodes() {
 			for k := range bufs[i] {
-				p.o.Far, p.o.Deferred = k == 1, k == 2
+				p.o.Remote, p.o.Deferred = k == 1, k == 2
 				bufs[i][k] = n.Buffer(size)
 			}
 		}

@@ -26,9 +26,9 @@ func separate(p *Pair) (a, b *rocev2.Switch) {
 // NIC. All counters of packets, bytes and acknowledgements are equal, so they also equal those of one owner
 // (TestSwitchCountsLikeALink).
 func TestSwitchOfTwoOwnersCountsLikeALink(t *testing.T) {
-	for _, o := range []Options{{}, {Far: true}, {Deferred: true}, {Offload: super, Whole: true}} {
+	for _, o := range []Options{{}, {Remote: true}, {Deferred: true}, {Offload: super, Whole: true}} {
 		for _, gid := range []uint8{GIDIPv4, GIDIPv6} {
-			t.Run(fmt.Sprintf("far=%v,deferred=%v,super=%v,gid=%d", o.Far, o.Deferred, o.Whole, gid), func(t *testing.T) {
+			t.Run(fmt.Sprintf("remote=%v,deferred=%v,super=%v,gid=%d", o.Remote, o.Deferred, o.Whole, gid), func(t *testing.T) {
 				path := func(q *QPOptions) { q.GID, q.MTU = gid, 5 }
 				o := o
 				o.Seed = 3
@@ -67,12 +67,12 @@ func TestSwitchReachesOtherOwners(t *testing.T) {
 	}
 	other := p.B.NIC.Member()
 	other.GIDs = []rocev2.GIDEntry{{GID: inet.GID{15: 9}}, {}}
-	for _, far := range [][]rocev2.Member{nil, {other}, {p.B.NIC.Member(), p.B.NIC.Member()}} {
-		sw.SetRemote(far)
+	for _, remote := range [][]rocev2.Member{nil, {other}, {p.B.NIC.Member(), p.B.NIC.Member()}} {
+		sw.SetRemote(remote)
 		p.SetHook(nil)
 		ports() // resolves the address
 		if got := ports(); len(got) == 0 || got[0] != nil {
-			t.Errorf("%d members: frames go to %v", len(far), got)
+			t.Errorf("%d members: frames go to %v", len(remote), got)
 		}
 	}
 }
@@ -94,9 +94,9 @@ func TestSwitchFarAddresses(t *testing.T) {
 
 // TestSwitchRemoteWindow bounds the packets in flight towards a NIC of another owner, whose queue is bounded.
 func TestSwitchRemoteWindow(t *testing.T) {
-	for _, far := range []bool{false, true} {
+	for _, remote := range []bool{false, true} {
 		p := New(t, Options{Seed: 1, Delay: time.Millisecond, Config: func(c *rocev2.Config) { c.MaxUnacked = 1 << 16 }})
-		if far {
+		if remote {
 			separate(p)
 		}
 		a, _ := p.RC(func(q *QPOptions) { q.MTU = 1 })
@@ -106,8 +106,8 @@ func TestSwitchRemoteWindow(t *testing.T) {
 		before := p.A.Counter("sent_pkts")
 		a.Post(Write(1, dst.At(0), src.SGE()))
 		p.Run(time.Millisecond)
-		if n := p.A.Counter("sent_pkts") - before; far != (n <= link.RemoteWindow) {
-			t.Errorf("another owner: %v; %d packets in flight", far, n)
+		if n := p.A.Counter("sent_pkts") - before; remote != (n <= link.RemoteWindow) {
+			t.Errorf("another owner: %v; %d packets in flight", remote, n)
 		}
 		a.WaitSend(1)
 	}

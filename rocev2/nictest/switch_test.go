@@ -52,9 +52,9 @@ func conversation(t *testing.T, p *Pair, opts ...Option) [2][]rocev2.Counter {
 // counters of packets, bytes and acknowledgements are equal, and the link carries nothing of the second run but the
 // frames of address resolution.
 func TestSwitchCountsLikeALink(t *testing.T) {
-	for _, o := range []Options{{}, {Far: true}, {Deferred: true}, {Offload: super, Whole: true}} {
+	for _, o := range []Options{{}, {Remote: true}, {Deferred: true}, {Offload: super, Whole: true}} {
 		for _, gid := range []uint8{GIDIPv4, GIDIPv6} {
-			t.Run(fmt.Sprintf("far=%v,deferred=%v,super=%v,gid=%d", o.Far, o.Deferred, o.Whole, gid), func(t *testing.T) {
+			t.Run(fmt.Sprintf("remote=%v,deferred=%v,super=%v,gid=%d", o.Remote, o.Deferred, o.Whole, gid), func(t *testing.T) {
 				path := func(q *QPOptions) { q.GID, q.MTU = gid, 5 }
 				o := o
 				o.Seed = 3
@@ -164,7 +164,7 @@ func TestSwitchShowsFrames(t *testing.T) {
 // its time, in both directions.
 func TestSwitchShowsPartsOfAStream(t *testing.T) {
 	shown := [2]int{}
-	for _, o := range []Options{{}, {Far: true}, {Offload: link.Offload{MaxSegments: 2, MaxBytes: 1 << 15}}} {
+	for _, o := range []Options{{}, {Remote: true}, {Offload: link.Offload{MaxSegments: 2, MaxBytes: 1 << 15}}} {
 		o.Seed, o.Switch = 2, &rocev2.Switch{}
 		p := New(t, o)
 		a, _ := p.RC()

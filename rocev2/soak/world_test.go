@@ -58,7 +58,7 @@ func newWorld(t testing.TB, s scenario) *world {
 	w.p = nictest.New(t, nictest.Options{
 		Switch: sw,
 		Seed:   s.seed, MTU: 4300, Delay: s.delay, Rate: s.rate, Offload: s.offload, Hook: w.wire.hook, Limit: limit,
-		Far: s.seed%2 == 1,
+		Remote: s.seed%2 == 1,
 		// Packets without room are lost while memory is awaited.
 		Deferred: s.deferred(),
 		Config: func(c *rocev2.Config) {

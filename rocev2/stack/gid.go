@@ -101,7 +101,7 @@ func (t addrTable) from(cfg *Config) (addrTable, error) {
 		}
 	}
 	for _, g := range cfg.Gateways {
-		if !stationAddr(g.Unmap()) {
+		if !unicastAddr(g.Unmap()) {
 			return t, fmt.Errorf("%w: gateway %v", ErrAddress, g)
 		}
 		t.gateways = append(t.gateways, Address{inet.GIDOf(g), t.vlanOf(g.Unmap())})
@@ -114,7 +114,7 @@ func (t *addrTable) addAll(cfg *Config, addrs []netip.Prefix, vlan uint16) error
 	addrs = slices.Clone(addrs)
 	slices.SortStableFunc(addrs, func(a, b netip.Prefix) int { return addrRank(a) - addrRank(b) })
 	for _, p := range addrs {
-		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !cfg.stationAddr(a) || !t.add(inet.GIDOf(p.Addr()), vlan) {
+		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !cfg.unicastAddr(a) || !t.add(inet.GIDOf(p.Addr()), vlan) {
 			return fmt.Errorf("%w: %v", ErrAddress, p)
 		}
 		t.prefixes = append(t.prefixes, network{p.Masked(), vlan})
@@ -174,8 +174,8 @@ func (t *addrTable) at(index uint8) *GIDEntry {
 	return &t.gids[index].GIDEntry
 }
 
-// stationAddr reports whether a can be the address of one station on a link.
-func stationAddr(a netip.Addr) bool {
+// unicastAddr reports whether a can be the address of one station on a link.
+func unicastAddr(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() &&
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }

@@ -63,7 +63,7 @@ func (s *Stack) sendEchoReply(d *Datagram, typ byte) {
 		l3, etherType = inet.IPv6Len, inet.TypeIPv6
 	}
 	size := l3 + len(d.Payload)
-	if size > s.cfg.MTU || !d.SrcMAC.Unicast() || !stationAddr(d.Src.Addr()) {
+	if size > s.cfg.MTU || !d.SrcMAC.Unicast() || !unicastAddr(d.Src.Addr()) {
 		s.Counters.TxDroppedControl++
 		return
 	}

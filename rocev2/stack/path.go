@@ -41,9 +41,9 @@ type Path struct {
 	holder   Holder     // of Next
 	l2       uint8      // length of the Ethernet header
 	hdrLen   uint16     // Ethernet, IP and UDP; 0 for the zero Path
-	// Station is the place of the destination on the NIC's switch, as of Epoch. Both belong to the NIC.
-	Station, Epoch uint32
-	flow           uint32 // flow label of the address vector
+	// Member is the number of the destination among the members of the NIC's switch, as of Epoch. Both belong to the NIC.
+	Member, Epoch uint32
+	flow          uint32 // flow label of the address vector
 	// hdr are the headers of every packet. Ethernet destination (but for a group), lengths, IP ID and checksums are
 	// zero.
 	hdr [MaxHeaderLen]byte
@@ -61,7 +61,7 @@ func (s *Stack) NewPathOf(now mono.Time, av AddressVector, h Holder) (Path, erro
 	if err != nil {
 		return Path{}, err
 	}
-	if !s.cfg.stationAddr(p.Dst.Addr()) {
+	if !s.cfg.unicastAddr(p.Dst.Addr()) {
 		return Path{}, ErrBadGID
 	}
 	if !s.addrs.own(&p.Dst, from.VLAN) {

@@ -62,9 +62,9 @@ type sockets struct {
 	seen   int         // number of consecutive packets with last
 }
 
-// stationAddr reports whether a can be the address of a peer, or of ours.
-func (c *Config) stationAddr(a netip.Addr) bool {
-	return stationAddr(a) || c.Sockets && a.IsLoopback()
+// unicastAddr reports whether a can be the address of a peer, or of ours.
+func (c *Config) unicastAddr(a netip.Addr) bool {
+	return unicastAddr(a) || c.Sockets && a.IsLoopback()
 }
 
 // AcceptICRC decides about a packet of the datagram being received whose ICRC differs from the expected one by diff.

@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/netns"
 )
 
@@ -35,14 +36,11 @@ type Config struct {
 	Netns string
 }
 
-// Station is an Ethernet address.
-type Station [6]byte
-
 // State is the state of the interface.
 type State struct {
 	Index  int // 0 if it does not exist
 	Name   string
-	MAC    Station
+	MAC    inet.MAC
 	MTU    int // bytes of an IP packet
 	Up     bool
 	Addrs  []netip.Prefix // usable, that is, not tentative; at most maxAddrs
@@ -60,7 +58,7 @@ type Handler interface {
 	// Changed reports a new state.
 	Changed(s State)
 	// Resolved reports the Ethernet address for packets to dst.
-	Resolved(dst netip.Addr, mac Station)
+	Resolved(dst netip.Addr, mac inet.MAC)
 	// Unreachable reports that dst is currently unreachable.
 	Unreachable(dst netip.Addr)
 	// Destinations returns the queries whose results are in use.
@@ -79,13 +77,13 @@ type Follower struct {
 	events *nl.NetlinkSocket
 	prober int // socket that triggers neighbour discovery, see probe
 	state  State
-	// stations means that the interface needs neighbour discovery.
-	stations bool
-	table    neighbours
-	queries  chan Query
-	news     chan change
-	ending   chan struct{}
-	running  sync.WaitGroup
+	// discovery means that the interface needs neighbour discovery.
+	discovery bool
+	table     neighbours
+	queries   chan Query
+	news      chan change
+	ending    chan struct{}
+	running   sync.WaitGroup
 }
 
 // groups are the notification groups to subscribe to.

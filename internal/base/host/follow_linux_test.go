@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 )
@@ -40,7 +41,7 @@ func (r *recorder) Changed(s State) {
 	r.state = s
 }
 
-func (r *recorder) Resolved(dst netip.Addr, mac Station) {
+func (r *recorder) Resolved(dst netip.Addr, mac inet.MAC) {
 	r.set(dst, net.HardwareAddr(mac[:]).String())
 }
 func (r *recorder) Unreachable(dst netip.Addr) { r.set(dst, "none") }
@@ -158,8 +159,8 @@ func (w *world) route(i int, dst, gw string) {
 	})
 }
 
-// station adds a permanent entry to the neighbour table.
-func (w *world) station(i int, addr, mac string) {
+// neighbour adds a permanent entry to the neighbour table.
+func (w *world) neighbour(i int, addr, mac string) {
 	w.t.Helper()
 	hw, err := net.ParseMAC(mac)
 	if err != nil {
@@ -193,7 +194,7 @@ func TestStateIsFollowed(t *testing.T) {
 	w.eventually("the default route", func() bool { return has(w.state.Routes, "0.0.0.0/0") })
 	w.on(0, func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1500) })
 	w.eventually("the MTU", func() bool { return w.state.MTU == 1500 })
-	mac := Station{2, 0, 0, 0, 7, 7}
+	mac := inet.MAC{2, 0, 0, 0, 7, 7}
 	w.on(0, func(l netlink.Link) error { return netlink.LinkSetHardwareAddr(l, mac[:]) })
 	w.eventually("the MAC", func() bool { return w.state.MAC == mac })
 	w.on(1, netlink.LinkSetDown)
@@ -289,9 +290,9 @@ func TestChangesAreTold(t *testing.T) {
 	w.resolves(direct, peer)
 	w.eventually("the way over the gateway", func() bool { return w.way[far.Dst] == peer })
 	const a, b = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
-	w.station(0, "198.18.0.2", a)
-	w.eventually("the station's other MAC", func() bool { return w.way[direct.Dst] == a && w.way[far.Dst] == a })
-	w.station(0, "198.18.0.3", b)
+	w.neighbour(0, "198.18.0.2", a)
+	w.eventually("the other MAC of the neighbour", func() bool { return w.way[direct.Dst] == a && w.way[far.Dst] == a })
+	w.neighbour(0, "198.18.0.3", b)
 	w.route(0, far.Dst.String()+"/32", "198.18.0.3")
 	w.eventually("the other gateway", func() bool { return w.way[far.Dst] == b && w.way[direct.Dst] == a })
 	w.on(0, func(l netlink.Link) error {
@@ -319,14 +320,14 @@ func TestLostNotifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	const first, last = "02:00:00:00:01:01", "02:00:00:00:02:02"
-	w.station(0, "198.18.0.2", first)
+	w.neighbour(0, "198.18.0.2", first)
 	if err := w.f.apply(w.recorder, change{lost: true}); err != nil || w.way[q.Dst] != first {
 		t.Fatalf("%v, %v", err, w.way)
 	}
 	for i := range 100 {
-		w.station(0, fmt.Sprintf("198.18.0.%d", 100+i), first)
+		w.neighbour(0, fmt.Sprintf("198.18.0.%d", 100+i), first)
 	}
-	w.station(0, "198.18.0.2", last)
+	w.neighbour(0, "198.18.0.2", last)
 	w.on(0, func(l netlink.Link) error { return netlink.LinkSetMTU(l, 2000) })
 	lost := false
 	for range 200 {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/bth/inet"
 )
 
 // neighbours is a cache of the kernel's neighbour and route tables.
@@ -22,14 +24,14 @@ const maxVia = 4096
 
 // neighbour is an entry of the kernel's table (NUD states in linux/neighbour.h).
 type neighbour struct {
-	mac   Station
+	mac   inet.MAC
 	state int
 }
 
 // usable reports whether packets can be sent to mac.
 func (n neighbour) usable() bool {
 	const usable = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT | unix.NUD_NOARP
-	return n.state&usable != 0 && n.mac != Station{}
+	return n.state&usable != 0 && n.mac != inet.MAC{}
 }
 
 // fresh reports whether the kernel sends to mac without a confirmation.
@@ -63,7 +65,7 @@ func (f *Follower) entry(k *netlink.Neigh) (hop netip.Addr, n neighbour, ok bool
 	}
 	n.state = k.State
 	if len(k.HardwareAddr) == len(n.mac) {
-		n.mac = Station(k.HardwareAddr)
+		n.mac = inet.MAC(k.HardwareAddr)
 	}
 	return hop, n, true
 }
@@ -116,7 +118,7 @@ func (f *Follower) answer(h Handler, q Query, asked bool) {
 		return
 	}
 	if !hop.IsValid() {
-		h.Resolved(q.Dst, Station{}) // no Ethernet address is needed
+		h.Resolved(q.Dst, inet.MAC{}) // no Ethernet address is needed
 		return
 	}
 	if len(f.table.via) >= maxVia {
@@ -157,7 +159,7 @@ func (f *Follower) route(q Query) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	if f.cfg.Routed && len(found) == 1 && (found[0].Type == unix.RTN_LOCAL ||
-		found[0].Type == unix.RTN_UNICAST && (found[0].LinkIndex != f.state.Index || !f.stations)) {
+		found[0].Type == unix.RTN_UNICAST && (found[0].LinkIndex != f.state.Index || !f.discovery)) {
 		return netip.Addr{}, nil
 	}
 	if len(found) != 1 || found[0].LinkIndex != f.state.Index || found[0].Type != unix.RTN_UNICAST {

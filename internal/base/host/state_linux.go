@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/bth/inet"
 )
 
 // maxAddrs and maxRoutes are the maximum numbers of addresses and routes. If there are more routes, the state has only
@@ -42,11 +44,11 @@ func (f *Follower) loadState() error {
 	s.Index, s.Name, s.MTU = a.Index, a.Name, a.MTU
 	switch {
 	case a.EncapType == "ether" && len(a.HardwareAddr) == len(s.MAC):
-		s.MAC = Station(a.HardwareAddr)
+		s.MAC = inet.MAC(a.HardwareAddr)
 	case !f.cfg.Routed:
 		return fmt.Errorf("%v is not an Ethernet interface", &f.cfg)
 	}
-	f.stations = a.EncapType == "ether" && a.RawFlags&unix.IFF_NOARP == 0
+	f.discovery = a.EncapType == "ether" && a.RawFlags&unix.IFF_NOARP == 0
 	s.Up = a.RawFlags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP
 	if s.Addrs, err = f.addresses(l); err != nil {
 		return fmt.Errorf("addresses of %s: %w", a.Name, err)

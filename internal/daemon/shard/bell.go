@@ -47,12 +47,12 @@ func NewBell(mem []byte, fd int, c Commander) (*Bell, error) {
 }
 
 // Set binds handle to q; nil unbinds it. Call it on the shard only.
-func (b *Bell) Set(handle uint32, q *rocev2.QueuePair) { b.qps = place(b.qps, handle, q) }
+func (b *Bell) Set(handle uint32, q *rocev2.QueuePair) { b.qps = setHandle(b.qps, handle, q) }
 
 // SetCQ is Set for a completion queue.
-func (b *Bell) SetCQ(handle uint32, q *rocev2.CQ) { b.cqs = place(b.cqs, handle, q) }
+func (b *Bell) SetCQ(handle uint32, q *rocev2.CQ) { b.cqs = setHandle(b.cqs, handle, q) }
 
-func place[T any](list []*T, handle uint32, v *T) []*T {
+func setHandle[T any](list []*T, handle uint32, v *T) []*T {
 	if handle >= uverbs.MaxQPHandle {
 		return list
 	}
@@ -74,7 +74,7 @@ func (b *Bell) setSleeping(v uint32) {
 
 // ringing reports whether a doorbell or a command may be pending.
 func (b *Bell) ringing() bool {
-	if b.asked() {
+	if b.commandPending() {
 		return true
 	}
 	for i := range mapWords / 64 {
@@ -85,65 +85,65 @@ func (b *Bell) ringing() bool {
 	return false
 }
 
-// Budgets per turn: objects of each kind for one client, and objects for all clients. Doorbells beyond the budget
+// Budgets per turn: objects of each kind of one client, and objects of all clients. Doorbells beyond the budget
 // stay pending.
 const (
-	bellBudget = 16
-	hearBudget = 512
-	// commandCost is the budget that one command uses: it may take 20 us.
+	bellBudget     = 16
+	doorbellBudget = 512
+	// commandCost is the budget that one command uses: a command may take 20 us.
 	commandCost = 64
 )
 
-// asked reports whether a command of the client is pending.
-func (b *Bell) asked() bool {
+// commandPending reports whether a command of the client is pending.
+func (b *Bell) commandPending() bool {
 	s := atomic.LoadUint32((*uint32)(unsafe.Pointer(&b.mem[uverbs.DirectState])))
 	return s == uverbs.DirectAsked || s == uverbs.DirectAwaited
 }
 
 // collect clears pending doorbells and passes them to the NIC. A client may run one command per turn. collect checks
 // for the command first, so that the shard handles doorbells rung before the command.
-func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard int) {
-	if !b.commanded && b.asked() {
+func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (count int) {
+	if !b.commanded && b.commandPending() {
 		b.commanded = true
-		heard += commandCost
+		count += commandCost
 	}
-	heard += collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, &b.qpTurn, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })
-	return heard + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, &b.cqTurn, b.cqs, n.CQDoorbell)
+	count += collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, &b.qpTurn, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })
+	return count + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, &b.cqTurn, b.cqs, n.CQDoorbell)
 }
 
 // collect clears doorbells of one kind, from handle *turn on, until it has used the budget. The next turn continues
 // where this one stops.
-func collect[T any](b *Bell, summary, words int, turn *int, list []*T, hear func(*T)) (heard int) {
+func collect[T any](b *Bell, summary, words int, turn *int, list []*T, notify func(*T)) (count int) {
 	for pass := range mapWords/64 + 1 { // doorbells before *turn come last
 		i, from := *turn/4096, *turn/64%64
 		for sum := atomic.LoadUint64(b.word(summary, i)) >> from << from; sum != 0; sum &= sum - 1 {
 			w := 64*i + bits.TrailingZeros64(sum)
-			rung := b.silence(summary, words, w)
+			rung := b.take(summary, words, w)
 			if early := rung & (1<<(*turn%64) - 1); pass == 0 && w == *turn/64 && early != 0 {
 				b.ring(summary, words, w, early)
 				rung &^= early
 			}
 			for ; rung != 0; rung &= rung - 1 {
 				handle := 64*w + bits.TrailingZeros64(rung)
-				if heard == bellBudget {
+				if count == bellBudget {
 					b.ring(summary, words, w, rung)
 					*turn = handle
-					return heard
+					return count
 				}
 				if handle < len(list) && list[handle] != nil {
-					hear(list[handle])
+					notify(list[handle])
 				}
-				heard++
+				count++
 			}
 		}
 		*turn = (i + 1) % (mapWords / 64) * 4096
 	}
-	return heard
+	return count
 }
 
-// silence clears the doorbells of a word and returns them. It clears the summary bit before the word, so that it
+// take clears the doorbells of a word and returns them. It clears the summary bit before the word, so that it
 // misses no concurrent doorbell.
-func (b *Bell) silence(summary, words, w int) uint64 {
+func (b *Bell) take(summary, words, w int) uint64 {
 	atomic.AndUint64(b.word(summary, w/64), ^(uint64(1) << (w % 64)))
 	return atomic.SwapUint64(b.word(words, w), 0)
 }
@@ -154,24 +154,24 @@ func (b *Bell) ring(summary, words, w int, rung uint64) {
 	atomic.OrUint64(b.word(summary, w/64), 1<<(w%64))
 }
 
-// AddBell makes the shard poll b for the station.
-func (st *NIC) AddBell(ctx context.Context, b *Bell) error {
+// AddBell makes the shard poll b for the NIC.
+func (n *NIC) AddBell(ctx context.Context, b *Bell) error {
 	var err error
-	derr := st.Do(ctx, func(mono.Time, *rocev2.NIC) {
-		if err = st.shard.ep.addEvent(b.fd); err == nil {
-			st.bells, st.shard.rouse = append(st.bells, b), true // the loop must update its sleeping word
+	derr := n.Do(ctx, func(mono.Time, *rocev2.NIC) {
+		if err = n.shard.ep.addEvent(b.fd); err == nil {
+			n.bells, n.shard.wakeup = append(n.bells, b), true // the loop must update its sleeping word
 		}
 	})
 	return errors.Join(derr, err)
 }
 
 // RemoveBell makes the shard stop polling b. Afterwards the caller may unmap b's memory.
-func (st *NIC) RemoveBell(b *Bell) error {
+func (n *NIC) RemoveBell(b *Bell) error {
 	var err error
-	derr := st.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
-		if i := slices.Index(st.bells, b); i >= 0 {
-			st.bells = slices.Delete(st.bells, i, i+1)
-			err = st.shard.ep.remove(b.fd)
+	derr := n.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
+		if i := slices.Index(n.bells, b); i >= 0 {
+			n.bells = slices.Delete(n.bells, i, i+1)
+			err = n.shard.ep.remove(b.fd)
 		}
 	})
 	return errors.Join(derr, err)

@@ -14,7 +14,7 @@ func (s *Shard) lend(wait func()) {
 	s.loops.Unlock()
 	wait()
 	s.wanted.Store(true)
-	for range patience {
+	for range lockAttempts {
 		if s.loops.TryLock() {
 			s.wanted.Store(false)
 			return
@@ -25,21 +25,21 @@ func (s *Shard) lend(wait func()) {
 	s.wanted.Store(false)
 }
 
-// patience is the number of attempts to take the NIC back before the loop blocks on the mutex. A wakeup from the
+// lockAttempts is the number of attempts to take the NIC back before the loop blocks on the mutex. A wakeup from the
 // mutex takes longer than most closures.
-const patience = 64
+const lockAttempts = 64
 
 // borrow runs f on the caller's thread if the loop is idle, and reports whether it has. This avoids two thread
 // wakeups, which cost several times as much as most closures.
 //
 // If f changes state, borrow also does the resulting work and wakes the loop only if more work remains. Pending
 // doorbells come before f (see loop) and only the loop handles them.
-func (st *NIC) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool) {
-	s := st.shard
+func (n *NIC) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool) {
+	s := n.shard
 	if s.wanted.Load() || !s.loops.TryLock() {
 		return false
 	}
-	if st.gone || slices.ContainsFunc(st.bells, (*Bell).ringing) {
+	if n.gone || slices.ContainsFunc(n.bells, (*Bell).ringing) {
 		s.loops.Unlock()
 		return false // Do wakes the loop
 	}
@@ -52,23 +52,23 @@ func (st *NIC) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool) 
 	defer s.loops.Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { s.faulted(recover()) }()
-	s.current = st
-	st.stats.Calls++
+	s.current = n
+	n.stats.Calls++
 	done = true // also after a fault
 	now := Now()
-	f(now, st.nic)
+	f(now, n.nic)
 	if changes {
-		wake = st.follow(now)
+		wake = n.follow(now)
 	}
 	return done
 }
 
 // follow does the loop's work after a closure that may have changed state. It reports whether the loop has more to
 // do before its planned wakeup.
-func (st *NIC) follow(now mono.Time) bool {
-	s := st.shard
+func (n *NIC) follow(now mono.Time) bool {
+	s := n.shard
 	s.touched = now
-	st.transmit()
-	st.passQuestions()
-	return s.rouse || st.unsent || s.due() < s.until
+	n.transmit()
+	n.forwardQueries()
+	return s.wakeup || n.unsent || s.due() < s.until
 }

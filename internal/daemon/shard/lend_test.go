@@ -27,17 +27,17 @@ func TestBorrow(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for _, c := range []struct {
-		name  string
-		do    func(context.Context, func(mono.Time, *rocev2.NIC)) error
-		rouse bool
-		want  uint64
+		name   string
+		do     func(context.Context, func(mono.Time, *rocev2.NIC)) error
+		wakeup bool
+		want   uint64
 	}{{"Do", s.Do, false, 0}, {"Do that changes the loop", s.Do, true, 1}, {"Look", s.Look, false, 0}} {
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // until the loop sleeps
 			var on int
 			s.wakes()
 			err := c.do(context.Background(), func(mono.Time, *rocev2.NIC) {
 				s.scanned = mono.Never // disables the scan of queue pairs
-				on, s.shard.rouse = unix.Gettid(), c.rouse
+				on, s.shard.wakeup = unix.Gettid(), c.wakeup
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -97,10 +97,10 @@ func TestBorrowFromBusyLoop(t *testing.T) {
 
 // TestWanted checks that no caller borrows the NIC while the loop waits for it.
 func TestWanted(t *testing.T) {
-	st := alone(&NIC{})
-	s := st.shard
+	n := alone(&NIC{})
+	s := n.shard
 	s.wanted.Store(true)
-	if st.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes the loop") }, true) {
+	if n.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes the loop") }, true) {
 		t.Error("the NIC is lent")
 	}
 	s.loops.Lock()
@@ -157,7 +157,7 @@ func TestFollow(t *testing.T) {
 		{"a frame, and a sleep that ends before", false, now, ask, false, true},
 		{"a frame for which there is no room", true, now, ask, true, false},
 		{"more frames than a turn may send", false, now, func(s *NIC) { many(s, txBudget) }, true, true},
-		{"a bell more", false, now, func(s *NIC) { s.shard.rouse = true }, true, false},
+		{"a bell more", false, now, func(s *NIC) { s.shard.wakeup = true }, true, false},
 		{"queue pairs that may be broken", false, until, func(s *NIC) { s.scanned = 0 }, true, false},
 	} {
 		nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
@@ -206,7 +206,7 @@ func TestRouse(t *testing.T) {
 		{"a bell, whose client is to be told of the sleep", func() error { return s.AddBell(t.Context(), b) }},
 		{"another time to poll", func() error { return s.SetPoll(t.Context(), -1) }},
 	} {
-		if s.shard.rouse = false; s.wakes() != 0 {
+		if s.shard.wakeup = false; s.wakes() != 0 {
 			t.Error("woken before")
 		}
 		if err := c.f(); err != nil {

@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/port/link"
 )
 
-// Budgets of a station in one turn, which prevent starvation.
+// Budgets of a NIC in one turn, which prevent starvation.
 const (
 	rxBudget = 64
 	txBudget = 64
@@ -32,13 +32,13 @@ const (
 // loop therefore sleeps instead. The longer the yield took, the longer the loop avoids yields. A single long yield is an
 // accident, such as a processor that a hypervisor took.
 const (
-	longYield  = time.Millisecond
-	inARow     = 64 // yields within which two long ones count as in a row
-	crowdedFor = 50 // times the duration of the yield
-	maxCrowded = 10 * time.Second
+	longYield    = time.Millisecond
+	inARow       = 64 // yields within which two long ones count as in a row
+	contendedFor = 50 // times the duration of the yield
+	maxContended = 10 * time.Second
 )
 
-// loop runs turns until the shard ends. A turn serves each station within its budgets, so that no station starves
+// loop runs turns until the shard ends. A turn serves each NIC within its budgets, so that no NIC starves
 // another. It handles commands last, and only those that were pending when it began. Programs send datagrams and
 // destroy the address handle or the queue pair at once; this order sends posted work first.
 //
@@ -64,86 +64,86 @@ func (s *Shard) loop() {
 
 // input takes doorbells and frames. It reports whether there were any.
 func (s *Shard) input(now mono.Time) bool {
-	for _, st := range s.stations {
-		st.waiting = min(len(st.calls), callBudget)
+	for _, n := range s.nics {
+		n.waiting = min(len(n.calls), callBudget)
 	}
-	busy := s.hear(now)
+	busy := s.pollDoorbells(now)
 	received, small := false, true
-	for _, st := range s.stations {
-		s.current = st
-		if st.receive() {
-			received, small = true, small && st.small
+	for _, n := range s.nics {
+		s.current = n
+		if n.receive() {
+			received, small = true, small && n.small
 		}
 	}
 	if received && small && !busy {
 		// The receiving client may want to answer at once, and the acknowledgement leaves in the same
 		// super-frame. On a shared core the client can only answer if it runs.
-		s.yield(Now(), kept)
-		s.hear(Now())
+		s.yield(Now(), keepLocked)
+		s.pollDoorbells(Now())
 	}
 	return received || busy
 }
 
-// hear handles the doorbells of all stations.
-func (s *Shard) hear(now mono.Time) (heard bool) {
-	for _, st := range s.stations {
-		s.current = st
-		heard = st.hear(now) || heard
+// pollDoorbells handles the doorbells of all NICs.
+func (s *Shard) pollDoorbells(now mono.Time) (rung bool) {
+	for _, n := range s.nics {
+		s.current = n
+		rung = n.pollDoorbells(now) || rung
 	}
-	return heard
+	return rung
 }
 
-// output sends and runs timers. It reports whether it has done anything. Packets between stations go first: if the
-// thread had no core for a while, an acknowledgement that is due in one station stops the timer of another. Likewise no
+// output sends and runs timers. It reports whether it has done anything. Packets between NICs go first: if the
+// thread had no core for a while, an acknowledgement that is due in one NIC stops the timer of another. Likewise no
 // timer fires that has become due since the first packet.
 func (s *Shard) output() (busy bool) {
 	now := Now()
-	if len(s.stations) > 1 {
+	if len(s.nics) > 1 {
 		busy = s.transmit()
 	}
-	for _, st := range s.stations {
-		s.current = st
-		busy = st.nic.NextTimeout() <= now || busy
-		st.nic.Advance(now)
+	for _, n := range s.nics {
+		s.current = n
+		busy = n.nic.NextTimeout() <= now || busy
+		n.nic.Advance(now)
 	}
-	if len(s.stations) == 1 {
+	if len(s.nics) == 1 {
 		busy = s.transmit()
 	}
 	return busy
 }
 
-// transmit sends for all stations. It reports whether it has sent anything.
+// transmit sends for all NICs. It reports whether it has sent anything.
 func (s *Shard) transmit() (sent bool) {
-	for _, st := range s.stations {
-		s.current = st
-		sent = st.transmit() || sent
+	for _, n := range s.nics {
+		s.current = n
+		sent = n.transmit() || sent
 	}
 	return sent
 }
 
 // control runs commands and closures. It reports whether there were closures.
 func (s *Shard) control(now mono.Time) (busy bool) {
-	for _, st := range s.stations {
-		s.current = st
-		st.obey(now)
-		busy = st.runCalls(now, st.waiting) || busy
-		st.rescan(now)
-		st.passQuestions()
+	for _, n := range s.nics {
+		s.current = n
+		n.runCommands(now)
+		busy = n.runCalls(now, n.waiting) || busy
+		n.rescan(now)
+		n.forwardQueries()
 	}
 	return busy
 }
 
-// runCalls runs n pending closures of Do.
-func (st *NIC) runCalls(now mono.Time, n int) bool {
-	if n == 0 {
+// runCalls runs pending closures of Do.
+func (n *NIC) runCalls(now mono.Time, calls int) bool {
+	if calls == 0 {
 		return false
 	}
 	began := Now()
-	for range n {
-		c := <-st.calls
+	for range calls {
+		c := <-n.calls
 		if c.state.CompareAndSwap(callWaiting, callTaken) {
-			st.stats.Calls++
-			st.runCall(c, now)
+			n.stats.Calls++
+			n.runCall(c, now)
 			if Now().Sub(began) > callTime {
 				return true
 			}
@@ -153,163 +153,163 @@ func (st *NIC) runCalls(now mono.Time, n int) bool {
 }
 
 // runCall runs a closure and unblocks its caller even if the closure faults.
-func (st *NIC) runCall(c *call, now mono.Time) {
+func (n *NIC) runCall(c *call, now mono.Time) {
 	defer close(c.done)
-	c.f(now, st.nic)
+	c.f(now, n.nic)
 }
 
-// hear handles the doorbells of all clients in round-robin order.
-func (st *NIC) hear(now mono.Time) bool {
-	heard := 0
-	for range st.bells {
-		if heard >= hearBudget {
+// pollDoorbells handles the doorbells of all clients in round-robin order.
+func (n *NIC) pollDoorbells(now mono.Time) bool {
+	rung := 0
+	for range n.bells {
+		if rung >= doorbellBudget {
 			break
 		}
-		st.listen = (st.listen + 1) % len(st.bells)
-		if b := st.bells[st.listen]; b.ringing() {
-			heard += b.collect(now, st.nic)
+		n.bellTurn = (n.bellTurn + 1) % len(n.bells)
+		if b := n.bells[n.bellTurn]; b.ringing() {
+			rung += b.collect(now, n.nic)
 		}
 	}
-	st.stats.Doorbells += uint64(heard)
-	return heard > 0
+	n.stats.Doorbells += uint64(rung)
+	return rung > 0
 }
 
-// obey runs the commands that hear has found.
-func (st *NIC) obey(now mono.Time) {
-	for _, b := range st.bells {
+// runCommands runs the commands that pollDoorbells has found.
+func (n *NIC) runCommands(now mono.Time) {
+	for _, b := range n.bells {
 		if b.commanded {
 			b.commanded = false
-			b.commander.Command(now, st.nic)
+			b.commander.Command(now, n.nic)
 		}
 	}
 }
 
 // receive passes frames from the port to the NIC. It reports whether there were any.
-func (st *NIC) receive() bool {
-	n, bytes := 0, 0
-	for now := Now(); n < rxBudget && bytes < byteBudget; n++ {
-		frame, seg, err := st.port.Recv(now, st.shard.buf)
+func (n *NIC) receive() bool {
+	frames, bytes := 0, 0
+	for now := Now(); frames < rxBudget && bytes < byteBudget; frames++ {
+		frame, seg, err := n.port.Recv(now, n.shard.buf)
 		if err != nil {
-			st.linkState(now, err)
+			n.linkState(now, err)
 			break
 		}
 		bytes += len(frame)
 		now = Now()
-		st.nic.Receive(now, frame, seg)
-		st.small = n == 0 && len(frame) < 512
+		n.nic.Receive(now, frame, seg)
+		n.small = frames == 0 && len(frame) < 512
 	}
-	if n == 0 {
+	if frames == 0 {
 		return false
 	}
-	st.stats.RxFrames += uint64(n)
-	st.stats.RxBatches++
+	n.stats.RxFrames += uint64(frames)
+	n.stats.RxBatches++
 	return true
 }
 
 // linkState updates the link state; err is the error of Recv.
-func (st *NIC) linkState(now mono.Time, err error) {
+func (n *NIC) linkState(now mono.Time, err error) {
 	if err != port.ErrAgain && err != port.ErrDown {
-		st.stats.PortErrs++
+		n.stats.PortErrs++
 		return
 	}
 	link := link.State{Up: err != port.ErrDown}
-	if st.monitored != nil {
-		link = st.monitored.State()
+	if n.monitored != nil {
+		link = n.monitored.State()
 	}
-	if link.Up == st.up && (link.MTU == 0 || link.MTU == st.mtu) && link.Ports == st.ports {
+	if link.Up == n.up && (link.MTU == 0 || link.MTU == n.mtu) && link.Ports == n.ports {
 		return
 	}
 	if link.Up {
-		st.nic.SetOffload(st.port.Offload())
-		st.nic.SetPorts(now, link.Ports)
+		n.nic.SetOffload(n.port.Offload())
+		n.nic.SetPorts(now, link.Ports)
 	}
-	st.ports = link.Ports
-	st.up = link.Up
+	n.ports = link.Ports
+	n.up = link.Up
 	if link.MTU != 0 {
-		st.mtu = link.MTU
+		n.mtu = link.MTU
 	}
-	if err := st.nic.SetLink(now, link.Up, link.MTU); err != nil {
-		st.stats.PortErrs++
+	if err := n.nic.SetLink(now, link.Up, link.MTU); err != nil {
+		n.stats.PortErrs++
 	}
 }
 
 // transmit sends the NIC's frames through the port. It reports whether it has sent any.
-func (st *NIC) transmit() bool {
+func (n *NIC) transmit() bool {
 	now := Now()
-	st.unsent = true
-	if st.held != nil && !st.send(now, st.held) {
+	n.unsent = true
+	if n.held != nil && !n.send(now, n.held) {
 		return false
 	}
-	n, bytes := 0, 0
-	for ; n < txBudget && bytes < byteBudget; now = Now() {
-		f := st.nic.PollTransmit(now)
+	frames, bytes := 0, 0
+	for ; frames < txBudget && bytes < byteBudget; now = Now() {
+		f := n.nic.PollTransmit(now)
 		if f == nil {
-			st.unsent = false
+			n.unsent = false
 			break
 		}
-		n++
+		frames++
 		bytes += f.Len
-		if !st.send(now, f) {
+		if !n.send(now, f) {
 			break
 		}
 	}
-	if n == 0 {
+	if frames == 0 {
 		return false
 	}
-	st.nic.SetOffload(st.port.Offload()) // the port may have reduced its offloads
-	st.stats.TxFrames += uint64(n)
-	st.stats.TxBatches++
+	n.nic.SetOffload(n.port.Offload()) // the port may have reduced its offloads
+	n.stats.TxFrames += uint64(frames)
+	n.stats.TxBatches++
 	return true
 }
 
-// passQuestions forwards the NIC's queries about the kernel's tables.
-func (st *NIC) passQuestions() {
-	for q, ok := st.nic.PollQuery(); ok; q, ok = st.nic.PollQuery() {
-		if st.ask != nil {
-			st.ask(q)
+// forwardQueries forwards the NIC's queries about the kernel's tables.
+func (n *NIC) forwardQueries() {
+	for q, ok := n.nic.PollQuery(); ok; q, ok = n.nic.PollQuery() {
+		if n.ask != nil {
+			n.ask(q)
 		}
 	}
 }
 
 // send sends f and reports whether the next frame may follow. If the port has no room, send copies the frame,
 // because a control call may unmap the frame's memory before there is room.
-func (st *NIC) send(now mono.Time, f *link.Frame) bool {
+func (n *NIC) send(now mono.Time, f *link.Frame) bool {
 	if f.Forwarded {
-		st.shard.rouse = true // another station has something to do
+		n.shard.wakeup = true // another NIC has something to do
 		return true
 	}
-	err := st.port.Send(now, f)
+	err := n.port.Send(now, f)
 	if err == port.ErrAgain {
-		if st.held == nil {
-			st.stats.TxBlocked++
-			st.hold(f)
+		if n.held == nil {
+			n.stats.TxBlocked++
+			n.hold(f)
 		}
 		return false
 	}
-	st.held = nil
+	n.held = nil
 	switch err {
 	case nil:
 	case port.ErrDown:
-		st.stats.TxDropped++
+		n.stats.TxDropped++
 	default:
-		st.stats.PortErrs++
+		n.stats.PortErrs++
 	}
 	return true
 }
 
-func (st *NIC) hold(f *link.Frame) {
-	st.heldBuf = f.AppendTo(st.heldBuf[:0])
-	st.heldBufs[0] = st.heldBuf
-	st.heldFrm = *f
-	st.heldFrm.Bufs = st.heldBufs[:]
-	st.held = &st.heldFrm
+func (n *NIC) hold(f *link.Frame) {
+	n.heldBuf = f.AppendTo(n.heldBuf[:0])
+	n.heldBufs[0] = n.heldBuf
+	n.heldFrm = *f
+	n.heldFrm.Bufs = n.heldBufs[:]
+	n.held = &n.heldFrm
 }
 
 // idle ends a turn without work. It yields while work is recent or due at once; otherwise it sleeps. On a contended
 // core it polls only if polling is unlimited.
 func (s *Shard) idle(now mono.Time) {
 	due := s.due()
-	fresh := s.poll > 0 && now.Sub(s.lastWork) < s.poll && now >= s.crowded
+	fresh := s.poll > 0 && now.Sub(s.lastWork) < s.poll && now >= s.contended
 	if due <= now || s.poll < 0 || fresh {
 		s.until = now
 		s.yield(now, s.lend)
@@ -319,16 +319,16 @@ func (s *Shard) idle(now mono.Time) {
 	if d := due.Sub(now); d < wait {
 		wait = d
 	}
-	if wait > downRetry && slices.ContainsFunc(s.stations, (*NIC).down) {
+	if wait > downRetry && slices.ContainsFunc(s.nics, (*NIC).down) {
 		wait = downRetry
 	}
 	s.until = now.Add(wait)
 	s.sleep(wait)
 }
 
-// yield offers the core to other threads, through lend or kept, unless recent yields took long.
+// yield offers the core to other threads, through lend or keepLocked, unless recent yields took long.
 func (s *Shard) yield(now mono.Time, by func(func())) {
-	if now < s.crowded {
+	if now < s.contended {
 		return
 	}
 	s.yields++
@@ -336,20 +336,20 @@ func (s *Shard) yield(now mono.Time, by func(func())) {
 	end := Now()
 	if took := end.Sub(now); took > longYield {
 		if s.long > 0 && s.yields-s.long < inARow {
-			s.crowded = end.Add(min(crowdedFor*took, maxCrowded))
+			s.contended = end.Add(min(contendedFor*took, maxContended))
 		}
 		s.long = s.yields
 	}
 }
 
-// kept is the counterpart of lend that keeps the NIC locked.
-func kept(wait func()) { wait() }
+// keepLocked is the counterpart of lend that keeps the NIC locked.
+func keepLocked(wait func()) { wait() }
 
 // due returns the time of the next timer.
 func (s *Shard) due() mono.Time {
 	due := mono.Never
-	for _, st := range s.stations {
-		due = due.Min(st.nextScan()).Min(st.nic.NextTimeout()).Min(st.port.NextTimeout())
+	for _, n := range s.nics {
+		due = due.Min(n.nextScan()).Min(n.nic.NextTimeout()).Min(n.port.NextTimeout())
 	}
 	return due
 }
@@ -359,24 +359,24 @@ func (s *Shard) due() mono.Time {
 func (s *Shard) sleep(wait time.Duration) {
 	s.sleeping.Store(1)
 	pending := false
-	for _, st := range s.stations {
-		s.ep.watch(&st.watch, st.port.FD(), st.held != nil)
-		pending = st.setSleeping(1) || len(st.calls) > 0 || pending
+	for _, n := range s.nics {
+		s.ep.watch(&n.watch, n.port.FD(), n.held != nil)
+		pending = n.setSleeping(1) || len(n.calls) > 0 || pending
 	}
 	if !pending && s.due() > s.until.Add(-wait) { // a port may have got a frame from another shard
 		s.sleeps++
 		s.lend(func() { s.ep.wait(wait) })
 	}
 	s.sleeping.Store(0)
-	s.rouse = false
-	for _, st := range s.stations {
-		st.setSleeping(0)
+	s.wakeup = false
+	for _, n := range s.nics {
+		n.setSleeping(0)
 	}
 }
 
 // setSleeping sets the word that makes clients wake the shard. It reports whether a doorbell is pending.
-func (st *NIC) setSleeping(v uint32) (pending bool) {
-	for _, b := range st.bells {
+func (n *NIC) setSleeping(v uint32) (pending bool) {
+	for _, b := range n.bells {
 		b.setSleeping(v)
 		pending = b.ringing() || pending
 	}

@@ -20,10 +20,10 @@ type NIC struct {
 	monitored port.Monitored
 
 	calls  chan *call
-	closed chan struct{} // closed when the shard has stopped to serve the station
+	closed chan struct{} // closed when the shard has stopped to serve the NIC
 
 	// The fields below belong to the loop.
-	gone     bool // the shard does not serve the station any more
+	gone     bool // the shard does not serve the NIC any more
 	waiting  int  // closures to run in this turn
 	poll     time.Duration
 	small    bool // the last batch was one small frame
@@ -31,7 +31,7 @@ type NIC struct {
 	mtu      int    // of the link, 0 if unknown
 	ports    uint32 // of the link that are up, 0 without planes
 	bells    []*Bell
-	listen   int         // the bell polled last
+	bellTurn int         // the bell polled last
 	unsent   bool        // transmit stopped before it had sent everything
 	held     *link.Frame // a frame that the port had no room for
 	heldFrm  link.Frame
@@ -42,22 +42,22 @@ type NIC struct {
 
 	poster   recvPoster
 	watched  []watched
-	placeOf  map[*rocev2.QueuePair]int // index in watched
+	indexOf  map[*rocev2.QueuePair]int // index in watched
 	scanned  mono.Time                 // start of the last scan
 	scanning bool                      // the scan is not complete
 	seen     int                       // number of entries scanned
 	broken   bool                      // the scan found a queue pair in the error state
 }
 
-func newStation(cfg *Config) *NIC {
-	st := &NIC{
+func newNIC(cfg *Config) *NIC {
+	n := &NIC{
 		nic: cfg.NIC, port: cfg.Port, onFault: cfg.OnFault, ask: cfg.Ask, poll: cfg.Poll, up: true,
 		calls: make(chan *call, 64), closed: make(chan struct{}), heldBuf: make([]byte, 0, bufSize),
 		poster: cfg.NIC, watch: watch{fd: -1},
 	}
-	st.monitored, _ = cfg.Port.(port.Monitored)
-	return st
+	n.monitored, _ = cfg.Port.(port.Monitored)
+	return n
 }
 
 // down reports that the port has no descriptor to wait for.
-func (st *NIC) down() bool { return st.port.FD() < 0 }
+func (n *NIC) down() bool { return n.port.FD() < 0 }

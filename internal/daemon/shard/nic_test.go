@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-func newNIC(t *testing.T, name string) *rocev2.NIC {
+func newCore(t *testing.T, name string) *rocev2.NIC {
 	t.Helper()
 	nic, err := rocev2.New(rocev2.Config{Name: name, MAC: inet.MAC{2, 0, 0, 0, 0, name[0]}, MTU: 1500})
 	if err != nil {
@@ -23,28 +23,28 @@ func newNIC(t *testing.T, name string) *rocev2.NIC {
 	return nic
 }
 
-// beside adds a station to the shard of st.
-func beside(t *testing.T, st *NIC, poll time.Duration) *NIC {
+// beside adds a NIC to the shard of s.
+func beside(t *testing.T, s *NIC, poll time.Duration) *NIC {
 	t.Helper()
-	o, err := New(Config{NIC: newNIC(t, "b"), Port: nullPort{}, Poll: poll, Beside: st})
+	o, err := New(Config{NIC: newCore(t, "b"), Port: nullPort{}, Poll: poll, Beside: s})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
-// TestStationsShareAThread checks that closures of two stations get their own NIC, never at the same time, and that a
-// station outlives the other one.
-func TestStationsShareAThread(t *testing.T) {
+// TestNICsShareAThread checks that closures of two NICs get their own NIC, never at the same time, and that a
+// NIC outlives the other one.
+func TestNICsShareAThread(t *testing.T) {
 	a := newShard(t, 0)
 	b := beside(t, a, 0)
 	inside := 0
 	done := make(chan struct{})
-	run := func(st *NIC) {
+	run := func(s *NIC) {
 		defer func() { done <- struct{}{} }()
 		for range 1000 {
-			err := st.Do(context.Background(), func(_ mono.Time, n *rocev2.NIC) {
-				if inside++; inside != 1 || n != st.nic {
+			err := s.Do(context.Background(), func(_ mono.Time, n *rocev2.NIC) {
+				if inside++; inside != 1 || n != s.nic {
 					t.Error("a closure runs beside another one, or on another NIC")
 				}
 				inside--
@@ -62,20 +62,20 @@ func TestStationsShareAThread(t *testing.T) {
 		t.Error(err)
 	}
 	if err := b.Do(context.Background(), func(mono.Time, *rocev2.NIC) { t.Error("ran") }); !errors.Is(err, ErrClosed) {
-		t.Errorf("Do on a closed station: %v", err)
+		t.Errorf("Do on a closed NIC: %v", err)
 	}
 	if err := b.Close(); err != nil {
 		t.Errorf("second close: %v", err)
 	}
 	if err := a.Do(context.Background(), func(mono.Time, *rocev2.NIC) {}); err != nil {
-		t.Errorf("Do on the other station: %v", err)
+		t.Errorf("Do on the other NIC: %v", err)
 	}
 	if _, err := New(Config{NIC: b.nic, Port: nullPort{}, Beside: b}); !errors.Is(err, ErrClosed) {
-		t.Errorf("joined a station that has left: %v", err)
+		t.Errorf("joined a NIC that has left: %v", err)
 	}
 }
 
-// TestLongestPoll checks that a shard polls as long as one of its stations wants.
+// TestLongestPoll checks that a shard polls as long as one of its NICs wants.
 func TestLongestPoll(t *testing.T) {
 	a := newShard(t, time.Microsecond)
 	want := func(d time.Duration) {
@@ -101,15 +101,15 @@ func TestLongestPoll(t *testing.T) {
 	want(0)
 }
 
-// TestStationsTakeTurns besieges a shard from one station with endless frames, sends, doorbells and commands. In each
-// turn the other station gets what it needs, and the first one keeps to its budgets.
-func TestStationsTakeTurns(t *testing.T) {
+// TestNICsTakeTurns besieges a shard from one NIC with endless frames, sends, doorbells and commands. In each
+// turn the other NIC gets what it needs, and the first one keeps to its budgets.
+func TestNICsTakeTurns(t *testing.T) {
 	siege := &wholesale{}
 	greedy := alone(&NIC{nic: senders(t, 4, 1<<16), port: siege, up: true})
 	victim := &slowPort{}
-	modest := &NIC{nic: newNIC(t, "b"), port: victim, up: true, shard: greedy.shard, calls: make(chan *call, 1)}
+	modest := &NIC{nic: newCore(t, "b"), port: victim, up: true, shard: greedy.shard, calls: make(chan *call, 1)}
 	s := greedy.shard
-	s.stations = append(s.stations, modest)
+	s.nics = append(s.nics, modest)
 	for range 100 {
 		b := newBell(t)
 		greedy.bells = append(greedy.bells, b)
@@ -128,7 +128,7 @@ func TestStationsTakeTurns(t *testing.T) {
 		s.output()
 		s.control(1)
 		if victim.frames != 0 || modest.bells[0].ringing() || !ran {
-			t.Fatalf("turn %d: the other station waits: frame %v, doorbell %v, closure %v", turn,
+			t.Fatalf("turn %d: the other NIC waits: frame %v, doorbell %v, closure %v", turn,
 				victim.frames != 0, modest.bells[0].ringing(), !ran)
 		}
 		for d, n := range siege.bytes {
@@ -139,14 +139,14 @@ func TestStationsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestFramesAreHeldApart checks that a port without room does not delay the frames of another station.
+// TestFramesAreHeldApart checks that a port without room does not delay the frames of another NIC.
 func TestFramesAreHeldApart(t *testing.T) {
 	full, open := &fullPort{}, &fullPort{}
 	open.open.Store(true)
 	open.sent.Store(1) // frames may have several parts
 	a := alone(&NIC{nic: senders(t, 1, 1<<16), port: full, up: true})
 	b := &NIC{nic: senders(t, 1, 1<<16), port: open, up: true, shard: a.shard, calls: make(chan *call, 1)}
-	a.shard.stations = append(a.shard.stations, b)
+	a.shard.nics = append(a.shard.nics, b)
 	for range 3 {
 		a.shard.output()
 	}
@@ -155,27 +155,27 @@ func TestFramesAreHeldApart(t *testing.T) {
 	}
 }
 
-// TestBellsWakeBoth checks that the doorbells of each station end the sleep of the shard.
+// TestBellsWakeBoth checks that the doorbells of each NIC end the sleep of the shard.
 func TestBellsWakeBoth(t *testing.T) {
 	a := newShard(t, 0)
 	b := beside(t, a, 0)
-	for _, st := range []*NIC{a, b} {
+	for _, s := range []*NIC{a, b} {
 		ev, err := shm.Eventfd()
 		if err != nil {
 			t.Fatal(err)
 		}
 		bell := newBell(t)
 		bell.fd = ev
-		if err := st.AddBell(t.Context(), bell); err != nil {
+		if err := s.AddBell(t.Context(), bell); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the shard does not sleep", func() bool { return st.shard.sleeping.Load() != 0 })
+		eventually(t, "the shard does not sleep", func() bool { return s.shard.sleeping.Load() != 0 })
 		bell.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, 1)
 		if err := shm.Signal(ev); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the doorbell is not heard", func() bool { return !bell.ringing() })
-		if err := errors.Join(st.RemoveBell(bell), bell.Close()); err != nil {
+		eventually(t, "the doorbell does not reach the NIC", func() bool { return !bell.ringing() })
+		if err := errors.Join(s.RemoveBell(bell), bell.Close()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -185,7 +185,7 @@ func TestBellsWakeBoth(t *testing.T) {
 }
 
 // TestLateTurn delays the turn after a caller of Do has sent, until the sender's timers are due. The receiver's
-// acknowledgement still comes first, in either order of the stations: nothing is retransmitted.
+// acknowledgement still comes first, in either order of the NICs: nothing is retransmitted.
 func TestLateTurn(t *testing.T) {
 	for sender := range 2 {
 		t.Run([]string{"sender first", "sender last"}[sender], func(t *testing.T) {
@@ -195,17 +195,17 @@ func TestLateTurn(t *testing.T) {
 				x, y = y, x
 			}
 			src, dst := x.Node.Buffer(4096), y.Node.Buffer(4096)
-			stations := [2]*NIC{alone(&NIC{nic: p.A.NIC, port: nullPort{}, up: true})}
-			s := stations[0].shard
-			stations[1] = &NIC{nic: p.B.NIC, port: nullPort{}, up: true, shard: s, calls: make(chan *call, 1)}
-			s.stations = append(s.stations, stations[1])
+			pair := [2]*NIC{alone(&NIC{nic: p.A.NIC, port: nullPort{}, up: true})}
+			s := pair[0].shard
+			pair[1] = &NIC{nic: p.B.NIC, port: nullPort{}, up: true, shard: s, calls: make(chan *call, 1)}
+			s.nics = append(s.nics, pair[1])
 			s.output() // the timers of the pair's virtual time
 			if err := x.SQ.Post(nictest.Write(1, dst.At(0), src.SGE())); err != nil {
 				t.Fatal(err)
 			}
 			x.Node.NIC.Doorbell(Now(), x.QueuePair)
 			sent := Now()
-			if st := stations[sender]; !st.follow(Now()) {
+			if !pair[sender].follow(Now()) {
 				t.Error("the loop sleeps on, but the receiver has to acknowledge")
 			}
 			if due := x.Node.NIC.NextTimeout(); due < sent {
@@ -241,15 +241,15 @@ func (p *latePort) NextTimeout() mono.Time {
 // shard sees that it sleeps.
 func TestSleepMissesNoFrame(t *testing.T) {
 	p := &latePort{}
-	st := alone(&NIC{nic: newNIC(t, "a"), port: p, up: true})
-	p.shard = st.shard
-	if due := st.shard.due(); due != mono.Never {
+	n := alone(&NIC{nic: newCore(t, "a"), port: p, up: true})
+	p.shard = n.shard
+	if due := n.shard.due(); due != mono.Never {
 		t.Fatalf("work is due at %d", due)
 	}
-	st.shard.loops.Lock() // as the loop does
-	st.shard.until = Now().Add(time.Hour)
-	st.shard.sleep(time.Hour)
-	if st.shard.sleeps != 0 {
+	n.shard.loops.Lock() // as the loop does
+	n.shard.until = Now().Add(time.Hour)
+	n.shard.sleep(time.Hour)
+	if n.shard.sleeps != 0 {
 		t.Error("the shard has slept")
 	}
 }

@@ -25,62 +25,62 @@ type recvPoster interface {
 }
 
 // Watch adds the receive queue of q to the periodic checks; Unwatch removes it. Call both from within Do.
-func (st *NIC) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
-	if st.placeOf == nil {
-		st.placeOf = map[*rocev2.QueuePair]int{}
+func (n *NIC) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
+	if n.indexOf == nil {
+		n.indexOf = map[*rocev2.QueuePair]int{}
 	}
-	st.placeOf[q] = len(st.watched)
-	st.watched = append(st.watched, watched{q, rq})
+	n.indexOf[q] = len(n.watched)
+	n.watched = append(n.watched, watched{q, rq})
 }
 
 // Unwatch reverses Watch. It ignores an unknown q.
-func (st *NIC) Unwatch(q *rocev2.QueuePair) {
-	i, ok := st.placeOf[q]
+func (n *NIC) Unwatch(q *rocev2.QueuePair) {
+	i, ok := n.indexOf[q]
 	if !ok {
 		return
 	}
-	delete(st.placeOf, q)
-	last := len(st.watched) - 1
+	delete(n.indexOf, q)
+	last := len(n.watched) - 1
 	if i != last { // this scan may miss the moved entry; the next one sees it
-		st.watched[i] = st.watched[last]
-		st.placeOf[st.watched[i].q] = i
+		n.watched[i] = n.watched[last]
+		n.indexOf[n.watched[i].q] = i
 	}
-	st.watched[last] = watched{}
-	st.watched = st.watched[:last]
+	n.watched[last] = watched{}
+	n.watched = n.watched[:last]
 }
 
 // rescanBudget is the number of queue pairs to check per turn.
 const rescanBudget = 256
 
 // rescan flushes receives of queue pairs in the error state when a scan is due.
-func (st *NIC) rescan(now mono.Time) {
-	if st.nextScan() > now {
+func (n *NIC) rescan(now mono.Time) {
+	if n.nextScan() > now {
 		return
 	}
-	if !st.scanning {
-		st.scanned, st.seen, st.broken = now, 0, false
+	if !n.scanning {
+		n.scanned, n.seen, n.broken = now, 0, false
 	}
-	end := min(st.seen+rescanBudget, len(st.watched))
-	for _, w := range st.watched[min(st.seen, end):end] {
+	end := min(n.seen+rescanBudget, len(n.watched))
+	for _, w := range n.watched[min(n.seen, end):end] {
 		if w.q.State() != qp.Err {
 			continue
 		}
-		st.broken = true
+		n.broken = true
 		if w.rq.Len() > 0 {
-			st.poster.RecvPosted(now, w.q)
+			n.poster.RecvPosted(now, w.q)
 		}
 	}
-	st.seen, st.scanning = end, end < len(st.watched)
+	n.seen, n.scanning = end, end < len(n.watched)
 }
 
 // nextScan returns the time of the next scan. Queue pairs enter the error state only while the shard works. After a
 // scan that found none, the next scan waits for work.
-func (st *NIC) nextScan() mono.Time {
+func (n *NIC) nextScan() mono.Time {
 	switch {
-	case st.scanning:
-		return st.scanned
-	case !st.broken && st.shard.lastWork <= st.scanned && st.shard.touched <= st.scanned:
+	case n.scanning:
+		return n.scanned
+	case !n.broken && n.shard.lastWork <= n.scanned && n.shard.touched <= n.scanned:
 		return mono.Never
 	}
-	return st.scanned.Add(rescanEvery)
+	return n.scanned.Add(rescanEvery)
 }

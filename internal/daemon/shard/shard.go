@@ -1,6 +1,6 @@
-// Package shard runs NICs on OS threads. A station is a NIC with its port. A shard is the thread of one or more
-// stations: it moves frames between each NIC and its port, polls clients' doorbells, runs timers, and sleeps when idle.
-// Only the shard touches its NICs; Do runs closures on the shard.
+// Package shard runs NICs on OS threads. A shard is the thread of one or more NICs, each with its port. It moves frames
+// between each NIC and its port, polls clients' doorbells, runs timers, and sleeps when idle. Only the shard touches its
+// NICs; Do runs closures on the shard.
 package shard
 
 import (
@@ -29,18 +29,18 @@ type Config struct {
 	NIC  *rocev2.NIC
 	Port port.Port
 	// Poll is the time to poll for work before sleeping: 0 sleeps at once, a negative value never sleeps. The longest
-	// one of its stations applies to a shard.
+	// one of its NICs applies to a shard.
 	Poll time.Duration
 	// OnFault, if set, is called on the shard's thread when an access hits client memory that is gone.
 	OnFault func(addr uintptr)
 	// Ask, if set, receives the queries of a NIC that shares an interface with the kernel, on the shard's thread. It
 	// must not block. It may drop a query: the NIC retries.
 	Ask func(rocev2.Query)
-	// Beside, if set, is a station whose shard the new one joins.
+	// Beside, if set, is a NIC whose shard the new one joins.
 	Beside *NIC
 }
 
-// Stats are the counters of a station and of its shard.
+// Stats are the counters of a NIC and of its shard.
 type Stats struct {
 	Rounds    uint64 // turns of the shard
 	Sleeps    uint64 // turns of the shard that ended with a sleep
@@ -57,7 +57,7 @@ type Stats struct {
 	MemFaults uint64 // accesses to memory that was gone
 }
 
-// Shard is the loop of some stations.
+// Shard is the loop of one or more NICs.
 type Shard struct {
 	stopped  chan struct{}
 	sleeping atomic.Uint32 // sleeping word for Do, like that of a doorbell page
@@ -65,22 +65,22 @@ type Shard struct {
 	wanted   atomic.Bool   // the loop wants the mutex back
 
 	// The fields below belong to the loop.
-	stations []*NIC
-	current  *NIC // the one that the loop serves
-	ending   bool
-	poll     time.Duration // the longest of the stations
-	lastWork mono.Time
-	giveUp   func()    // yields the core
-	crowded  mono.Time // until then the core counts as contended
-	touched  mono.Time // time of the last change from outside the loop, which may have put a queue pair into the error state
-	until    mono.Time // latest end of the sleep
-	rouse    bool      // the borrower changed loop state; re-evaluate before sleeping
-	buf      []byte
-	rounds   uint64
-	sleeps   uint64
-	yields   uint64
-	long     uint64 // number of the last yield that took long, 0 for none
-	ep       epoll
+	nics      []*NIC
+	current   *NIC // the one that the loop serves
+	ending    bool
+	poll      time.Duration // the longest of the NICs
+	lastWork  mono.Time
+	giveUp    func()    // yields the core
+	contended mono.Time // until then the core counts as contended
+	touched   mono.Time // time of the last change from outside the loop, which may have put a queue pair into the error state
+	until     mono.Time // latest end of the sleep
+	wakeup    bool      // the borrower changed loop state; re-evaluate before sleeping
+	buf       []byte
+	rounds    uint64
+	sleeps    uint64
+	yields    uint64
+	long      uint64 // number of the last yield that took long, 0 for none
+	ep        epoll
 }
 
 // Now reads the clock of the shards, which also stamps completions.
@@ -89,57 +89,57 @@ func Now() mono.Time { return clock.Now() }
 // bufSize is the size of the longest super-frame, in bytes.
 const bufSize = 1<<16 + 64
 
-// New adds a station to the shard of cfg.Beside, or starts a shard. Close removes the station.
+// New adds a NIC to the shard of cfg.Beside, or starts a shard. Close removes the NIC.
 func New(cfg Config) (*NIC, error) {
-	st := newStation(&cfg)
+	n := newNIC(&cfg)
 	if cfg.Beside != nil {
-		return st, cfg.Beside.admit(st)
+		return n, cfg.Beside.admit(n)
 	}
 	s := &Shard{stopped: make(chan struct{}), buf: make([]byte, bufSize), giveUp: yield}
 	if err := s.ep.open(); err != nil {
 		return nil, fmt.Errorf("shard: %w", err)
 	}
-	s.add(st)
+	s.add(n)
 	s.loops.Lock()
 	go s.run()
-	return st, nil
+	return n, nil
 }
 
-// admit adds o to the shard of st.
-func (st *NIC) admit(o *NIC) error {
-	return st.Do(context.Background(), func(mono.Time, *rocev2.NIC) { st.shard.add(o) })
+// admit adds o to the shard of n.
+func (n *NIC) admit(o *NIC) error {
+	return n.Do(context.Background(), func(mono.Time, *rocev2.NIC) { n.shard.add(o) })
 }
 
-// add and remove replace the list of stations: the loop may be walking through it.
-func (s *Shard) add(st *NIC) {
-	st.shard = s
-	s.stations = append(slices.Clone(s.stations), st)
+// add and remove replace the list of NICs: the loop may be walking through it.
+func (s *Shard) add(n *NIC) {
+	n.shard = s
+	s.nics = append(slices.Clone(s.nics), n)
 	s.configure()
 }
 
-// remove removes a station. The shard ends with its last one.
-func (s *Shard) remove(st *NIC) {
-	i := slices.Index(s.stations, st)
+// remove removes a NIC. The shard ends with its last one.
+func (s *Shard) remove(n *NIC) {
+	i := slices.Index(s.nics, n)
 	if i < 0 {
 		return
 	}
-	s.stations = slices.Delete(slices.Clone(s.stations), i, i+1)
-	s.ep.watch(&st.watch, -1, false)
-	s.ending = len(s.stations) == 0
-	st.gone = true
-	close(st.closed)
+	s.nics = slices.Delete(slices.Clone(s.nics), i, i+1)
+	s.ep.watch(&n.watch, -1, false)
+	s.ending = len(s.nics) == 0
+	n.gone = true
+	close(n.closed)
 	s.configure()
 }
 
-// configure derives the loop's settings from those of the stations.
+// configure derives the loop's settings from those of the NICs.
 func (s *Shard) configure() {
-	s.poll, s.rouse = 0, true
-	for _, st := range s.stations {
-		if st.poll < 0 {
+	s.poll, s.wakeup = 0, true
+	for _, n := range s.nics {
+		if n.poll < 0 {
 			s.poll = -1
 			return
 		}
-		s.poll = max(s.poll, st.poll)
+		s.poll = max(s.poll, n.poll)
 	}
 }
 
@@ -160,33 +160,33 @@ const (
 // error, f has not run.
 //
 // f may free memory that frames refer to: the port has accepted every sent frame, or the shard holds a copy.
-func (st *NIC) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
-	return st.do(ctx, f, true)
+func (n *NIC) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
+	return n.do(ctx, f, true)
 }
 
 // Look is Do for an f that changes nothing; the shard does no follow-up work.
-func (st *NIC) Look(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
-	return st.do(ctx, f, false)
+func (n *NIC) Look(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
+	return n.do(ctx, f, false)
 }
 
-func (st *NIC) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), changes bool) error {
-	if ctx.Err() == nil && st.borrow(f, changes) {
+func (n *NIC) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), changes bool) error {
+	if ctx.Err() == nil && n.borrow(f, changes) {
 		return nil
 	}
 	c := &call{f: f, done: make(chan struct{})}
 	select {
-	case st.calls <- c:
-	case <-st.closed:
+	case n.calls <- c:
+	case <-n.closed:
 		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	st.Wake()
+	n.Wake()
 	var err error
 	select {
 	case <-c.done:
 		return nil
-	case <-st.closed:
+	case <-n.closed:
 		err = ErrClosed
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -199,16 +199,16 @@ func (st *NIC) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), cha
 }
 
 // Wake ends the sleep of the shard, after work that the shard finds by itself. It costs nothing if the shard is awake.
-func (st *NIC) Wake() {
-	if st.shard.sleeping.CompareAndSwap(1, 0) {
-		st.shard.ep.wake()
+func (n *NIC) Wake() {
+	if n.shard.sleeping.CompareAndSwap(1, 0) {
+		n.shard.ep.wake()
 	}
 }
 
-// Close removes the station and waits until the shard does not use it any more. The port stays open.
-func (st *NIC) Close() error {
-	s, last := st.shard, false
-	err := st.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.remove(st); last = s.ending })
+// Close removes the NIC and waits until the shard does not use it any more. The port stays open.
+func (n *NIC) Close() error {
+	s, last := n.shard, false
+	err := n.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.remove(n); last = s.ending })
 	if last {
 		<-s.stopped
 	}
@@ -219,22 +219,22 @@ func (st *NIC) Close() error {
 }
 
 // Stats returns the counters.
-func (st *NIC) Stats(ctx context.Context) (out Stats, err error) {
-	err = st.Do(ctx, func(mono.Time, *rocev2.NIC) {
-		out = st.stats
-		out.Rounds, out.Sleeps, out.Yields = st.shard.rounds, st.shard.sleeps, st.shard.yields
+func (n *NIC) Stats(ctx context.Context) (out Stats, err error) {
+	err = n.Do(ctx, func(mono.Time, *rocev2.NIC) {
+		out = n.stats
+		out.Rounds, out.Sleeps, out.Yields = n.shard.rounds, n.shard.sleeps, n.shard.yields
 	})
 	return out, err
 }
 
 // SetPoll sets the time to poll for work before sleeping; see Config.Poll.
-func (st *NIC) SetPoll(ctx context.Context, d time.Duration) error {
-	return st.Do(ctx, func(mono.Time, *rocev2.NIC) { st.poll = d; st.shard.configure() })
+func (n *NIC) SetPoll(ctx context.Context, d time.Duration) error {
+	return n.Do(ctx, func(mono.Time, *rocev2.NIC) { n.poll = d; n.shard.configure() })
 }
 
-// Poll returns the station's time to poll for work before sleeping.
-func (st *NIC) Poll(ctx context.Context) (d time.Duration, err error) {
-	err = st.Do(ctx, func(mono.Time, *rocev2.NIC) { d = st.poll })
+// Poll returns the NIC's time to poll for work before sleeping.
+func (n *NIC) Poll(ctx context.Context) (d time.Duration, err error) {
+	err = n.Do(ctx, func(mono.Time, *rocev2.NIC) { d = n.poll })
 	return d, err
 }
 

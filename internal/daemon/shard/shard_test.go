@@ -26,11 +26,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// alone makes a shard without a thread for st.
-func alone(st *NIC) *NIC {
-	st.shard = &Shard{stations: []*NIC{st}, buf: make([]byte, bufSize), giveUp: yield}
-	st.calls, st.watch.fd = make(chan *call, 1), -1
-	return st
+// alone makes a shard without a thread for n.
+func alone(n *NIC) *NIC {
+	n.shard = &Shard{nics: []*NIC{n}, buf: make([]byte, bufSize), giveUp: yield}
+	n.calls, n.watch.fd = make(chan *call, 1), -1
+	return n
 }
 
 func newShard(t testing.TB, poll time.Duration) *NIC {
@@ -171,7 +171,7 @@ func TestBellsAreHeard(t *testing.T) {
 			}
 			for end := time.Now().Add(5 * time.Second); atomic.LoadUint64(&words[uverbs.DoorbellMap/8+handle/64]) != 0; {
 				if time.Now().After(end) {
-					t.Fatalf("bell %d was not heard", i)
+					t.Fatalf("bell %d did not reach the NIC", i)
 				}
 			}
 		}
@@ -181,16 +181,16 @@ func TestBellsAreHeard(t *testing.T) {
 	}
 }
 
-// TestCrowded checks that after two long yields in a row the loop sleeps for a while instead of polling, and yields again
+// TestContended checks that after two long yields in a row the loop sleeps for a while instead of polling, and yields again
 // later. A single long yield changes nothing.
-func TestCrowded(t *testing.T) {
+func TestContended(t *testing.T) {
 	s := idleShard(t)
 	if err := s.ep.open(); err != nil {
 		t.Fatal(err)
 	}
 	defer s.ep.close()
 	s.poll, s.lastWork = time.Hour, Now()
-	s.stations[0].scanned = mono.Never // no work is due
+	s.nics[0].scanned = mono.Never // no work is due
 	s.giveUp = func() {}
 	const short = -time.Minute // also if the thread loses its core
 	turn := func(took time.Duration) { s.idle(Now().Add(-took)) }
@@ -205,16 +205,16 @@ func TestCrowded(t *testing.T) {
 	}
 	turn(2 * longYield)
 	before := s.yields
-	s.idle(s.crowded - 1)
-	if s.crowded == 0 || s.sleeps != 1 || s.yields != before {
+	s.idle(s.contended - 1)
+	if s.contended == 0 || s.sleeps != 1 || s.yields != before {
 		t.Errorf("two long yields in a row: %d yields, %d sleeps", s.yields-before, s.sleeps)
 	}
-	if s.idle(s.crowded); s.yields == before {
+	if s.idle(s.contended); s.yields == before {
 		t.Error("the loop does not poll any more")
 	}
 }
 
-// idleShard makes a shard without a thread, with one station on a link without traffic. The caller is its loop.
+// idleShard makes a shard without a thread, with one NIC on a link without traffic. The caller is its loop.
 func idleShard(t *testing.T) *Shard {
 	t.Helper()
 	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: inet.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
@@ -425,15 +425,15 @@ func TestBellBudget(t *testing.T) {
 	turns := 0
 	for ; greedy.ringing(); turns++ {
 		modest.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, turns%mapWords, 1<<(turns%64))
-		if before := s.stats.Doorbells; !s.hear(1) || s.stats.Doorbells-before != bellBudget+1 {
-			t.Fatalf("%d bells heard in turn %d", s.stats.Doorbells-before, turns)
+		if before := s.stats.Doorbells; !s.pollDoorbells(1) || s.stats.Doorbells-before != bellBudget+1 {
+			t.Fatalf("%d bells handled in turn %d", s.stats.Doorbells-before, turns)
 		}
 		if modest.ringing() {
-			t.Fatal("the other client was not heard")
+			t.Fatal("the other client did not reach the NIC")
 		}
 	}
 	if want := uverbs.MaxQPHandle / bellBudget; turns != want {
-		t.Errorf("all are heard after %d turns, want %d", turns, want)
+		t.Errorf("all are handled after %d turns, want %d", turns, want)
 	}
 	// A doorbell that rings all the time does not starve others of its client.
 	for range 3 * uverbs.MaxQPHandle / bellBudget {
@@ -441,12 +441,12 @@ func TestBellBudget(t *testing.T) {
 			greedy.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, w, ^uint64(0))
 		}
 		greedy.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, mapWords-1, 1)
-		s.hear(1)
+		s.pollDoorbells(1)
 		if *greedy.word(uverbs.DoorbellMap, mapWords-1) == 0 {
 			return
 		}
 	}
-	t.Error("a bell is never heard")
+	t.Error("a bell never reaches the NIC")
 }
 
 // commanded counts the commands of a client that always has another one.
@@ -495,26 +495,26 @@ func TestHearBudget(t *testing.T) {
 			}
 			s.bells = append(s.bells, b)
 		}
-		heard := map[int]bool{}
+		served := map[int]bool{}
 		for range clients/what.most + 1 {
 			for _, b := range s.bells {
 				what.ring(b)
 			}
-			before, done := s.listen, commands(s)
-			if s.hear(1); commands(s) != done {
+			before, done := s.bellTurn, commands(s)
+			if s.pollDoorbells(1); commands(s) != done {
 				t.Fatal("a command is carried out before what was posted has left")
 			}
-			s.obey(1)
-			n := (s.listen - before + clients) % clients
+			s.runCommands(1)
+			n := (s.bellTurn - before + clients) % clients
 			if n == 0 || n > what.most {
-				t.Fatalf("%s: %d clients are heard in a turn, want %d", what.name, n, what.most)
+				t.Fatalf("%s: %d clients are served in a turn, want %d", what.name, n, what.most)
 			}
 			for i := range n {
-				heard[(before+1+i)%clients] = true
+				served[(before+1+i)%clients] = true
 			}
 		}
-		if len(heard) != clients {
-			t.Errorf("%s: %d clients are heard in all", what.name, len(heard))
+		if len(served) != clients {
+			t.Errorf("%s: %d clients are served in all", what.name, len(served))
 		}
 	}
 }

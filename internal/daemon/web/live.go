@@ -16,8 +16,8 @@ const (
 	minEvery, maxEvery = 100 * time.Millisecond, time.Minute
 	// sayAlive is the keepalive interval of a stream. A failed keepalive ends a stream whose reader has gone.
 	sayAlive = 15 * time.Second
-	// patience is the write timeout of a stream.
-	patience = 10 * time.Second
+	// writeTimeout is the write timeout of a stream.
+	writeTimeout = 10 * time.Second
 	// maxViews is the maximum number of views in one stream.
 	maxViews = 40
 )
@@ -186,7 +186,7 @@ func (s *stream) comment() error { return s.write([]byte(":\n\n")) }
 func (s *stream) write(b []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.ctl.SetWriteDeadline(time.Now().Add(patience)) // a writer without deadlines does not block
+	_ = s.ctl.SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer without deadlines does not block
 	if _, err := s.w.Write(b); err != nil {
 		return err
 	}

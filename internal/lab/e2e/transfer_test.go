@@ -51,18 +51,18 @@ func TestEveryOperation(t *testing.T) {
 				}
 			}
 			for _, args := range verified {
-				t.Run(args, func(t *testing.T) { l.at(t).verify(args + patience) })
+				t.Run(args, func(t *testing.T) { l.at(t).verify(args + longTimeout) })
 			}
 			for _, args := range []string{"write-bw", "read-bw", "send-bw", "send-bw -c uc -s 4k", "send-bw -c ud"} {
-				t.Run(args+" -b", func(t *testing.T) { l.at(t).bidirectional(args + patience) })
+				t.Run(args+" -b", func(t *testing.T) { l.at(t).bidirectional(args + longTimeout) })
 			}
 		})
 	}
 }
 
-// patience is for tests without losses, and for transports with their own timeouts. With roceperf's default timeout,
+// longTimeout is for tests without losses, and for transports with their own timeouts. With roceperf's default timeout,
 // half a second of delay on a loaded machine exhausts the retries.
-const patience = " --timeout=18"
+const longTimeout = " --timeout=18"
 
 // verify runs roceperf and checks the number of messages.
 func (l *rig) verify(args string) {
@@ -127,7 +127,7 @@ func TestIPv6(t *testing.T) {
 			stop := l.capture(0)
 			for _, args := range []string{"write-bw -n 10", "read-bw -n 10 -q 4", "send-bw -c uc -n 10",
 				"send-bw -c ud -s 1k -n 10", "atomic-lat -n 10"} {
-				l.verify(args + " --gid-index " + strconv.Itoa(gid) + patience)
+				l.verify(args + " --gid-index " + strconv.Itoa(gid) + longTimeout)
 			}
 			records := l.decoded(stop())
 			if len(records) == 0 {

@@ -35,7 +35,7 @@ func TestTransports(t *testing.T) {
 func (l *rig) extended(t *testing.T, name string) {
 	stop := l.capture(0)
 	for _, args := range transfers {
-		l.verify(args + patience)
+		l.verify(args + longTimeout)
 	}
 	file := stop()
 	for _, r := range l.decoded(file) {
@@ -46,7 +46,7 @@ func (l *rig) extended(t *testing.T, name string) {
 	dissectFields(t, file, "roced.profile")
 	l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
 	for _, args := range transfers {
-		l.verify(args + patience)
+		l.verify(args + longTimeout)
 	}
 	rules := lab.Query[[]api.FaultRule](l.Lab, 0, "fault", "list", l.Host[0].Device)
 	if len(rules) != 1 || rules[0].Hit == 0 {
@@ -93,7 +93,7 @@ func (l *rig) mrc(t *testing.T) {
 	transfers := []string{"write-bw -s 64k -n 60", "write-bw -s 5k -n 60 -q 4", "write-lat -s 64 -n 40"}
 	stop := l.capture(0)
 	for _, args := range transfers {
-		l.verify(args + patience)
+		l.verify(args + longTimeout)
 	}
 	file := stop()
 	seen := map[string]int{}
@@ -109,7 +109,7 @@ func (l *rig) mrc(t *testing.T) {
 	dissectFields(t, file, "roced.mrc.msn")
 	l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
 	for _, args := range transfers {
-		l.verify(args + patience)
+		l.verify(args + longTimeout)
 	}
 	rules := lab.Query[[]api.FaultRule](l.Lab, 0, "fault", "list", l.Host[0].Device)
 	if len(rules) != 1 || rules[0].Hit == 0 {

@@ -144,13 +144,13 @@ func trouble(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) error {
 
 // serves waits until the kernel reports that the interface is up.
 func (h *bridgehead) serves() error {
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		l, err := h.nl.LinkByIndex(h.dev.Attrs().Index)
 		if err != nil || l.Attrs().OperState == netlink.OperUp {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("it is %v after %v", l.Attrs().OperState, patience)
+			return fmt.Errorf("it is %v after %v", l.Attrs().OperState, timeout)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func comeAndGo(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) {
 
 // mustConnect calls connectOver as soon as the links are up. Other programs set them down, too.
 func mustConnect(heads [2]bridgehead, addrs [2]netip.Addr) *pair {
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		p, err := connectOver(heads, addrs)
 		if err == nil {
 			return p
@@ -219,7 +219,7 @@ func connectOver(heads [2]bridgehead, addrs [2]netip.Addr) (*pair, error) {
 
 // gidOf waits until a device has the GID of an address, and returns its index.
 func gidOf(c *verbs.Context, a netip.Addr) (index int, err error) {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		for i := range 64 {
 			g, err := c.QueryGID(1, i)
 			if err == nil && g.Addr() == a {
@@ -227,12 +227,12 @@ func gidOf(c *verbs.Context, a netip.Addr) (index int, err error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("no GID of %v after %v", a, patience)
+	return 0, fmt.Errorf("no GID of %v after %v", a, timeout)
 }
 
 // writeSoon calls write with a time limit.
 func (p *pair) writeSoon(pattern byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	_, err := p.write(ctx, pattern, 1024)
 	return err

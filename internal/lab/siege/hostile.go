@@ -23,8 +23,8 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// patience is the time limit of a WRITE.
-const patience = 10 * time.Second
+// timeout is the time limit of a WRITE.
+const timeout = 10 * time.Second
 
 // The castle's devices besides the victim's.
 const (

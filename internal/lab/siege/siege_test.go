@@ -31,8 +31,8 @@ var only = flag.String("attack", "", "the one attack that there is to be; empty 
 
 var duration = flag.Duration("siege", 0, "how long the siege lasts; 0 for a second and a half of each attack")
 
-// outlaw is the attacking user.
-const outlaw = 65533
+// attackerUID is the attacking, unprivileged user.
+const attackerUID = 65533
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(daemonEnv); path != "" {
@@ -170,7 +170,7 @@ func (c *castle) attacker(name string, seed uint64) (stop func()) {
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d", environment, name, c.runDir(), seed, c.attacked))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if !asRoot[name] {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: outlaw, Gid: outlaw}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: attackerUID, Gid: attackerUID}
 	}
 	in, err := cmd.StdinPipe()
 	must(c.t, err)
@@ -233,7 +233,7 @@ func (c *castle) withhold() (release func()) {
 	return func() {
 		select {
 		case <-f.Waited():
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			c.t.Error("nobody has waited for the page that is withheld")
 		}
 		f.Release()
@@ -363,7 +363,7 @@ func (c *castle) watch(p *pair, d time.Duration, each func(), beside ...string) 
 	c.t.Helper()
 	looked := time.Now()
 	for end := looked.Add(d); time.Now().Before(end); {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		took, err := p.write(ctx, byte(len(l)), 1024)
 		cancel()
 		if err != nil {

@@ -227,8 +227,8 @@ func TestDamagedFiles(t *testing.T) {
 	le.PutUint32(long[20:], 5)
 	lengths := enhanced(le, 0, "data")
 	lengths[len(lengths)-4]++
-	stranger := enhanced(le, 0, "data")
-	stranger[8] = 1
+	other := enhanced(le, 0, "data")
+	other[8] = 1
 	option := enhanced(le, 0, "")
 	option = block(le, 6, append(option[8:28], 1, 0, 99, 0)...)
 	for name, c := range map[string]struct {
@@ -243,7 +243,7 @@ func TestDamagedFiles(t *testing.T) {
 		"length 4 GB":      {[]byte{6, 0, 0, 0, 0xfc, 255, 255, 255}, pcapng.ErrFormat},
 		"captured length":  {long, pcapng.ErrFormat},
 		"two lengths":      {lengths, pcapng.ErrFormat},
-		"no interface":     {stranger, pcapng.ErrFormat},
+		"no interface":     {other, pcapng.ErrFormat},
 		"option too long":  {option, pcapng.ErrFormat},
 		"byte order":       {append([]byte("\n\r\r\n\x1c\x00\x00\x00"), 1, 2, 3, 4), pcapng.ErrFormat},
 		"short section":    {append([]byte("\n\r\r\n\x0c\x00\x00\x00"), 0x4d, 0x3c, 0x2b, 0x1a), pcapng.ErrFormat},

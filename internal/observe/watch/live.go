@@ -46,16 +46,16 @@ func Follow(ctx context.Context, t Tap, r *Reporter, a *flow.Analyzer, every tim
 	}
 }
 
-// patience limits the delay until an interrupt takes effect, and the delay of the analysis. It determines the size
+// readInterval limits the delay until an interrupt takes effect, and the delay of the analysis. It determines the size
 // that the ring buffer needs.
-const patience = 20 * time.Millisecond
+const readInterval = 20 * time.Millisecond
 
 // readUntil analyses packets until end. If ctx ends first, it analyses the packets that have already passed.
 func readUntil(ctx context.Context, t Tap, a *flow.Analyzer, end time.Time) error {
 	for {
 		ended := ctx.Err() != nil
 		now := time.Now()
-		deadline := now.Add(patience)
+		deadline := now.Add(readInterval)
 		if ended {
 			deadline = now
 		} else if deadline.After(end) {

@@ -207,8 +207,8 @@ static void *own_context(void *arg)
 	return NULL;
 }
 
-/* crowd: many threads use all functions at the same time. */
-static void crowd(void)
+/* many_threads: many threads use all functions at the same time. */
+static void many_threads(void)
 {
 	pthread_t t[6];
 	for (int i = 0; i < 6; i++)
@@ -236,7 +236,7 @@ int main(int argc, char **argv)
 	(void)argv;
 	static const struct { const char *name; void (*run)(void); } part[] = {
 		{ "cancelled", cancelled }, { "interrupted", interrupted }, { "hurried", hurried }, { "left", left },
-		{ "crowd", crowd },
+		{ "many_threads", many_threads },
 	};
 	u = user_open();
 	if (argc > 1) {
