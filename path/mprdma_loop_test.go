@@ -128,7 +128,7 @@ func change(links []link, f func(*link)) []link {
 // gbps returns the goodput.
 func (l *loop) gbps() float64 { return float64(l.total) * float64(l.mtu) * 8 / float64(l.now) }
 
-// TestMPRDMAPaths runs the paper's scenarios on four paths of a fabric (section 5), each with a fixed seed.
+// TestMPRDMAPaths runs the paper's experiments on four paths of a fabric (section 5), each with a fixed seed.
 func TestMPRDMAPaths(t *testing.T) {
 	noControl := path.Params{"delta_packets": 1 << 16}
 	unequal := equal(4)

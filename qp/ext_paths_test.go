@@ -126,7 +126,7 @@ func TestSelectiveRTT(t *testing.T) {
 	}
 }
 
-// TestReadPaths runs the scenarios of path's TestMPRDMAPaths with READs. Responses use many paths, leave slow paths,
+// TestReadPaths runs the experiments of path's TestMPRDMAPaths with READs. Responses use many paths, leave slow paths,
 // and arrive with bounded reordering.
 func TestReadPaths(t *testing.T) {
 	const reads, packets = 64, 64 * movePackets

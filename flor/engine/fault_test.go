@@ -57,8 +57,8 @@ func (l *lab) size() int {
 	return 32<<10 + 1 + l.rng.IntN(256<<10)
 }
 
-// scenario sends messages in both directions under faults, until both sides close.
-func scenario(t testing.TB, seed uint64, rc bool, f faults) (l *lab, err error) {
+// runFaults sends messages in both directions under faults, until both sides close.
+func runFaults(t testing.TB, seed uint64, rc bool, f faults) (l *lab, err error) {
 	congestion := []string{"swift", "static", "none"}[seed%3]
 	cfg := Config{Congestion: congestion, Reorder: 1 + int(seed%2)*2, MaxRTO: 50 * time.Millisecond}
 	if f.deaf > 0 {
@@ -134,7 +134,7 @@ func TestFaults(t *testing.T) {
 				first, n = *seed, 1
 			}
 			for s := first; s < first+n; s++ {
-				if _, err := scenario(t, s, k.rc, k.f); err != nil {
+				if _, err := runFaults(t, s, k.rc, k.f); err != nil {
 					t.Fatalf("-flor.seed %d: %v", s, err)
 				}
 			}

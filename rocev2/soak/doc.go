@@ -1,6 +1,6 @@
 // Package soak stresses pairs of NICs. It contains tests only:
 //
-//   - TestSoak: random scenarios over a link with faults, compared
+//   - TestSoak: random trials over a link with faults, compared
 //     with a naive model byte by byte and completion by completion
 //   - TestSoakOnSwitch: some of them between NICs on a switch
 //   - TestRemovals: objects disappear while work requests use them

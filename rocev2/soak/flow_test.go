@@ -289,7 +289,7 @@ func (f *flow) fail(id int, m *message, c qp.CQE) {
 	}
 }
 
-// mayFail reports whether the scenario explains an error.
+// mayFail reports whether the trial explains an error.
 func (f *flow) mayFail(status qp.Status) bool {
 	w := f.from.w
 	switch status {

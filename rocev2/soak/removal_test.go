@@ -103,7 +103,7 @@ func newRemoval(t *testing.T, transport string, seed uint64, r removal) *removin
 	if !r.gone && loss == 0 && x.rng.IntN(2) == 0 {
 		x.timeout = 0 // off; another mechanism must end the requests
 	}
-	s := &scenario{control: pick(x.rng, "none", "none", "dctcp", "dcqcn", "swift", "timely"), transport: transport}
+	s := &trial{control: pick(x.rng, "none", "none", "dctcp", "dcqcn", "swift", "timely"), transport: transport}
 	if transport == "uc" || transport == "ud" {
 		s.control, s.transport = "none", ""
 	}

@@ -16,13 +16,13 @@ import (
 )
 
 var (
-	flagSeeds = flag.Int("seeds", 200, "how many scenarios TestSoak runs")
-	flagSeed  = flag.Uint64("seed", 0, "the only scenario to run")
+	flagSeeds = flag.Int("seeds", 200, "how many trials TestSoak runs")
+	flagSeed  = flag.Uint64("seed", 0, "the only trial to run")
 	flagFirst = flag.Uint64("first", 1, "the seed to begin with")
 	flagTrace = flag.Bool("trace", false, "show the packets")
 )
 
-// TestSoak runs scenarios. See the package comment for its arguments.
+// TestSoak runs trials. See the package comment for its arguments.
 func TestSoak(t *testing.T) {
 	if *flagSeed != 0 {
 		c, _ := runSeed(t, *flagSeed)
@@ -99,7 +99,7 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// TestSoakOnSwitch runs a quarter of the scenarios with NICs on a switch. Fault rules act on all frames of such a NIC.
+// TestSoakOnSwitch runs a quarter of the trials with NICs on a switch. Fault rules act on all frames of such a NIC.
 func TestSoakOnSwitch(t *testing.T) {
 	sum := &total{counts: newCounts(), of: *flagSeeds / 4}
 	for k := range uint64(sum.of) {
@@ -115,10 +115,10 @@ func TestSoakOnSwitch(t *testing.T) {
 	t.Log(sum.String())
 }
 
-// runSeed runs the scenario of a seed, and returns its counts and its hash.
+// runSeed runs the trial of a seed, and returns its counts and its hash.
 func runSeed(t *testing.T, seed uint64) (counts, [2]uint64) { return run(t, draw(seed)) }
 
-func run(t *testing.T, s scenario) (counts, [2]uint64) {
+func run(t *testing.T, s trial) (counts, [2]uint64) {
 	var w *world
 	defer func() {
 		if t.Failed() {
@@ -142,7 +142,7 @@ func run(t *testing.T, s scenario) (counts, [2]uint64) {
 }
 
 // explain prints the context of a failure.
-func explain(t *testing.T, s *scenario, w *world) {
+func explain(t *testing.T, s *trial, w *world) {
 	var b bytes.Buffer
 	if w != nil {
 		for _, e := range w.wire.trace[max(0, len(w.wire.trace)-traceLen):] {

@@ -13,9 +13,9 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// world is one run of a scenario.
+// world is one run of a trial.
 type world struct {
-	s      scenario
+	s      trial
 	p      *nictest.Pair
 	rng    *rand.Rand
 	wire   wire
@@ -45,7 +45,7 @@ type polledCQ struct {
 // limit is the virtual time after which a run counts as hung.
 const limit = 10 * time.Minute
 
-func newWorld(t testing.TB, s scenario) *world {
+func newWorld(t testing.TB, s trial) *world {
 	w := &world{s: s, rng: rand.New(rand.NewPCG(s.seed, 0x776f726b))}
 	for i := range w.found {
 		w.found[i] = make(map[uint64]bool)

@@ -118,22 +118,22 @@ func (l *rig) ifaceFault(c faultCase, offload bool, mode attach.Mode) {
 	}
 }
 
-// TestScenarioAfterCrash reads rules from a file, kills rocectl, and starts it again. The next run removes the
+// TestRulesAfterCrash reads rules from a file, kills rocectl, and starts it again. The next run removes the
 // remaining programs. With clsact these are its rules.
-func TestScenarioAfterCrash(t *testing.T) {
+func TestRulesAfterCrash(t *testing.T) {
 	lab.Long(t)
 	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLab(t, onFrames)
-			l.scenarioAfterCrash(mode)
+			l.rulesAfterCrash(mode)
 			l.nothingLeft()
 		})
 	}
 }
 
-func (l *rig) scenarioAfterCrash(mode attach.Mode) {
+func (l *rig) rulesAfterCrash(mode attach.Mode) {
 	by := "--attach=" + string(mode)
-	file := filepath.Join(l.Dir, "scenario.yaml")
+	file := filepath.Join(l.Dir, "rules.yaml")
 	lab.Must(l.T, os.WriteFile(file, []byte("rules:\n  - tx drop op=send\n  - rx drop op=ack\n"), 0o600))
 	start := func() *lab.Proc {
 		l.T.Helper()

@@ -19,10 +19,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden curves anew")
 
-// Every scenario still has its committed curve, and the picture in docs matches the curve.
+// Every script still has its committed curve, and the picture in docs matches the curve.
 func TestCurves(t *testing.T) {
 	drawn := map[string]bool{}
-	for _, name := range scenarios() {
+	for _, name := range scripts() {
 		t.Run(name, func(t *testing.T) {
 			c, err := load(name)
 			if err != nil {
@@ -45,7 +45,7 @@ func TestCurves(t *testing.T) {
 			svg := c.svg()
 			picture, err := os.ReadFile(filepath.Join("../../../docs/curves", name+".svg"))
 			if err != nil || !bytes.Equal(picture, svg) {
-				t.Errorf("docs/curves/%s.svg is not that of the scenario: run make curves (%v)", name, err)
+				t.Errorf("docs/curves/%s.svg is not that of the script: run make curves (%v)", name, err)
 			}
 			checkXML(t, string(svg))
 		})

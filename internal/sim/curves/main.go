@@ -1,4 +1,4 @@
-// Curves draws the reactions of congestion control. Each scenario is a script of CNPs, marks, round-trip times and
+// Curves draws the reactions of congestion control. Each script is a script of CNPs, marks, round-trip times and
 // losses; the curve is the resulting rate or window of the algorithm. The test compares the curves as text; this
 // program draws them.
 //
@@ -32,7 +32,7 @@ import (
 	"strings"
 )
 
-//go:embed scenarios/*.txt
+//go:embed scripts/*.txt
 var files embed.FS
 
 func main() {
@@ -44,12 +44,12 @@ func main() {
 	}
 }
 
-// draw writes one picture for each scenario.
+// draw writes one picture for each script.
 func draw(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for _, name := range scenarios() {
+	for _, name := range scripts() {
 		c, err := load(name)
 		if err != nil {
 			return err
@@ -61,9 +61,9 @@ func draw(dir string) error {
 	return nil
 }
 
-// scenarios returns the names of the scripts.
-func scenarios() (names []string) {
-	entries, err := files.ReadDir("scenarios")
+// scripts returns the names of the scripts.
+func scripts() (names []string) {
+	entries, err := files.ReadDir("scripts")
 	if err != nil {
 		panic(err) // the folder is embedded in the program
 	}
@@ -73,9 +73,9 @@ func scenarios() (names []string) {
 	return names
 }
 
-// load runs the named scenario.
+// load runs the named script.
 func load(name string) (*curve, error) {
-	text, err := files.ReadFile("scenarios/" + name + ".txt")
+	text, err := files.ReadFile("scripts/" + name + ".txt")
 	if err != nil {
 		return nil, err
 	}

@@ -8,9 +8,9 @@ import (
 	"roced.io/roced/internal/lab/netlab"
 )
 
-// TestScenario is the README's scenario: exact faults on the interface between two peers, and their effects in `rocectl
+// TestObservedFaults is the README's example: exact faults on the interface between two peers, and their effects in `rocectl
 // watch` and in a capture.
-func TestScenario(t *testing.T) {
+func TestObservedFaults(t *testing.T) {
 	lab.Long(t)
 	l := newLab(t, onFrames)
 	l.verify("write-bw -n 1") // address resolution completes before the test

@@ -14,8 +14,8 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// scenario holds all decisions of a seed before the run starts.
-type scenario struct {
+// trial holds all decisions of a seed before the run starts.
+type trial struct {
 	seed    uint64
 	typ     qp.Type
 	pairs   int
@@ -73,10 +73,10 @@ func chance(rng *rand.Rand, percent int) bool { return rng.IntN(100) < percent }
 
 func pick[T any](rng *rand.Rand, v ...T) T { return v[rng.IntN(len(v))] }
 
-// draw derives the scenario of a seed.
-func draw(seed uint64) scenario {
+// draw derives the trial of a seed.
+func draw(seed uint64) trial {
 	rng := rand.New(rand.NewPCG(seed, 0x736f616b))
-	s := scenario{
+	s := trial{
 		seed:    seed,
 		typ:     pick(rng, qp.RC, qp.RC, qp.RC, qp.UC, qp.UD),
 		pairs:   pick(rng, 1, 1, 2, 3, 1+rng.IntN(8)),
@@ -141,7 +141,7 @@ func draw(seed uint64) scenario {
 }
 
 // drawTransport draws the transport profile of reliable connections.
-func (s *scenario) drawTransport(rng *rand.Rand) {
+func (s *trial) drawTransport(rng *rand.Rand) {
 	if s.typ != qp.RC || chance(rng, 40) {
 		return
 	}
@@ -150,7 +150,7 @@ func (s *scenario) drawTransport(rng *rand.Rand) {
 }
 
 // drawParts draws the options of the transport.
-func (s *scenario) drawParts(rng *rand.Rand) {
+func (s *trial) drawParts(rng *rand.Rand) {
 	switch s.transport {
 	case "irn":
 		s.parts.Recovery.Params = map[string]float64{"bdp_packets": pick(rng, 1, 7, 110.0), "bdp_fc": float64(rng.IntN(2)),
@@ -177,9 +177,9 @@ func (s *scenario) drawParts(rng *rand.Rand) {
 	}
 }
 
-// drawEntropy draws the entropy values of MRC and, for some scenarios, a rule that trims. It has random numbers of its own, so
-// that the rest of a scenario does not depend on them.
-func (s *scenario) drawEntropy() {
+// drawEntropy draws the entropy values of MRC and, for some trials, a rule that trims. It has random numbers of its own, so
+// that the rest of a trial does not depend on them.
+func (s *trial) drawEntropy() {
 	rng := rand.New(rand.NewPCG(s.seed, 0x6576))
 	evs := pick(rng, 1, 2, 16, 64)
 	s.parts.Paths = profile.Part{Name: "mrc", Params: map[string]float64{"ev_count": float64(evs), "planes": float64(pick(rng, 1, min(evs, 4))),
@@ -190,7 +190,7 @@ func (s *scenario) drawEntropy() {
 }
 
 // drawFaults draws the rules of the link.
-func (s *scenario) drawFaults(rng *rand.Rand) {
+func (s *trial) drawFaults(rng *rand.Rand) {
 	var rules []string
 	switch n := rng.IntN(100); {
 	case n < 10:
@@ -216,7 +216,7 @@ func (s *scenario) drawFaults(rng *rand.Rand) {
 }
 
 // addRule adds a rule of the link.
-func (s *scenario) addRule(text string) {
+func (s *trial) addRule(text string) {
 	r, err := fault.Parse(text)
 	if err != nil {
 		panic(err)
@@ -257,7 +257,7 @@ func exactRules(rng *rand.Rand) (rules []string) {
 }
 
 // loses reports whether the link can lose packets.
-func (s *scenario) loses() bool {
+func (s *trial) loses() bool {
 	for _, r := range s.rules {
 		switch r.Action {
 		case fault.Drop, fault.Corrupt, fault.Truncate:
@@ -268,28 +268,28 @@ func (s *scenario) loses() bool {
 }
 
 // perfect reports whether the link has no faults.
-func (s *scenario) perfect() bool { return len(s.rules) == 0 && s.outage.length == 0 }
+func (s *trial) perfect() bool { return len(s.rules) == 0 && s.outage.length == 0 }
 
 // anyOrder reports whether messages may start to arrive before earlier ones are complete.
-func (s *scenario) anyOrder() bool { return s.transport != "" && s.transport != "rc" }
+func (s *trial) anyOrder() bool { return s.transport != "" && s.transport != "rc" }
 
 // repeats reports whether packets that were not lost may be retransmitted. Reasons are early retransmission (FUSO),
 // timeouts shorter than network or memory latency, several paths, and refusals.
-func (s *scenario) repeats() bool {
+func (s *trial) repeats() bool {
 	return s.anyOrder() && s.transport != "eunomia" || s.deferred()
 }
 
 // deferred reports whether accesses to memory take time (nictest.Deferred).
-func (s *scenario) deferred() bool { return s.seed%8 == 3 && s.timeout > 0 && s.typ == qp.RC }
+func (s *trial) deferred() bool { return s.seed%8 == 3 && s.timeout > 0 && s.typ == qp.RC }
 
 // copies reports whether the link can duplicate packets, disorders whether it can reorder them.
-func (s *scenario) copies() bool { return s.has(fault.Duplicate) }
+func (s *trial) copies() bool { return s.has(fault.Duplicate) }
 
-func (s *scenario) disorders() bool {
+func (s *trial) disorders() bool {
 	return s.has(fault.Delay) || s.has(fault.Reorder) || s.copies()
 }
 
-func (s *scenario) has(a fault.Action) bool {
+func (s *trial) has(a fault.Action) bool {
 	for _, r := range s.rules {
 		if r.Action == a {
 			return true
@@ -299,19 +299,19 @@ func (s *scenario) has(a fault.Action) bool {
 }
 
 // mustSucceed reports whether no request of a reliable connection may fail.
-func (s *scenario) mustSucceed() bool {
+func (s *trial) mustSucceed() bool {
 	return !s.harsh && s.retry == 7 && s.rnr == 7 && (s.timeout >= 12 || s.timeout == 0)
 }
 
 // profiles returns the plug-ins of the queue pairs of a NIC.
-func (s *scenario) profiles() func(name string) (qp.Profile, error) {
+func (s *trial) profiles() func(name string) (qp.Profile, error) {
 	m := profile.NewMaker(profile.Link{})
 	parts := s.parts
 	parts.Congestion.Name = s.control
 	return func(string) (qp.Profile, error) { return m.New(s.transport, parts) }
 }
 
-func (s *scenario) String() string {
+func (s *trial) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v, %d pairs, %+v\n", s.typ, s.pairs, *s)
 	for _, r := range s.rules {

@@ -12,8 +12,8 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// scenario is a parsed script.
-type scenario struct {
+// script is a parsed script.
+type script struct {
 	title        string
 	algorithm    string
 	params       ccalgo.Params
@@ -36,8 +36,8 @@ type event struct {
 }
 
 // parse reads a script; errors name the line.
-func parse(text string) (*scenario, error) {
-	s := &scenario{mtu: 1024, params: ccalgo.Params{}}
+func parse(text string) (*script, error) {
+	s := &script{mtu: 1024, params: ccalgo.Params{}}
 	for i, line := range strings.Split(text, "\n") {
 		w := strings.Fields(line)
 		if len(w) == 0 || w[0][0] == '#' {
@@ -54,7 +54,7 @@ func parse(text string) (*scenario, error) {
 	return s, nil
 }
 
-func (s *scenario) line(w []string) (err error) {
+func (s *script) line(w []string) (err error) {
 	switch {
 	case w[0] == "title":
 		s.title = strings.Join(w[1:], " ")
@@ -96,7 +96,7 @@ func durations(a string, to *time.Duration, b string, and *time.Duration) (err e
 }
 
 // add appends an event, repeated between two instants.
-func (s *scenario) add(from, to, every time.Duration, w []string) error {
+func (s *script) add(from, to, every time.Duration, w []string) error {
 	e := event{kind: w[0]}
 	rest := w[1:]
 	if e.kind == "send" || e.kind == "ack" || e.kind == "nack" {
@@ -156,9 +156,9 @@ func (e *event) options(words []string) error {
 	return nil
 }
 
-// curve is the result of a scenario.
+// curve is the result of a script.
 type curve struct {
-	*scenario
+	*script
 	points []point
 }
 
@@ -168,14 +168,14 @@ type point struct {
 	window, rate uint64
 }
 
-// run plays the scenario. Timers fire before events of the same instant.
-func (s *scenario) run() (*curve, error) {
+// run plays the script. Timers fire before events of the same instant.
+func (s *script) run() (*curve, error) {
 	ctl, err := ccalgo.New(s.algorithm, s.params)
 	if err != nil {
 		return nil, err
 	}
 	ctl.Reset(s.mtu)
-	c := &curve{scenario: s}
+	c := &curve{script: s}
 	events, received := s.events, uint32(0)
 	for at := time.Duration(0); at <= s.until; at += s.every {
 		for len(events) > 0 && events[0].at <= at {
@@ -192,7 +192,7 @@ func (s *scenario) run() (*curve, error) {
 	return c, nil
 }
 
-// start is the controllers' time at the start of a scenario.
+// start is the controllers' time at the start of a script.
 const start = mono.Time(1)
 
 func timers(ctl ccalgo.Controller, until time.Duration) {
