@@ -55,12 +55,12 @@ type sourceLine struct {
 	Failed bool
 }
 
-// writePage writes the page and, beside it, the captures of failed scripts. An empty path writes nothing.
-func (s *summary) writePage(path string) error {
-	if path == "" {
+// writePage writes the page and, beside it, the captures of failed scripts. Without a file it writes nothing.
+func (s *summary) writePage(f *os.File) error {
+	if f == nil {
 		return nil
 	}
-	base := strings.TrimSuffix(path, filepath.Ext(path))
+	base := strings.TrimSuffix(f.Name(), filepath.Ext(f.Name()))
 	var scripts []pageScript
 	for i, r := range s.Scripts {
 		p := pageScript{report: r, Place: r.place()}
@@ -76,7 +76,7 @@ func (s *summary) writePage(path string) error {
 		}
 		scripts = append(scripts, p)
 	}
-	return s.write(path, func(s *summary, w io.Writer) error {
+	return s.write(f, func(s *summary, w io.Writer) error {
 		return pageTemplate.Execute(w, struct {
 			*summary
 			Scripts []pageScript

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -116,20 +117,12 @@ func (a *app) print(s *summary) error {
 	return err
 }
 
-// write writes a file of a report. An empty path writes nothing.
-func (s *summary) write(path string, format func(*summary, io.Writer) error) error {
-	if path == "" {
+// write writes a file of a report and closes it. Without a file it writes nothing.
+func (s *summary) write(f *os.File, format func(*summary, io.Writer) error) error {
+	if f == nil {
 		return nil
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return usageError{err}
-	}
-	err = format(s, f)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
+	return errors.Join(format(s, f), f.Close())
 }
 
 // The elements of JUnit XML that CI systems read.

@@ -15,6 +15,7 @@ import (
 	"roced.io/roced/drill/dut"
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/output"
 )
 
 // runFlags are the flags of run.
@@ -99,6 +100,10 @@ func load(args []string) (scripts []*script.Script, err error) {
 
 // runAll runs the scripts and prints the reports. It reports the scripts that have run even if the device is lost.
 func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) error {
+	junit, html, err := f.outputs()
+	if err != nil {
+		return usageError{err}
+	}
 	device, end, err := f.open(ctx, a)
 	if err != nil {
 		return err
@@ -116,11 +121,24 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 			break
 		}
 	}
-	err = cmp.Or(err, end(), sum.write(f.junit, (*summary).junit), sum.writePage(f.html), a.print(&sum))
+	err = cmp.Or(err, end(), sum.write(junit, (*summary).junit), sum.writePage(html), a.print(&sum))
 	if err == nil && sum.Failed > 0 {
 		return errFailed
 	}
 	return err
+}
+
+// outputs opens the files of the report. A file that is not asked for is nil.
+func (f *runFlags) outputs() (junit, html *os.File, err error) {
+	if f.junit != "" {
+		if junit, err = output.Create(f.junit, false); err != nil {
+			return nil, nil, err
+		}
+	}
+	if f.html != "" {
+		html, err = output.Create(f.html, false)
+	}
+	return junit, html, err
 }
 
 // runScript runs a script with all seeds, up to the first that fails.

@@ -86,7 +86,7 @@ func TestTable(t *testing.T) {
 // TestReports: JSON, JUnit XML, and the page with a ladder diagram and a capture of each failed script.
 func TestReports(t *testing.T) {
 	dir := folder(t, all)
-	junit, page := filepath.Join(dir, "junit.xml"), filepath.Join(dir, "page.html")
+	junit, page := filepath.Join(dir, "junit.xml"), filepath.Join(dir, "new", "page.html")
 	code, out, diag := call("run", dir, "--json", "--junit", junit, "--html", page)
 	if code != exitFailed || diag != "" {
 		t.Fatal(code, diag)
@@ -117,7 +117,7 @@ func TestReports(t *testing.T) {
 	if strings.Contains(html, "http") {
 		t.Error("the page refers to other hosts")
 	}
-	r, err := pcapng.NewReader(bytes.NewReader(read(t, filepath.Join(dir, "page-1.pcapng"))))
+	r, err := pcapng.NewReader(bytes.NewReader(read(t, filepath.Join(dir, "new", "page-1.pcapng"))))
 	if err != nil {
 		t.Fatal(err)
 	}

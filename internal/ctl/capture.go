@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/observe/flor"
 )
@@ -62,20 +63,20 @@ type captured struct {
 }
 
 func (a *app) record(ctx context.Context, o *capturing) (err error) {
-	body, err := a.client().Capture(ctx, o.nic)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
 	out := a.out
 	if o.file != "-" {
-		f, err := os.Create(o.file)
+		f, err := output.Create(o.file, false)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out = f
 	}
+	body, err := a.client().Capture(ctx, o.nic)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
 	if !a.json && o.file != "-" {
 		fmt.Fprintf(a.diag, "capturing %s; Ctrl-C ends\n", o.nic)
 	}

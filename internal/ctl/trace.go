@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/observe/trace"
 )
@@ -111,13 +112,8 @@ func (a *app) traceDraw() *cobra.Command {
 // recordTrace stores a trace and generates the requested outputs. Without an output file it stores the trace in a
 // temporary file and deletes that at the end.
 func (a *app) recordTrace(ctx context.Context, o *tracing) (err error) {
-	body, err := a.client().Trace(ctx, o.nic, o.qp, o.flor)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
 	if o.file == "-" {
-		return ended(io.Copy(a.out, body))
+		return a.streamTrace(ctx, o)
 	}
 	f, err := o.open()
 	if err != nil {
@@ -129,6 +125,11 @@ func (a *app) recordTrace(ctx context.Context, o *tracing) (err error) {
 		}
 		err = errors.Join(err, f.Close())
 	}()
+	body, err := a.client().Trace(ctx, o.nic, o.qp, o.flor)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
 	if err := ended(io.Copy(f, body)); err != nil {
 		return err
 	}
@@ -141,11 +142,32 @@ func (a *app) recordTrace(ctx context.Context, o *tracing) (err error) {
 	return err
 }
 
+// streamTrace copies a trace to standard output.
+func (a *app) streamTrace(ctx context.Context, o *tracing) error {
+	body, err := a.client().Trace(ctx, o.nic, o.qp, o.flor)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return ended(io.Copy(a.out, body))
+}
+
+// open opens the file of a trace, without -w a temporary one. It makes sure that the outputs at the end can be written.
 func (o *tracing) open() (*os.File, error) {
+	if err := output.Folders(o.svg); err != nil {
+		return nil, err
+	}
+	if o.csv != "" {
+		f, err := output.Create(o.csv, false)
+		if err != nil {
+			return nil, err
+		}
+		f.Close()
+	}
 	if o.file == "" {
 		return os.CreateTemp("", "rocectl-trace")
 	}
-	return os.Create(o.file)
+	return output.Create(o.file, false)
 }
 
 // ended returns the error of a copy, or nil if the recording ended normally.
@@ -204,6 +226,9 @@ func (a *app) renderTrace(in io.Reader, o *tracing) error {
 	if a.json {
 		return a.show(sum, nil)
 	}
+	if sum.Sent == 0 {
+		fmt.Fprintf(a.diag, "0 packets sent: the other end of the connection sends the data; trace its queue pair, %s\n", bth.QPN(t.Start.Dest).Text())
+	}
 	fmt.Fprintf(a.diag, "QP %s, %s: %d events (%d lost), %d packets sent, %d of them again, %d timeouts\n",
 		bth.QPN(sum.QPN).Text(), sum.Profile, sum.Events, sum.Lost, sum.Sent, sum.SentRtx, sum.Timeouts)
 	return nil
@@ -211,7 +236,7 @@ func (a *app) renderTrace(in io.Reader, o *tracing) error {
 
 // writeFile creates a file with the output of write.
 func writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
+	f, err := output.Create(name, false)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,11 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{traces: map[string][]byte{"17": stored, "next": stored, "18": []byte(`{"event":"end"}` + "\n"), "19": stored[:len(stored)/2]}}
+	f := &fake{traces: map[string][]byte{"17": stored, "next": stored, "18": []byte(`{"event":"end"}` + "\n"), "19": stored[:len(stored)/2],
+		"20": []byte(`{"event":"start","start":{"nic":"rxe_a","qpn":32,"dest_qpn":17}}` + "\n" + `{"event":"end"}` + "\n")}}
 	socket := f.start(t)
 	dir := t.TempDir()
-	file, table, svg := filepath.Join(dir, "t.json"), filepath.Join(dir, "t.csv"), filepath.Join(dir, "svg")
+	file, table, svg := filepath.Join(dir, "new", "t.json"), filepath.Join(dir, "t.csv"), filepath.Join(dir, "svg")
 	for _, c := range []struct {
 		line, says string
 		code       int
@@ -24,6 +25,9 @@ func TestTrace(t *testing.T) {
 	}{
 		{"trace rxe_a --qp 17", "", 0, string(stored)},
 		{"trace rxe_a --next -w " + file + " --csv " + table + " --svg " + svg, "773 events (0 lost)", 0, ""},
+		{"trace rxe_a --qp 20 --csv " + filepath.Join(dir, "receiver"), "0 packets sent: the other end", 0, ""},
+		{"trace rxe_a --qp 17 -w /dev/null/x", "not a directory", 1, ""},
+		{"trace rxe_a --qp 17 --svg /dev/null", "not a directory", 1, ""},
 		{"trace rxe_a --qp 18 -w " + filepath.Join(dir, "none"), "no queue pair has connected", 1, ""},
 		{"trace rxe_a --qp 19 --csv " + filepath.Join(dir, "cut"), "line ", 1, ""}, // the trace ends in the middle of a line
 	} {

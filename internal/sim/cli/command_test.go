@@ -90,11 +90,11 @@ func TestRun(t *testing.T) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	quick := []string{"--set", "workload.0.rounds=1", "--set", "workload.0.size=64KB", "--check", "-q"}
 	args := append([]string{"run", scenarios + "incast.yaml", "--svg", file("svg"), "--out", file("out"), "--queue", "leaf0-h0",
-		"--trace", "h1-h0=" + file("qp.json"), "--pcapng", "leaf0-h0=" + file("p.pcapng")}, quick...)
+		"--trace", "h1-h0=" + file("new/qp.json"), "--pcapng", "leaf0-h0=" + file("new/p.pcapng")}, quick...)
 	if code, _, diag := rocesim(args...); code != 0 {
 		t.Fatal(diag)
 	}
-	for _, name := range []string{"svg/slowdown.svg", "svg/queues.svg", "svg/goodput.svg", "svg/fct.svg", "svg/h1-h0/trace-sequence.svg", "out/queues.csv", "out/flows.csv", "out/ports.csv", "out/samples.csv", "out/summary.json", "qp.json", "p.pcapng"} {
+	for _, name := range []string{"svg/slowdown.svg", "svg/queues.svg", "svg/goodput.svg", "svg/fct.svg", "svg/h1-h0/trace-sequence.svg", "out/queues.csv", "out/flows.csv", "out/ports.csv", "out/samples.csv", "out/summary.json", "new/qp.json", "new/p.pcapng"} {
 		if s, err := os.Stat(file(name)); err != nil || s.Size() < 200 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -118,6 +118,30 @@ func TestRun(t *testing.T) {
 	}
 	if several != one {
 		t.Errorf("alone %+v, beside another %+v", one, several)
+	}
+}
+
+// TestOutputsFirst: an output that cannot be written ends a run before it begins. A traced connection must open.
+func TestOutputsFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		option, value string
+		code          int
+		says          string
+	}{
+		{"--trace", "h1-h0=" + file + "/qp.json", 2, "not a directory"},
+		{"--pcapng", "leaf0-h0=" + file + "/p.pcapng", 2, "not a directory"},
+		{"--out", file, 2, "not a directory"},
+		{"--svg", file + "/svg", 2, "not a directory"},
+		{"--trace", "h0-h1=" + file, 1, "no connection from h0 to h1 has opened"},
+	} {
+		code, out, diag := rocesim("run", scenarios+"incast.yaml", "--set", "workload.0.rounds=1", "-q", c.option, c.value)
+		if code != c.code || !strings.Contains(diag, c.says) || (code == 2) != (out == "") {
+			t.Errorf("%s %s: code %d\n%s%s", c.option, c.value, code, out, diag)
+		}
 	}
 }
 

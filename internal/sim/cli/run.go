@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/trace"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
@@ -140,13 +141,29 @@ type oneRun struct {
 
 	s      *sim.Simulation
 	finish []func() error
-	traced []tracedPair
+	traced []*tracedPair
 }
 
-// tracedPair is a traced connection.
-type tracedPair struct{ name, file string }
+// tracedPair is a connection to trace. finish is nil until it opens.
+type tracedPair struct {
+	name, file string
+	src, dst   int
+	out        io.Writer
+	finish     func() error
+}
+
+// end ends the trace. A connection that has not opened is an error.
+func (t *tracedPair) end() error {
+	if t.finish == nil {
+		return fmt.Errorf("--trace %s: no connection from h%d to h%d has opened", t.name, t.src, t.dst)
+	}
+	return t.finish()
+}
 
 func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
+	if err := output.Folders(r.folder(r.o.out), r.folder(r.o.svg)); err != nil {
+		return nil, usageError{err}
+	}
 	f, err := r.read(r.name, r.seed)
 	if err != nil {
 		return nil, err
@@ -185,7 +202,7 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 
 // folder returns the folder for the files of this run.
 func (r *oneRun) folder(dir string) string {
-	if r.several {
+	if r.several && dir != "" {
 		return filepath.Join(dir, fmt.Sprintf("seed-%d", r.seed))
 	}
 	return dir
@@ -203,6 +220,9 @@ func (r *oneRun) write(res *result.Result) error {
 	dir := r.folder(r.o.svg)
 	files, err := res.WriteSVG(dir)
 	for _, t := range r.traced {
+		if t.finish == nil {
+			continue
+		}
 		more, wrong := drawTrace(t.file, filepath.Join(dir, t.name))
 		files, err = append(files, more...), errors.Join(err, wrong)
 	}
@@ -255,10 +275,7 @@ func writeTables(dir, format string, res *result.Result) error {
 const fctFile = "fct.txt"
 
 func writeFCT(dir string, res *result.Result, conweave bool) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	f, err := os.Create(filepath.Join(dir, fctFile))
+	f, err := output.Create(filepath.Join(dir, fctFile), false)
 	if err != nil {
 		return err
 	}
@@ -275,7 +292,7 @@ func writeSummary(dir string, res *result.Result) error {
 
 // create creates a file and closes it at the end of the run, after calling before.
 func (r *oneRun) create(name string, before func() error) (io.Writer, error) {
-	f, err := os.Create(name)
+	f, err := output.Create(name, false)
 	if err != nil {
 		return nil, err
 	}
@@ -286,30 +303,25 @@ func (r *oneRun) create(name string, before func() error) (io.Writer, error) {
 
 // tracers returns a function that traces the requested connections when they open.
 func (r *oneRun) tracers(hosts int) (func(a, b *nic.QP, f *workload.Flow), error) {
-	files := map[[2]int]string{}
-	for _, t := range r.o.trace {
-		var src, dst int
-		between, file, ok := strings.Cut(t, "=")
-		if n, _ := fmt.Sscanf(between, "h%d-h%d", &src, &dst); !ok || n != 2 || src < 0 || dst < 0 || src >= hosts || dst >= hosts {
-			return nil, usageError{fmt.Errorf("--trace %q: expected h1-h0=FILE with two of %d hosts", t, hosts)}
+	for _, text := range r.o.trace {
+		t := &tracedPair{}
+		var ok bool
+		t.name, t.file, ok = strings.Cut(text, "=")
+		if n, _ := fmt.Sscanf(t.name, "h%d-h%d", &t.src, &t.dst); !ok || n != 2 || min(t.src, t.dst) < 0 || max(t.src, t.dst) >= hosts {
+			return nil, usageError{fmt.Errorf("--trace %q: expected h1-h0=FILE with two of %d hosts", text, hosts)}
 		}
-		files[[2]int{src, dst}] = file
+		var err error
+		if t.out, err = r.create(t.file, t.end); err != nil {
+			return nil, usageError{err}
+		}
+		r.traced = append(r.traced, t)
 	}
 	return func(first, _ *nic.QP, f *workload.Flow) {
-		key := [2]int{f.Src, f.Dst}
-		file, ok := files[key]
-		if !ok {
-			return
+		for _, t := range r.traced {
+			if t.finish == nil && t.src == f.Src && t.dst == f.Dst {
+				t.finish = r.s.TraceTo(t.out, first)
+			}
 		}
-		delete(files, key)
-		r.traced = append(r.traced, tracedPair{fmt.Sprintf("h%d-h%d", f.Src, f.Dst), file})
-		var finish func() error
-		w, err := r.create(file, func() error { return finish() })
-		if err != nil {
-			r.finish = append(r.finish, func() error { return err })
-			return
-		}
-		finish = r.s.TraceTo(w, first)
 	}, nil
 }
 
@@ -327,7 +339,7 @@ func (r *oneRun) captures() error {
 		var failed func() error
 		w, err := r.create(file, func() error { return failed() })
 		if err != nil {
-			return err
+			return usageError{err}
 		}
 		if failed, err = r.s.CaptureTo(w, l); err != nil {
 			return err

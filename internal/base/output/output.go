@@ -1,0 +1,39 @@
+// Package output opens the files that a command writes. A command opens them before its work starts, so that a wrong path
+// costs no run.
+package output
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Create creates a file, or empties it, and makes its folder. Only its user may read the file if private is true.
+func Create(name string, private bool) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return nil, err
+	}
+	mode := os.FileMode(0o666)
+	if private {
+		mode = 0o600
+	}
+	return os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_RDWR, mode)
+}
+
+// Folders makes folders and returns an error if files cannot be written into one of them. It ignores empty names.
+func Folders(names ...string) error {
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		if err := os.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Access(name, unix.W_OK|unix.X_OK); err != nil {
+			return fmt.Errorf("cannot write into the folder %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package output
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestOutput: files and folders are made with the folders above them; a file in the place of a folder is an error.
+func TestOutput(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(dir, "a", "b", "file")
+	f, err := Create(in, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if s, err := os.Stat(in); err != nil || s.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v", s, err)
+	}
+	if err := Folders("", filepath.Join(dir, "c", "d")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "c", "d")); err != nil {
+		t.Error(err)
+	}
+	if Folders(in) == nil {
+		t.Error("a file is a folder")
+	}
+	if f, err := Create(filepath.Join(in, "x"), false); err == nil {
+		f.Close()
+		t.Error("a file lies in a file")
+	}
+}
