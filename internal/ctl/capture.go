@@ -86,6 +86,9 @@ func (a *app) record(ctx context.Context, o *capturing) (err error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, unix.EPIPE) {
 		err = nil // a capture ends normally with this error
 	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("the daemon ended during the capture")
+	}
 	switch {
 	case o.file == "-":
 		fmt.Fprintf(a.diag, "%d frames, %d bytes\n", c.frames, c.bytes)

@@ -28,7 +28,9 @@ func TestCommands(t *testing.T) {
 		t.Skip("needs root, for faults on interfaces")
 	}
 	source := tree(t)
-	for page, commands := range except(t, pages(t)) {
+	all := except(t, pages(t))
+	effects(t, all)
+	for page, commands := range all {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			t.Parallel()
 			run(t, unshare, source, page, commands)

@@ -15,12 +15,16 @@ import (
 type command struct {
 	text   string
 	prints []string
+	effect []string // conditions that hold after the command
 }
 
 var (
 	prompt  = regexp.MustCompile(`^[a-z]*\$ `)
 	hereDoc = regexp.MustCompile(`<<'?(\w+)'?`)
 	ctrlC   = regexp.MustCompile(`# .*until Ctrl-C`)
+
+	// promises matches commands that promise an effect: a packet hit, a picture, frames, flows, results.
+	promises = regexp.MustCompile(`^[^#]*\b(rocectl|rocesim)\b[^#]* (fault (add|run)|trace|watch|capture|bottleneck|sweep|--trace|--pcapng)\b`)
 )
 
 // read reads the commands of a page: lines indented by four spaces that begin with "$ ", or with "b$ " for another machine.
@@ -30,10 +34,14 @@ func read(t *testing.T, page string) (all []*command) {
 	text, err := os.ReadFile(filepath.Join(root, page))
 	lab.Must(t, err)
 	var last *command
-	end := "" // of the here-document
+	end := ""   // of the here-document
+	blank := "" // line within the output
 	for line := range strings.Lines(string(text)) {
 		line, indented := strings.CutPrefix(strings.TrimRight(line, "\n"), "    ")
 		switch m := prompt.FindString(line); {
+		case line == "" && end == "" && last != nil && last.prints != nil:
+			blank = "\n"
+			continue
 		case !indented && (end == "" || line != ""): // a here-document may have empty lines
 			last = nil
 		case end != "":
@@ -52,16 +60,28 @@ func read(t *testing.T, page string) (all []*command) {
 		case last != nil && strings.HasPrefix(line, "> "):
 			last.text += "\n" + line[2:]
 		case last != nil:
-			last.prints = append(last.prints, line)
+			last.prints = append(last.prints, blank+line)
 		}
+		blank = ""
 	}
 	return all
 }
 
-// bash returns the script of a command.
+// bash returns the script of a command and its effects.
 func (c *command) bash() string {
+	text := c.script()
+	for _, e := range c.effect {
+		text += "\neffect " + quote(e)
+	}
+	return text
+}
+
+func (c *command) script() string {
 	program, _, _ := strings.Cut(c.text, " ")
+	elsewhere, onB := strings.CutPrefix(c.text, "b$ ")
 	switch {
+	case onB:
+		return "on_b " + quote(elsewhere)
 	case ctrlC.MatchString(c.text):
 		return "interrupt " + quote(c.text)
 	case len(c.prints) > 0 && strings.HasPrefix(c.prints[0], filepath.Base(program)+": "):
@@ -100,6 +120,46 @@ func pages(t *testing.T) map[string][]*command {
 	return all
 }
 
+// effects adds the conditions of effects.txt to the commands, and reports promises without an effect.
+func effects(t *testing.T, all map[string][]*command) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/effects.txt")
+	lab.Must(t, err)
+	shown := map[*command]bool{}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		f := strings.Split(strings.TrimSpace(line), "\t")
+		if len(f) != 4 {
+			t.Fatalf("effects.txt: %q has %d fields, not page, beginning of the command, of a later command or -, and condition", line, len(f))
+		}
+		page := all[f[0]]
+		i := slices.IndexFunc(page, func(c *command) bool { return strings.HasPrefix(c.text, f[1]) && !shown[c] })
+		if i < 0 {
+			t.Errorf("effects.txt: %s has no such command: %s", f[0], f[1])
+			continue
+		}
+		shown[page[i]] = true
+		if f[2] != "-" {
+			later := slices.IndexFunc(page[i+1:], func(c *command) bool { return strings.HasPrefix(c.text, f[2]) })
+			if later < 0 {
+				t.Errorf("effects.txt: after %s, %s has no such command: %s", f[1], f[0], f[2])
+				continue
+			}
+			i += 1 + later
+		}
+		page[i].effect = append(page[i].effect, f[3])
+	}
+	for name, page := range all {
+		for _, c := range page {
+			if promises.MatchString(c.text) && !shown[c] {
+				t.Errorf("%s: %s promises an effect that effects.txt lacks", name, c.text)
+			}
+		}
+	}
+}
+
 // except returns the pages without the commands that exceptions.txt lists, and reports exceptions without a command.
 func except(t *testing.T, all map[string][]*command) map[string][]*command {
 	t.Helper()
@@ -130,11 +190,11 @@ func except(t *testing.T, all map[string][]*command) map[string][]*command {
 func TestRead(t *testing.T) {
 	got := read(t, "internal/test/commands/testdata/page.md")
 	for i, want := range []struct{ text, prints, bash string }{
-		{"one | grep x", "a...\nb", "one | grep x"},
+		{"one | grep x", "a...\nb\n\nc", "one | grep x"},
 		{"f() {\n  two\n}", "", "f() {\n  two\n}"},
 		{"cat > x <<'END'\n$ no\nEND", "", "cat > x <<'END'\n$ no\nEND"},
 		{"three \\\n    -a", "", "three \\\n    -a"},
-		{"b$ four", "", "b$ four"},
+		{"b$ four", "", "on_b 'four'"},
 		{"bin/five 'x'   # until Ctrl-C", "", `interrupt 'bin/five '\''x'\''   # until Ctrl-C'`},
 		{"bin/six", "six: wrong", "{ bin/six\n} && exit 1"},
 	} {

@@ -1,5 +1,3 @@
 cd "$scratch"
-mkdir /run/netns
-ip netns add left
-ip link add veth0 netns left type veth peer name right
-ip -n left link set veth0 up
+pair
+traffic() { send local remote; send remote local; }

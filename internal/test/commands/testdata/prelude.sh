@@ -2,7 +2,7 @@
 # an interface eth0, and with a /run of its own.
 set -e
 exec 2>&1
-scratch=$PWD
+scratch=$PWD said=$PWD/said
 mount -t tmpfs none /run
 ip link set lo up
 ip link add eth0 type veth peer name wire
@@ -47,16 +47,61 @@ wait() {
 	builtin wait "$@"
 }
 
+# traffic: what moves while a command runs until Ctrl-C.
+traffic() { :; }
+
+# remote: a NIC on the other end of eth0's cable, veth0 in the network namespace left.
+remote() {
+	mkdir -p /run/netns
+	ip netns add left
+	ip link set wire netns left name veth0
+	ip -n left addr add 198.18.0.8/24 dev veth0
+	ip -n left link set veth0 up
+	ip netns exec left "$BUILT/roced" up veth0 --port packet --run-dir "$scratch/remote"
+}
+
+# pair: two NICs for the traffic of a page.
+pair() {
+	remote
+	roced up eth0 --port packet --run-dir "$scratch/local"
+}
+
+# on_b COMMAND: runs a command on the other machine of a page, whose NIC is that of remote.
+on_b() { eval "${1//ib_write_bw -d mlx5_0/ip netns exec left $BUILT/rocectl --run-dir $scratch/remote exec -- ib_write_bw}"; }
+
+# send FROM TO: moves 64 messages of 64 KiB between the NICs of pair.
+send() {
+	local job
+	rm -f "$scratch/meet"
+	roceperf write-bw --run-dir "$scratch/$2" -s 64k -n 64 -q 1 --verify --oob "unix:$scratch/meet" >/dev/null &
+	job=$!
+	until [ -e "$scratch/meet" ]; do command sleep 0.05; done
+	roceperf write-bw --run-dir "$scratch/$1" -s 64k -n 64 -q 1 --verify --oob "unix:$scratch/meet" peer >/dev/null
+	builtin wait "$job"
+}
+
+# effect CONDITION: waits for a condition that a command promises.
+effect() {
+	for _ in $(seq 300); do
+		! eval "$1" || return 0
+		command sleep 0.1
+	done
+	echo "no effect: $1"
+	return 1
+}
+
 # interrupt COMMAND: runs a command until its first output, and then presses Ctrl-C.
 interrupt() {
 	rm -f "$scratch/said" # of an earlier command, which would end this one before it can be interrupted
 	set -m # a process group of its own, which gets SIGINT
 	eval "$1" >"$scratch/said" 2>&1 &
 	set +m
-	until [ -s "$scratch/said" ] || ! kill -0 $! 2>/dev/null; do command sleep 0.05; done
-	kill -INT -- -$! 2>/dev/null || true
+	local job=$!
+	until [ -s "$scratch/said" ] || ! kill -0 "$job" 2>/dev/null; do command sleep 0.05; done
+	traffic
+	kill -INT -- "-$job" 2>/dev/null || true
 	code=0
-	wait $! || code=$?
+	wait "$job" || code=$?
 	noted=$!
 	cat "$scratch/said"
 	[ $code = 0 ] || [ $code = 130 ]

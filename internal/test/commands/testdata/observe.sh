@@ -1,0 +1,3 @@
+cd "$scratch"
+pair
+traffic() { send local remote; }
