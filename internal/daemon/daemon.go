@@ -87,7 +87,7 @@ func (d *Daemon) start() (err error) {
 		d.log.Warn("memory that programs register can count as memory of this daemon", "err", err)
 	}
 	for i := range d.cfg.NICs {
-		n, err := d.startNIC(&d.cfg.NICs[i])
+		n, err := d.startNIC(&d.cfg.NICs[i], d.cfg)
 		if err != nil {
 			return fmt.Errorf("NIC %s: %w", d.cfg.NICs[i].Name, err)
 		}

@@ -61,8 +61,8 @@ type nic struct {
 	}
 }
 
-// startNIC starts a NIC.
-func (d *Daemon) startNIC(c *config.NIC) (n *nic, err error) {
+// startNIC starts a NIC of a configuration.
+func (d *Daemon) startNIC(c *config.NIC, all *config.Config) (n *nic, err error) {
 	ending := make(chan struct{})
 	n = &nic{cfg: c, log: d.log.With("nic", c.Name), sw: d.switchOf(c.Switch), events: &server.Events{}, changed: make(chan struct{}, 1),
 		ending: ending, end: sync.OnceFunc(func() { close(ending) })}
@@ -94,7 +94,7 @@ func (d *Daemon) startNIC(c *config.NIC) (n *nic, err error) {
 	if err := n.openPort(); err != nil {
 		return nil, err
 	}
-	core, err := n.build(d.live.Load().Metrics.Listen != "") // record distributions only for metrics
+	core, err := n.build(all.Metrics.Listen != "") // record distributions only for metrics
 	if err != nil {
 		return nil, err
 	}

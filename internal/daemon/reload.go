@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"roced.io/roced/internal/base/fault"
@@ -65,6 +66,11 @@ func (d *Daemon) refuse(ch *config.Changes, next *config.Config, force bool) {
 	}
 	for _, name := range ch.Removed {
 		n := d.nic(name)
+		for _, added := range ch.Added {
+			if reflect.DeepEqual(next.NIC(added).Port, n.cfg.Port) {
+				ch.Refused = append(ch.Refused, next.Fault("nics", "NIC %s has the port of NIC %s, which is removed: remove that in a reload of its own", added, name))
+			}
+		}
 		if clients := n.clients() + d.ucma.Uses(name); clients > 0 && !force {
 			ch.Refused = append(ch.Refused, next.Fault("nics",
 				"NIC %s has %d clients: end them, or use roced reload --force, which disconnects them", name, clients))
@@ -127,7 +133,7 @@ func (r *reload) kept() []*nic {
 
 // addNIC starts a NIC and shows it to programs.
 func (r *reload) addNIC(c *config.NIC) error {
-	n, err := r.startNIC(c)
+	n, err := r.startNIC(c, r.next)
 	if err != nil {
 		return err
 	}
@@ -212,8 +218,11 @@ func (r *reload) finish() {
 	limits := limitsOf(&r.next.Limits)
 	each, _ := daemonAmounts(&r.next.Limits)
 	r.quota.SetEach(each)
-	for _, n := range r.kept() {
+	for _, n := range r.nics() {
 		c := r.next.NIC(n.cfg.Name)
+		if c == nil {
+			continue // it is removed below
+		}
 		n.quota.SetEach(limits.Amounts())
 		for _, dev := range n.devices {
 			dev.server.SetLimits(limits)

@@ -26,8 +26,11 @@ func Run(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	d.reloading.Lock() // the admin interface can ask for a reload
 	d.output = out
-	if err := d.dropPrivileges(); err != nil {
+	err = d.dropPrivileges()
+	d.reloading.Unlock()
+	if err != nil {
 		return errors.Join(err, d.Close())
 	}
 	running, end := context.WithCancel(context.Background())

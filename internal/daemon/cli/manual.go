@@ -21,7 +21,9 @@ adds NICs, and removes those without clients. It refuses the whole file if any o
 
 // environment is the text before the variables.
 const environment = `A variable of the environment overrides a key outside of NICs. "--set KEY=VALUE" of the command line overrides both. Errors name
-the variable or the option. An empty variable counts as unset, and an unknown "ROCED_" variable is an error. NICs and lists come from the
+the variable or the option. An empty variable counts as unset, and an unknown "ROCED_" variable is an error. The daemon ignores the
+variables that Kubernetes sets for a Service, if the name of the Service begins with roced. For a Service named roced these are "ROCED_PORT"
+and all that begin with "ROCED_SERVICE_" or "ROCED_PORT_", provided that "ROCED_SERVICE_HOST" is set. NICs and lists come from the
 file only. "roced check --effective" prints each value and its origin. "run_dir" has no variable, because "ROCED_RUN_DIR" selects the
 daemon of clients.`
 

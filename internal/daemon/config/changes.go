@@ -29,8 +29,8 @@ func (c *Config) ChangesFrom(old *Config) *Changes {
 	for _, k := range sortedNames(before, after) {
 		was, is := before[k], after[k]
 		name, rest, inNIC := nicOf(k)
-		if was.Value == is.Value || slices.Contains(ch.Added, name) || slices.Contains(ch.Removed, name) {
-			continue
+		if was.Value == is.Value || !was.set() && !is.set() || slices.Contains(ch.Added, name) || slices.Contains(ch.Removed, name) {
+			continue // a default that depends on another key changes with that key
 		}
 		known := is.known
 		if known == "" {

@@ -21,6 +21,11 @@ type Value struct {
 	known string // key in the table, such as nics[].mtu; that of its part for a parameter
 }
 
+const defaultOrigin = "default"
+
+// set reports whether a source has set the value.
+func (v Value) set() bool { return v.Origin != "" && v.Origin != defaultOrigin }
+
 // Effective returns all values that a source has set or that have a default.
 func (c *Config) Effective() []Value {
 	w := walker{doc: c.doc}
@@ -81,7 +86,7 @@ func (w *walker) leaf(key, known string, v reflect.Value) {
 		return
 	}
 	if origin == "" {
-		origin = "default"
+		origin = defaultOrigin
 	}
 	w.values = append(w.values, Value{Key: key, Value: text(v), Origin: origin, known: known})
 }
@@ -102,6 +107,9 @@ func text(v reflect.Value) string {
 	case Mode:
 		return fmt.Sprintf("%04o", os.FileMode(x))
 	case []string:
+		if len(x) == 0 {
+			return ""
+		}
 		return "[" + strings.Join(x, ", ") + "]"
 	case float64:
 		return strconv.FormatFloat(x, 'g', -1, 64)

@@ -127,6 +127,17 @@ var otherVariables = []string{
 	"ROCED_TEST_BIN", "ROCED_TEST_CONFIG", "ROCED_TEST_ROLE", "ROCED_TEST_WITHHELD",
 }
 
+// ofService reports whether Kubernetes sets the variable for a Service whose name begins with roced. Of each Service it sets
+// X_SERVICE_HOST, X_PORT, and others that begin with X_SERVICE_ or X_PORT_.
+func ofService(name string) bool {
+	return slices.ContainsFunc(os.Environ(), func(entry string) bool {
+		key, _, _ := strings.Cut(entry, "=")
+		service, ok := strings.CutSuffix(key, "_SERVICE_HOST")
+		rest, of := strings.CutPrefix(name, service+"_")
+		return ok && of && (rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_"))
+	})
+}
+
 // override applies the environment and Set to the document of the file.
 func (s *Sources) override(doc *strict.Document) error {
 	v, origins := viper.New(), map[string]string{}
@@ -142,7 +153,7 @@ func (s *Sources) override(doc *strict.Document) error {
 	}
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, variablePrefix) && origins[name] == "" && !slices.Contains(otherVariables, name) {
+		if strings.HasPrefix(name, variablePrefix) && origins[name] == "" && !slices.Contains(otherVariables, name) && !ofService(name) {
 			return fmt.Errorf("%s: no setting has this variable: unset it, or use one of roced.yaml(5), ENVIRONMENT", name)
 		}
 	}

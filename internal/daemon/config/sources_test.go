@@ -83,6 +83,29 @@ func TestOverrideFaults(t *testing.T) {
 	}
 }
 
+// TestServiceVariables: the variables that Kubernetes sets for Services are no settings, others with such names are errors.
+func TestServiceVariables(t *testing.T) {
+	s := Sources{File: write(t, t.TempDir()+"/x.yaml", minimal)}
+	for _, service := range []string{"ROCED", "ROCED_LOG", "ROCED_PORT"} {
+		for name, value := range map[string]string{"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "9464", "SERVICE_PORT_METRICS": "9464",
+			"PORT": "tcp://10.0.0.1:9464", "PORT_9464_TCP": "tcp://10.0.0.1:9464", "PORT_9464_TCP_PROTO": "tcp",
+			"PORT_9464_TCP_PORT": "9464", "PORT_9464_TCP_ADDR": "10.0.0.1"} {
+			t.Setenv(service+"_"+name, value)
+		}
+	}
+	if _, err := s.Load(); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"ROCED_METRICS_PORT", "ROCED_SERVICE", "ROCED_HOST", "ROCED_LOG_LEVEL_PORT"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "9464")
+			if _, err := s.Load(); err == nil || !strings.HasPrefix(err.Error(), name+": no setting has this variable") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestDefaultFile: a user's file comes before that of the system, but not for root.
 func TestDefaultFile(t *testing.T) {
 	dir := t.TempDir()
