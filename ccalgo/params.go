@@ -1,31 +1,29 @@
 package ccalgo
 
 import (
-	"fmt"
-	"maps"
-	"slices"
+	"cmp"
 
+	"roced.io/roced/internal/base/registry"
 	"roced.io/roced/plugin/param"
 )
 
 // Params are the parameters of an algorithm by name; package param describes their units.
 type Params map[string]float64
 
-// Factory makes a controller. For a parameter that is unknown or out of range it returns an error with the algorithm, the
-// parameter and the range.
-type Factory func(Params) (Controller, error)
+var kind = registry.New[Controller]("ccalgo", "congestion control").
+	Add("none", "no limits", own(newNone)).
+	Add("static", "limits from the configuration", own(newStatic)).
+	Add("dcqcn", "Zhu et al., SIGCOMM 2015", own(newDCQCN)).
+	Add("timely", "Mittal et al., SIGCOMM 2015", own(newTIMELY)).
+	Add("swift", "Kumar et al., SIGCOMM 2020", own(newSwift)).
+	Add("dctcp", "Alizadeh et al., SIGCOMM 2010; RFC 8257", own(newDCTCP)).
+	Add("mp-rdma", "Lu et al., NSDI 2018, 3.2", own(newMPRDMA)).
+	Add("nscc", "Ultra Ethernet 1.0, NSCC", own(newNSCC)).
+	Add("reno", "RFC 5681, RFC 6582", own(newReno))
 
-// Factories maps the names of the congestion control algorithms to their factories.
-var Factories = map[string]Factory{
-	"none":    factory("none", newNone),
-	"static":  factory("static", newStatic),
-	"dcqcn":   factory("dcqcn", newDCQCN),
-	"timely":  factory("timely", newTIMELY),
-	"swift":   factory("swift", newSwift),
-	"dctcp":   factory("dctcp", newDCTCP),
-	"mp-rdma": factory("mp-rdma", newMPRDMA),
-	"nscc":    factory("nscc", newNSCC),
-	"reno":    factory("reno", newReno),
+// own makes a controller of this package, whose parameters have more types.
+func own(make func(reader) Controller) func(*param.Reader) Controller {
+	return func(r *param.Reader) Controller { return make(reader{r}) }
 }
 
 // Register adds an algorithm of the calling program under a name that is free. make reads the parameters from r and returns
@@ -34,21 +32,7 @@ var Factories = map[string]Factory{
 //
 // Call it at the beginning of main or in a test's init: look-ups take no lock. It panics if the name is taken.
 func Register(algorithm string, make func(r *param.Reader) Controller) {
-	if _, taken := Factories[algorithm]; taken || algorithm == "" {
-		panic(fmt.Sprintf("ccalgo: the name %q is taken", algorithm))
-	}
-	Factories[algorithm] = factory(algorithm, func(r reader) Controller { return make(r.Reader) })
-}
-
-// makers make controllers and read their parameters. Parameters uses them to list the parameters.
-var makers = map[string]func(reader) Controller{}
-
-func factory(algorithm string, make func(reader) Controller) Factory {
-	makers[algorithm] = make
-	return func(p Params) (Controller, error) {
-		r := newReader(algorithm, p)
-		return make(r), r.Err()
-	}
+	kind.Add(algorithm, registry.Own, make)
 }
 
 // New makes a controller of the algorithm with that name; the empty name means none. The controller is for one queue pair;
@@ -58,36 +42,20 @@ func New(algorithm string, p Params) (Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	if algorithm == "" {
-		algorithm = "none"
-	}
-	f, ok := Factories[algorithm]
-	if !ok {
-		return nil, fmt.Errorf("ccalgo: no congestion control %q, there are %v", algorithm, Names())
-	}
-	return f(p)
+	return kind.New(cmp.Or(algorithm, "none"), p)
 }
 
 // Names returns the names of the algorithms in alphabetical order.
-func Names() []string { return slices.Sorted(maps.Keys(Factories)) }
+func Names() []string { return kind.Names() }
+
+// Source returns where the algorithm of that name is specified.
+func Source(algorithm string) string { return kind.Source(algorithm) }
 
 // Parameters returns the parameters of an algorithm in the order of reading, nil for an unknown algorithm.
-func Parameters(algorithm string) []param.Parameter {
-	m, ok := makers[algorithm]
-	if !ok {
-		return nil
-	}
-	r := newReader(algorithm, nil)
-	m(r)
-	return r.Parameters()
-}
+func Parameters(algorithm string) []param.Parameter { return kind.Parameters(algorithm) }
 
 // reader adds methods for rates, gains and limits to the parameter reader of all plug-ins.
 type reader struct{ *param.Reader }
-
-func newReader(algorithm string, given Params) reader {
-	return reader{param.NewReader("ccalgo: "+algorithm, given)}
-}
 
 // rate reads bits per second.
 func (r reader) rate(name string, def float64) float64 { return r.Value(name, def, 1e3, 1e13) }

@@ -63,16 +63,15 @@ type Bound interface {
 // Shares makes the congestion controls that queue pairs of one NIC share. A shared control receives the events of all its
 // queue pairs. Its limits are divided by the number of queue pairs that are sending. NICs share nothing.
 type Shares struct {
-	factory Factory
-	params  Params
-	by      Sharing
-	groups  map[Flow]*share
+	algorithm string
+	params    Params
+	by        Sharing
+	groups    map[Flow]*share
 }
 
 // NewShares returns Shares for an algorithm and its own parameters; by is not PerQueuePair.
 func NewShares(algorithm string, p Params, by Sharing) *Shares {
-	return &Shares{by: by, params: p, groups: map[Flow]*share{},
-		factory: func(p Params) (Controller, error) { return New(algorithm, p) }}
+	return &Shares{algorithm: algorithm, by: by, params: p, groups: map[Flow]*share{}}
 }
 
 // share is one control and the state of its members.
@@ -93,7 +92,7 @@ const sendingFor = time.Millisecond
 
 // New returns a controller for one queue pair. The queue pair has a control of its own until Bind.
 func (s *Shares) New() (Controller, error) {
-	c, err := s.factory(s.params)
+	c, err := New(s.algorithm, s.params)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +142,7 @@ func (m *member) Unbind() {
 		m.share.members = 1
 		return
 	}
-	c, err := m.shares.factory(m.shares.params)
+	c, err := New(m.shares.algorithm, m.shares.params)
 	if err != nil {
 		panic("ccalgo: parameters that New accepted: " + err.Error())
 	}

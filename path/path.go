@@ -93,20 +93,23 @@ type Selector interface {
 type Params map[string]float64
 
 var kind = registry.New[Selector]("path", "path selection").
-	Add("single", newSingle).
-	Add("spray", newSpray).
-	Add("mp-rdma", newMPRDMA).
-	Add("mrc", newMRC)
+	Add("single", "IBTA annex A17.3.2", newSingle).
+	Add("spray", "roced: round robin or random UDP source ports", newSpray).
+	Add("mp-rdma", "Lu et al., NSDI 2018, 3.2", newMPRDMA).
+	Add("mrc", "OCP MRC 1.0", newMRC)
 
 // Register adds a selector of the calling program; see reorder.Register. The queue pair calls OnAck, and the window has
 // values, only if the selector is a Syncer.
-func Register(name string, make func(r *param.Reader) Selector) { kind.Add(name, make) }
+func Register(name string, make func(r *param.Reader) Selector) { kind.Add(name, registry.Own, make) }
 
 // New makes the selector with that name; the empty name means single. The error names the parameter and its range.
 func New(name string, p Params) (Selector, error) { return kind.New(cmp.Or(name, "single"), p) }
 
 // Names returns the names of the selectors in alphabetical order.
 func Names() []string { return kind.Names() }
+
+// Source returns where the plug-in of that name is specified.
+func Source(name string) string { return kind.Source(name) }
 
 // Parameters returns the parameters of a selector in the order of reading, nil for an unknown selector.
 func Parameters(name string) []param.Parameter { return kind.Parameters(name) }

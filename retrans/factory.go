@@ -12,20 +12,20 @@ type Params map[string]float64
 type Maker = registry.Maker[Recovery]
 
 var kind = registry.New[Recovery]("retrans", "loss recovery").
-	Add("gobackn", newGoBackN).
-	Add("irn", newIRN).
-	AddShared("melo", shareMELO).
-	Add("selective", newSelective).
-	Add("mp-rdma", newMPRDMA).
-	Add("eunomia", newEunomia).
-	Add("mrc", newMRC)
+	Add("gobackn", "IBTA vol.1 9.7.5.2.8", newGoBackN).
+	Add("irn", "Mittal et al., SIGCOMM 2018, 3", newIRN).
+	AddShared("melo", "Lu et al., APNet 2017", shareMELO).
+	Add("selective", "roced: selective retransmission for any tracker", newSelective).
+	Add("mp-rdma", "Lu et al., NSDI 2018, 3.2", newMPRDMA).
+	Add("eunomia", "Mahmood et al., 3.2.2", newEunomia).
+	Add("mrc", "OCP MRC 1.0", newMRC)
 
 // Register adds a recovery of the calling program; see reorder.Register.
-func Register(name string, make func(r *param.Reader) Recovery) { kind.Add(name, make) }
+func Register(name string, make func(r *param.Reader) Recovery) { kind.Add(name, registry.Own, make) }
 
 // RegisterShared adds recoveries whose memory the queue pairs of a NIC share; see reorder.RegisterShared.
 func RegisterShared(name string, share func(r *param.Reader) func(r *param.Reader) Recovery) {
-	kind.AddShared(name, share)
+	kind.AddShared(name, registry.Own, share)
 }
 
 // New makes a recovery that shares no memory. The error names the parameter and its range.
@@ -36,6 +36,9 @@ func NewMaker() *Maker { return kind.Maker() }
 
 // Names returns the names of the recoveries in alphabetical order.
 func Names() []string { return kind.Names() }
+
+// Source returns where the plug-in of that name is specified.
+func Source(name string) string { return kind.Source(name) }
 
 // Parameters returns the parameters of a recovery in the order of reading, nil for an unknown recovery.
 func Parameters(name string) []param.Parameter { return kind.Parameters(name) }

@@ -63,6 +63,11 @@ type captured struct {
 }
 
 func (a *app) record(ctx context.Context, o *capturing) (err error) {
+	body, err := a.client().Capture(ctx, o.nic)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
 	out := a.out
 	if o.file != "-" {
 		f, err := output.Create(o.file, false)
@@ -72,11 +77,6 @@ func (a *app) record(ctx context.Context, o *capturing) (err error) {
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out = f
 	}
-	body, err := a.client().Capture(ctx, o.nic)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
 	if !a.json && o.file != "-" {
 		fmt.Fprintf(a.diag, "capturing %s; Ctrl-C ends\n", o.nic)
 	}

@@ -98,7 +98,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	about.Varies(f.Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon")
 	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(), a.page(), a.view(),
+	root.AddCommand(a.link(), a.list(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(), a.page(), a.view(),
 		a.exec(), a.env(), a.doctor())
 	usage := func(err error) error { return usageError{err} }
 	root.AddCommand(background.Program{Name: root.Name(), RunDir: &a.runDir, JSON: &a.json, Usage: usage}.Commands()...)

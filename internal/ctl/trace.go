@@ -112,8 +112,13 @@ func (a *app) traceDraw() *cobra.Command {
 // recordTrace stores a trace and generates the requested outputs. Without an output file it stores the trace in a
 // temporary file and deletes that at the end.
 func (a *app) recordTrace(ctx context.Context, o *tracing) (err error) {
+	body, err := a.client().Trace(ctx, o.nic, o.qp, o.flor)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
 	if o.file == "-" {
-		return a.streamTrace(ctx, o)
+		return ended(io.Copy(a.out, body))
 	}
 	f, err := o.open()
 	if err != nil {
@@ -125,11 +130,6 @@ func (a *app) recordTrace(ctx context.Context, o *tracing) (err error) {
 		}
 		err = errors.Join(err, f.Close())
 	}()
-	body, err := a.client().Trace(ctx, o.nic, o.qp, o.flor)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
 	if err := ended(io.Copy(f, body)); err != nil {
 		return err
 	}
@@ -140,16 +140,6 @@ func (a *app) recordTrace(ctx context.Context, o *tracing) (err error) {
 		err = errors.New("no queue pair has connected")
 	}
 	return err
-}
-
-// streamTrace copies a trace to standard output.
-func (a *app) streamTrace(ctx context.Context, o *tracing) error {
-	body, err := a.client().Trace(ctx, o.nic, o.qp, o.flor)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	return ended(io.Copy(a.out, body))
 }
 
 // open opens the file of a trace, without -w a temporary one. It makes sure that the outputs at the end can be written.

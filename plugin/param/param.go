@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"roced.io/roced/internal/base/suggest"
 )
 
 // Parameter describes one parameter that a plug-in reads.
@@ -16,6 +19,34 @@ type Parameter struct {
 	Name     string
 	Default  float64
 	Min, Max float64
+	Type     Type
+}
+
+// Type is the type of a parameter's values.
+type Type uint8
+
+// The types. A switch is off (0) or on (1).
+const (
+	Number Type = iota
+	Integer
+	Switch
+)
+
+func (t Type) String() string { return [...]string{"number", "integer", "switch"}[t] }
+
+// units maps the ends of names to units.
+var units = []struct{ end, unit string }{
+	{"_us", "us"}, {"_bps", "bit/s"}, {"_bytes", "bytes"}, {"_packets", "packets"}, {"_rtts", "round trips"}, {"_bits", "bits"}, {"_slots", "slots"},
+}
+
+// Unit returns the unit that the parameter's name ends in; empty means a plain number.
+func (p Parameter) Unit() string {
+	for _, u := range units {
+		if strings.HasSuffix(p.Name, u.end) {
+			return u.unit
+		}
+	}
+	return ""
 }
 
 // Reader reads the given parameters and keeps the first error.
@@ -33,7 +64,12 @@ func NewReader(owner string, given map[string]float64) *Reader {
 
 // Value returns the parameter with that name, or def if it is not given. A value below lo or above hi is an error.
 func (r *Reader) Value(name string, def, lo, hi float64) float64 {
-	r.known = append(r.known, Parameter{name, def, lo, hi})
+	return r.read(Parameter{name, def, lo, hi, Number})
+}
+
+func (r *Reader) read(p Parameter) float64 {
+	r.known = append(r.known, p)
+	name, def, lo, hi := p.Name, p.Default, p.Min, p.Max
 	v, ok := r.given[name]
 	if !ok {
 		return def
@@ -47,21 +83,25 @@ func (r *Reader) Value(name string, def, lo, hi float64) float64 {
 
 // Int reads a whole number; see Value.
 func (r *Reader) Int(name string, def, lo, hi int) int {
-	v := r.Value(name, float64(def), float64(lo), float64(hi))
+	return r.whole(Parameter{name, float64(def), float64(lo), float64(hi), Integer})
+}
+
+func (r *Reader) whole(p Parameter) int {
+	v := r.read(p)
 	if v != float64(int(v)) {
-		r.fail("%s: %s is %v, it must be a whole number", r.owner, name, v)
-		return def
+		r.fail("%s: %s is %v, it must be a whole number", r.owner, p.Name, v)
+		return int(p.Default)
 	}
 	return int(v)
 }
 
 // Bool reads a switch: 0 is off, 1 is on.
 func (r *Reader) Bool(name string, def bool) bool {
-	n := 0
+	p := Parameter{name, 0, 0, 1, Switch}
 	if def {
-		n = 1
+		p.Default = 1
 	}
-	return r.Int(name, n, 0, 1) == 1
+	return r.whole(p) == 1
 }
 
 // Micros reads a duration in microseconds, 1 us to 10 s.
@@ -79,10 +119,22 @@ func (r *Reader) Err() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.given)) {
 		if !slices.ContainsFunc(r.known, func(p Parameter) bool { return p.Name == name }) {
-			return fmt.Errorf("%s has no parameter %q", r.owner, name)
+			return r.unknown(name)
 		}
 	}
 	return nil
+}
+
+// unknown returns the error of a parameter that nobody reads.
+func (r *Reader) unknown(name string) error {
+	if len(r.known) == 0 {
+		return fmt.Errorf("%s has no parameter %q, it has none", r.owner, name)
+	}
+	names := make([]string, len(r.known))
+	for i, p := range r.known {
+		names[i] = p.Name
+	}
+	return fmt.Errorf("%s has no parameter %q, it has %s%s", r.owner, name, strings.Join(names, ", "), suggest.Hint(name, names))
 }
 
 // Fail records an error about parameters that Value and Int cannot find, such as two that do not go together.

@@ -45,7 +45,7 @@ func TestReader(t *testing.T) {
 		if c.given != nil && (gain != 0.5 || slots != 8 || on || rtt != 2500*time.Nanosecond) {
 			t.Errorf("given: %v %v %v %v", gain, slots, on, rtt)
 		}
-		if p := r.Parameters(); len(p) != 4 || p[1] != (param.Parameter{Name: "slots", Default: 64, Min: 2, Max: 64}) {
+		if p := r.Parameters(); len(p) != 4 || p[1] != (param.Parameter{Name: "slots", Default: 64, Min: 2, Max: 64, Type: param.Integer}) {
 			t.Errorf("%s: parameters %v", c.name, p)
 		}
 	}

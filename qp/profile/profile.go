@@ -6,12 +6,14 @@
 package profile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/path"
 	"roced.io/roced/qp"
 	"roced.io/roced/reorder"
@@ -144,7 +146,7 @@ func find(name string) (*Transport, error) {
 	if i := slices.IndexFunc(profiles, func(t Transport) bool { return t.Name == name }); i >= 0 {
 		return &profiles[i], nil
 	}
-	return nil, fmt.Errorf("no transport profile %q, there are %v", name, Names())
+	return nil, fmt.Errorf("no transport profile %q, there are %v%s", name, Names(), suggest.Hint(name, Names()))
 }
 
 // Resolve completes s with the default parts of the profile of that name; the empty name is "rc".
@@ -231,6 +233,9 @@ func Validate(name string, s Spec) error {
 	if err != nil {
 		return err
 	}
+	if err := known(s); err != nil {
+		return err
+	}
 	t, _ := find(name)
 	for i := range profiles {
 		for _, r := range profiles[i].Rules {
@@ -241,6 +246,15 @@ func Validate(name string, s Spec) error {
 	}
 	_, err = NewMaker(Link{}).New(name, s)
 	return err
+}
+
+// known returns an error if a part does not exist. Rules are about parts that do.
+func known(s Spec) error {
+	_, tracker := reorder.New(s.Reorder.Name, nil)
+	_, recovery := retrans.New(s.Recovery.Name, nil)
+	_, paths := path.New(s.Paths.Name, nil)
+	_, control := ccalgo.New(s.Congestion.Name, nil)
+	return cmp.Or(tracker, recovery, paths, control)
 }
 
 // Maker makes the plug-ins of the queue pairs of one NIC. They share the memory that belongs to the NIC, such as MELO's bits

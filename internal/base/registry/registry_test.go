@@ -18,8 +18,8 @@ type plugin struct {
 
 func kind() *registry.Kind[plugin] {
 	return registry.New[plugin]("things", "thing").
-		Add("plain", func(r *param.Reader) plugin { return plugin{size: r.Int("size", 3, 1, 9)} }).
-		AddShared("pooled", func(r *param.Reader) func(*param.Reader) plugin {
+		Add("plain", "a paper", func(r *param.Reader) plugin { return plugin{size: r.Int("size", 3, 1, 9)} }).
+		AddShared("pooled", "", func(r *param.Reader) func(*param.Reader) plugin {
 			n := r.Int("pool", 8, 1, 64)
 			if n == 13 {
 				r.Fail(errors.New("no pool of 13"))
@@ -83,7 +83,7 @@ func TestErrors(t *testing.T) {
 					t.Errorf("the name %q is free", name)
 				}
 			}()
-			kind().Add(name, func(*param.Reader) plugin { return plugin{} })
+			kind().Add(name, "", func(*param.Reader) plugin { return plugin{} })
 		}()
 	}
 }

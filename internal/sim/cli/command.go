@@ -93,7 +93,7 @@ docs/reference/simulator.md describes scenario files.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.run(), a.sweep(), a.workCommand(), a.collect(), a.diff(), a.topology(), a.papers())
+	root.AddCommand(a.run(), a.list(), a.sweep(), a.workCommand(), a.collect(), a.diff(), a.topology(), a.papers())
 	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
 	return root
 }

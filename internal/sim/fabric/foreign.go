@@ -22,7 +22,7 @@ func Register(name string, make func(r *param.Reader) balance.Balancer) {
 	if slices.Contains(Balancers(), name) {
 		panic(fmt.Sprintf("balance: the name %q is taken", name))
 	}
-	registered.Add(name, make)
+	registered.Add(name, registry.Own, make)
 	for _, p := range registered.Parameters(name) {
 		if slices.Contains(balanceKeys, p.Name) {
 			panic(fmt.Sprintf("balance: %s: the parameter name %s is that of a built-in balancer", name, p.Name))
@@ -50,3 +50,6 @@ func (f *foreign) Queued(port int) int64 { return f.sw.ports[port].queued }
 
 // Random implements balance.Switch.
 func (f *foreign) Random() uint64 { return f.sw.rng.Uint64() }
+
+// Parameters returns the parameters of a registered balancer.
+func Parameters(name string) []param.Parameter { return registered.Parameters(name) }

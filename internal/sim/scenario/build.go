@@ -213,7 +213,7 @@ func (f *File) transport(c *sim.Config) error {
 		return err
 	}
 	c.Profile, c.Spec, c.QP = one.Profile, one.Spec, one.QP
-	if c.MTU = t.MTU; t.MTU != 0 && (t.MTU < int(qp.MinMTU) || t.MTU > 9000) {
+	if c.MTU = t.MTU; f.Origin("transport.mtu") != "" && (t.MTU < int(qp.MinMTU) || t.MTU > 9000) {
 		return f.At("transport.mtu", "%d bytes are not from %d to 9000", t.MTU, qp.MinMTU)
 	}
 	switch t.Connections {
