@@ -12,6 +12,7 @@
  * necessary.
  */
 #include <linux/pkt_cls.h>
+#include "lose.h"
 #include "roce.h"
 #include "pcg.h"
 
@@ -67,8 +68,11 @@ static __always_inline int red(const struct settings *set, struct state *s, __u6
 	return pcg_next(&s->pcg) >> 32 < p;
 }
 
-/* Decides on a frame that arrives now. */
-static __always_inline enum decision decide(const struct settings *set, struct state *s, __u64 now, __u64 cost)
+/*
+ * Decides on a frame that arrives now. first is the cost of its first packet: a super-frame
+ * enters the queue if its first packet fits, so that it passes a limit below its length.
+ */
+static __always_inline enum decision decide(const struct settings *set, struct state *s, __u64 now, __u64 first)
 {
 	enum decision d = QUEUE;
 	__u64 q = 0;
@@ -78,7 +82,7 @@ static __always_inline enum decision decide(const struct settings *set, struct s
 		q = s->empty - now;
 	if (q > s->longest)
 		s->longest = q;
-	if (q + (cost >> FRACTION) > set->limit)
+	if (q + (first >> FRACTION) > set->limit)
 		d = OVERFLOW;
 	else if (red(set, s, q))
 		d = MARK;
@@ -98,6 +102,14 @@ static __always_inline void enqueue(const struct settings *set, struct state *s,
 	s->bytes += len;
 	s->marked += marked;
 	bpf_spin_unlock(&s->lock);
+}
+
+/* Returns the length of the first packet of a super-frame, or of a single frame. */
+static __always_inline __u32 first_packet(const struct __sk_buff *skb, __u32 len)
+{
+	__u32 n = skb->gso_size + ROCE_HEADERS;
+
+	return skb->gso_size && n < len ? n : len;
 }
 
 static __always_inline int is_roce(struct __sk_buff *skb)
@@ -123,16 +135,16 @@ int bottleneck(struct __sk_buff *skb)
 		return PASS;
 	now = set->test_clock ? skb->tstamp : bpf_ktime_get_ns();
 	cost = set->cost * len;
-	d = decide(set, s, now, cost);
+	d = decide(set, s, now, set->cost * first_packet(skb, len));
 	if (d != QUEUE && set->roce_only && !is_roce(skb))
 		d = QUEUE;
 	if (d == OVERFLOW) {
 		__sync_fetch_and_add(&s->overflowed, 1);
-		return TC_ACT_SHOT;
+		return lose();
 	}
 	if (d == MARK && !bpf_skb_ecn_set_ce(skb)) {
 		__sync_fetch_and_add(&s->dropped, 1);
-		return TC_ACT_SHOT;
+		return lose();
 	}
 	enqueue(set, s, now, cost, len, d == MARK);
 	return PASS;

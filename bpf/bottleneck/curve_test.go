@@ -13,7 +13,7 @@ const (
 	frameLen = 1000
 	ect0     = 2
 	ce       = 3
-	shot     = 2
+	lost     = 7 // TC_ACT_REDIRECT, to an interface that does not exist
 )
 
 // frame returns a UDP datagram over IPv4. It is RoCEv2 if the port is 4791.
@@ -65,7 +65,7 @@ func (b *bench) send(now uint64, data []byte) (dropped bool, tos byte) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return answer == shot, opts.DataOut[15]
+	return answer == lost, opts.DataOut[15]
 }
 
 // put sets the length of the virtual queue at a time, in bytes. A byte takes 8 ns.

@@ -13,6 +13,7 @@
  * direction take the detour; otherwise frames would be reordered.
  */
 #include <linux/pkt_cls.h>
+#include "lose.h"
 #include "roce.h"
 #include "pcg.h"
 
@@ -72,7 +73,7 @@ struct settings {
 };
 
 struct counters {
-	__u64 frames; /* RoCEv2 frames */
+	__u64 frames; /* RoCEv2 frames; super-frames, in a direction without rules */
 	__u64 supers; /* super-frames redirected to the detour */
 	__u64 unsplit; /* super-frames that returned; no rule was applied */
 };
@@ -350,7 +351,7 @@ static __always_inline int judge(struct __sk_buff *skb, __u32 dir, const struct 
 		observe(&f);
 	bpf_for_each_map_elem(&rules, ask, &f, 0);
 	if (!f.copies)
-		return TC_ACT_SHOT;
+		return lose();
 	if (f.copies == 1)
 		return PASS;
 	skb->tc_index = TAG_COPY;
@@ -369,8 +370,12 @@ static __always_inline int handle(struct __sk_buff *skb, __u32 dir)
 
 	if (tag == TAG_SINGLE || tag == TAG_COPY)
 		skb->tc_index = 0;
-	if (!set || !c || !(set->dirs >> dir & 1) || tag == TAG_COPY || !parse(skb, &r))
+	if (!set || !c || !set->dirs || tag == TAG_COPY || !parse(skb, &r))
 		return PASS;
+	if (!(set->dirs >> dir & 1)) {
+		c->frames++;
+		return PASS;
+	}
 	if (tag != TAG_SINGLE && (skb->gso_size || set->split[dir]))
 		return take_detour(skb, dir, set, c);
 	c->frames++;

@@ -26,7 +26,7 @@ type Program struct {
 
 // Counters are the counters of one direction.
 type Counters struct {
-	Frames  uint64 `json:"frames"`            // RoCEv2 frames; counted only if a rule covers the direction
+	Frames  uint64 `json:"frames"`            // RoCEv2 frames; a super-frame counts once in a direction without rules
 	Supers  uint64 `json:"supers,omitempty"`  // segmented super-frames
 	Unsplit uint64 `json:"unsplit,omitempty"` // super-frames that were not segmented: the rules do not apply to them
 }

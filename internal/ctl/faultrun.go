@@ -27,12 +27,14 @@ type faultReport struct {
 	Rx        bpffault.Counters `json:"rx"`
 	Tx        bpffault.Counters `json:"tx"`
 	Rules     []faultCount      `json:"rules"`
+	Unseen    []string          `json:"unseen"` // frames that the rules do not reach
 }
 
 type faultCount struct {
 	Rule    string `json:"rule"`
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
+	Note    string `json:"note,omitempty"` // why no packet matched
 }
 
 func (a *app) faultRun() *cobra.Command {
@@ -227,7 +229,14 @@ func (a *app) showFaults(name string, at *bpffault.Attachment) error {
 	}
 	r := faultReport{Interface: name, Attached: at.Mode(), Rx: s.Rx, Tx: s.Tx}
 	for _, c := range s.Rules {
-		r.Rules = append(r.Rules, faultCount{c.Rule.String(), c.Matched, c.Hit})
+		count := faultCount{c.Rule.String(), c.Matched, c.Hit, ""}
+		if c.Matched == 0 {
+			count.Note = unmatched(name, c.Rule.Dir, s.Rx.Frames, s.Tx.Frames)
+		}
+		r.Rules = append(r.Rules, count)
+	}
+	if r.Unseen, err = unseen(name, s.Rules); err != nil {
+		return err
 	}
 	return a.show(r, func(w io.Writer) {
 		for _, d := range []struct {
@@ -238,6 +247,12 @@ func (a *app) showFaults(name string, at *bpffault.Attachment) error {
 		}
 		for _, c := range r.Rules {
 			fmt.Fprintf(w, "%s\tmatched %d\thit %d\n", c.Rule, c.Matched, c.Hit)
+			if c.Note != "" {
+				fmt.Fprintf(w, "  %s\n", c.Note)
+			}
+		}
+		for _, text := range r.Unseen {
+			fmt.Fprintf(w, "not reached: %s\n", text)
 		}
 	})
 }
