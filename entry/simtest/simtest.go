@@ -11,6 +11,7 @@ import (
 	"math"
 	"time"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
@@ -73,13 +74,13 @@ func Run(c Incast) (*Result, error) {
 		return nil, fmt.Errorf("simtest: %d senders, links of %v, a buffer of %d bytes: must be positive", c.Senders, c.Delay, c.Buffer)
 	}
 	hosts := c.Senders + 1
-	sw := fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: c.Buffer}}
+	sw := fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: quantity.Bytes(c.Buffer)}}
 	if c.MarkMax > 0 {
-		sw.ECN = fabric.ECNConfig{Min: c.MarkMin, Max: c.MarkMax, P: 1}
+		sw.ECN = fabric.ECNConfig{Min: quantity.Bytes(c.MarkMin), Max: quantity.Bytes(c.MarkMax), Probability: 1}
 	}
 	s, err := sim.New(sim.Config{
 		Seed:    c.Seed,
-		Graph:   fabric.Star(fabric.Wires{HostRate: c.Rate, Delay: engine.Time(c.Delay) * engine.Nanosecond}, hosts),
+		Graph:   fabric.Star(fabric.Wires{HostRate: quantity.Rate(c.Rate), Delay: engine.Time(c.Delay) * engine.Nanosecond}, hosts),
 		Switch:  func(_, _ int) fabric.SwitchConfig { return sw },
 		Profile: c.Profile,
 		Spec:    profile.Spec{Congestion: profile.Part(c.Congestion), Recovery: profile.Part(c.Recovery)},

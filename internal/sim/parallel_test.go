@@ -37,7 +37,7 @@ func fatTree(t testing.TB) *fabric.Graph {
 func lossySwitch(balance string) func(_, _ int) fabric.SwitchConfig {
 	return func(int, int) fabric.SwitchConfig {
 		return fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 300_000}, Port: fabric.PortConfig{Strict: 1 << 7},
-			ECN: fabric.ECNConfig{Min: 20_000, Max: 100_000, P: 0.2}, Balance: fabric.BalanceConfig{Name: balance}}
+			ECN: fabric.ECNConfig{Min: 20_000, Max: 100_000, Probability: 0.2}, Balance: fabric.BalanceConfig{Name: balance}}
 	}
 }
 

@@ -270,7 +270,7 @@ func (s *Simulation) Runner() *workload.Runner { return s.runner }
 
 // bytes returns the sizes on a link of a transport's middle packets.
 func (s *Simulation) bytes() workload.Bytes {
-	b := workload.Bytes{Payload: uint32(s.cfg.QP.MTU), Header: s.cfg.Framing.Header, Ack: s.cfg.Framing.Control}
+	b := workload.Bytes{Payload: uint32(s.cfg.QP.MTU), Header: uint32(s.cfg.Framing.Header), Ack: uint32(s.cfg.Framing.Control)}
 	if b.Header == 0 { // standard headers: Ethernet, IPv4, UDP, BTH, ICRC; see nic.Framing
 		b.Header, b.Ack = 14+20+8+bth.BTHLen+bth.ICRCLen+24, 60+24
 	}

@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/retrans"
 )
 
-const gig = uint64(1e9)
+const gig = 1e9
 
 var w100 = fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}
 
@@ -30,8 +30,8 @@ func clos(t testing.TB) *fabric.Graph { return fabric.LeafSpine(w100, 2, 1, 3, 1
 // losslessSwitch returns a switch with flow control and a separate class for acknowledgements.
 func losslessSwitch(_, ports int) fabric.SwitchConfig {
 	return fabric.SwitchConfig{
-		Buffer: fabric.BufferConfig{Bytes: 9 << 20, Lossless: 1, Headroom: 30_000, Reserve: 2096},
-		Port:   fabric.PortConfig{Strict: 1 << 7},
+		Buffer: fabric.BufferConfig{Bytes: 9 << 20}, PFC: fabric.PFCConfig{Lossless: 1, Headroom: 30_000, Reserve: 2096},
+		Port: fabric.PortConfig{Strict: 1 << 7},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/internal/sim/nic"
@@ -110,7 +111,7 @@ func near(t *testing.T, what string, got, want, within float64) {
 // stops each separately. A crosses both bottlenecks: of 60 Gb/s A, C and D get 20 each, and B gets the rest of 100.
 func TestMaxMin(t *testing.T) {
 	g := &fabric.Graph{Hosts: 8, Switches: []string{"s0", "s1", "s2"}}
-	cable := func(a, b fabric.Node, rate uint64) {
+	cable := func(a, b fabric.Node, rate quantity.Rate) {
 		g.Cables = append(g.Cables, fabric.Cable{A: a, B: b, Rate: rate * gig, Delay: engine.Microsecond})
 	}
 	for h, sw := range []int{0, 0, 1, 1, 2, 1, 2, 2} { // senders A, B, C, D and their destinations
@@ -124,7 +125,7 @@ func TestMaxMin(t *testing.T) {
 	}
 	y := steady{t: t, from: engine.Millisecond / 2, to: 2 * engine.Millisecond}
 	y.run(Config{Graph: g, Profile: "rc", Classes: nic.Classes{Ack: 7, CNP: 7}, Apps: apps, Switch: func(int, int) fabric.SwitchConfig {
-		return fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, Buffer: fabric.BufferConfig{Bytes: 9 << 20, Lossless: 0xf, Headroom: 40_000, Reserve: 2096}}
+		return fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, Buffer: fabric.BufferConfig{Bytes: 9 << 20}, PFC: fabric.PFCConfig{Lossless: 0xf, Headroom: 40_000, Reserve: 2096}}
 	}}, "")
 	for link, want := range map[string]float64{"s2-h4": 20, "s1-h5": 80, "s2-h6": 20, "s2-h7": 20} {
 		near(t, link, y.gbps(link), want, 0.01)
@@ -147,11 +148,11 @@ func TestDCTCPLimit(t *testing.T) {
 	const size = 1048.0
 	for _, c := range []struct{ n, k, delay int }{{2, 65, 1}, {2, 150, 5}, {4, 150, 5}} {
 		y := steady{t: t, from: 3 * engine.Millisecond, to: 9 * engine.Millisecond}
-		step, link := int64(c.k)*size, fmt.Sprintf("s0-h%d", c.n)
+		step, link := quantity.Bytes(c.k)*size, fmt.Sprintf("s0-h%d", c.n)
 		y.run(Config{Graph: fabric.Star(fabric.Wires{HostRate: 100 * gig, Delay: engine.Time(c.delay) * engine.Microsecond}, c.n+1),
 			Profile: "rc", Spec: profile.Spec{Congestion: profile.Part{Name: "dctcp"}}, Framing: ns3, Classes: nic.Classes{Ack: 7, CNP: 7},
 			QP: nic.QPConfig{Tuning: everyPacket, MaxUnacked: 4096}, Apps: allToLast(c.n), Switch: func(int, int) fabric.SwitchConfig {
-				return fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Min: step, Max: step, P: 1}, Buffer: fabric.BufferConfig{Bytes: 9 << 20}}
+				return fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Min: step, Max: step, Probability: 1}, Buffer: fabric.BufferConfig{Bytes: 9 << 20}}
 			}}, link)
 		n, k := float64(c.n), float64(c.k)
 		held := 100e9 / 8 / size * (4e-6*float64(c.delay) + 2*size*8e-11) // in an empty network
@@ -214,7 +215,7 @@ func TestDCQCNLimit(t *testing.T) {
 			Profile: "rc", Spec: profile.Spec{Congestion: profile.Part{Name: "dcqcn"}}, Apps: allToLast(n),
 			QP: nic.QPConfig{Tuning: qp.Tuning{LinkOverhead: -1}, MaxUnacked: 4096, CNPInterval: 50 * time.Microsecond},
 			Switch: func(int, int) fabric.SwitchConfig {
-				return fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Min: kmin, Max: kmax, P: pmax, AtDequeue: true}, Buffer: fabric.BufferConfig{Bytes: 12 << 20}}
+				return fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Min: kmin, Max: kmax, Probability: pmax, At: "dequeue"}, Buffer: fabric.BufferConfig{Bytes: 12 << 20}}
 			}}, link)
 		p := dcqcnModel{40e9 / 8 / size, float64(n)}.fixedPoint(size)
 		mean, _, _ := y.queue()
@@ -233,7 +234,7 @@ func TestMPRDMALimit(t *testing.T) {
 	g := fabric.ParallelPaths(fabric.Wires{HostRate: 50 * gig, CoreRate: 10 * gig, Delay: engine.Microsecond}, 1, 4)
 	y.run(Config{Graph: g, Profile: "mp-rdma", Framing: ns3, Classes: nic.Classes{Ack: 7, CNP: 7}, QP: nic.QPConfig{Tuning: everyPacket, MaxUnacked: 4096},
 		Apps: planned(workload.Planned{Src: 0, Dst: 1, Bytes: 1 << 30}), Switch: func(int, int) fabric.SwitchConfig {
-			return fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Max: 40_000, P: 0.4}, Buffer: fabric.BufferConfig{Bytes: 12 << 20}}
+			return fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Max: 40_000, Probability: 0.4}, Buffer: fabric.BufferConfig{Bytes: 12 << 20}}
 		}}, "")
 	near(t, "F", y.marks("h0-left"), 2/(y.windows/1000+2), 0.1)
 	for _, path := range g.Switches[2:] {

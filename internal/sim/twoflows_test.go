@@ -33,8 +33,8 @@ func twoFlows(t *testing.T, name string, hear map[string]float64) (done [2]float
 	control := maps.Clone(published)
 	maps.Copy(control, hear)
 	spec := profile.Spec{Congestion: part("dcqcn", control)}
-	sw := fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Min: 100_000, Max: 400_000, P: 0.2, AtDequeue: true},
-		Buffer: fabric.BufferConfig{Bytes: 9_437_184, Lossless: 1, Headroom: 27_096, Reserve: 2096, Shared: 8_598_164}}
+	sw := fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Min: 100_000, Max: 400_000, Probability: 0.2, At: "dequeue"},
+		Buffer: fabric.BufferConfig{Bytes: 9_437_184}, PFC: fabric.PFCConfig{Lossless: 1, Headroom: 27_096, Reserve: 2096, Shared: 8_598_164}}
 	if name == "irn" {
 		spec.Reorder = part("irn", map[string]float64{"bdp_packets": 104})
 		spec.Recovery = part("irn", map[string]float64{"bdp_packets": 104, "rto_doublings": 0})

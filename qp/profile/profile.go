@@ -26,7 +26,7 @@ var ErrMixture = errors.New("parts do not go together")
 // Part is a plug-in and its parameters.
 type Part struct {
 	Name   string
-	Params map[string]float64
+	Params map[string]float64 `yaml:",inline"`
 }
 
 // Spec describes a profile. A part without a name is the profile's default.
@@ -35,7 +35,7 @@ type Spec struct {
 	Recovery   Part // of the sender
 	Paths      Part
 	Congestion Part
-	HoldLast   string // eunomia only: receiver, sender or sender-idle; empty means receiver, or sender if Exact
+	HoldLast   string `yaml:"hold_last"` // eunomia only: receiver, sender or sender-idle; empty means receiver, or sender if Exact
 	// Exact removes the departures of the plug-ins from their papers (exact.go). Parameters that are given prevail.
 	Exact bool
 }

@@ -100,7 +100,7 @@ func slurmScript(dir, program, name string, jobs, at int) []byte {
 #SBATCH --output=/dev/null
 #SBATCH --error=/dev/null
 exec >>%s/slurm-"$SLURM_ARRAY_TASK_ID".log 2>&1
-exec %s work %s --part "$SLURM_ARRAY_TASK_ID/%d" --parallel 1
+exec %s work %s --shard "$SLURM_ARRAY_TASK_ID/%d" --parallel 1
 `, dir, name, jobs-1, at, quote(dir), quote(program), quote(dir), jobs)
 }
 
@@ -123,7 +123,7 @@ spec:
       containers:
         - name: rocesim
           image: %q
-          command: [rocesim, work, /sweep, --part, $(JOB_COMPLETION_INDEX)/%d, --parallel, "1"]
+          command: [rocesim, work, /sweep, --shard, $(JOB_COMPLETION_INDEX)/%d, --parallel, "1"]
           resources:
             requests:
               cpu: "1"

@@ -52,7 +52,7 @@ func TestSlurm(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "sbatch --wait") {
 		t.Fatalf("code %d: %s%s", code, out, diag)
 	}
-	if code, _, diag := rocesim("work", sweepDir, "--part", "1/6", "-q"); code != 0 {
+	if code, _, diag := rocesim("work", sweepDir, "--shard", "1/6", "-q"); code != 0 {
 		t.Fatal(diag)
 	}
 	before, err := os.Stat(filepath.Join(sweepDir, "runs", "0001"))
@@ -127,7 +127,7 @@ func TestKubernetes(t *testing.T) {
 		"spec": {"completionMode": "Indexed", "completions": 80, "parallelism": 7, "backoffLimit": 8, "template": {"metadata": {}, "spec": {
 			"restartPolicy": "Never", "volumes": [{"name": "sweep", "persistentVolumeClaim": {"claimName": "sweeps"}}],
 			"containers": [{"name": "rocesim", "image": "registry.example/rocesim:1", "resources": {"requests": {"cpu": "1"}},
-				"command": ["rocesim", "work", "/sweep", "--part", "$(JOB_COMPLETION_INDEX)/80", "--parallel", "1"],
+				"command": ["rocesim", "work", "/sweep", "--shard", "$(JOB_COMPLETION_INDEX)/80", "--parallel", "1"],
 				"volumeMounts": [{"name": "sweep", "mountPath": "/sweep"}]}]}}}}`
 	if err := json.Unmarshal([]byte(job), &want); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestKubernetes(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v\ngot  %v\nwant %v", err, got, want)
 	}
-	command := []string{"work", dir, "--part", "79/80", "--parallel", "1"} // the command of the last pod
+	command := []string{"work", dir, "--shard", "79/80", "--parallel", "1"} // the command of the last pod
 	if code, _, diag := rocesim(command...); code != 0 || !strings.Contains(diag, "2 of 2 runs done") {
 		t.Errorf("code %d: %s", code, diag)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/sim/papers"
+	"roced.io/roced/internal/sim/sweep"
 )
 
 // papersOptions are the options of `rocesim papers`.
@@ -77,10 +78,14 @@ func (a *app) doPapers(ctx context.Context, ids []string, o *papersOptions) erro
 	if o.first < 0 {
 		return usageError{fmt.Errorf("first-seed %d: must be at least 1", o.first)}
 	}
-	w := &papers.Work{Dir: o.out, Fast: o.fast, Seeds: o.seeds, First: o.first, Parallel: o.parallel}
-	if err := o.part(w); err != nil {
+	shard, err := sweep.ParseShard(o.shard)
+	switch {
+	case err != nil:
 		return usageError{err}
+	case o.shard != "" && (o.precise || o.docs != ""):
+		return usageError{errors.New("shard: needs neither precise nor docs; run those afterwards, with the runs of all shards")}
 	}
+	w := &papers.Work{Dir: o.out, Fast: o.fast, Seeds: o.seeds, First: o.first, Parallel: o.parallel, Shard: shard}
 	if !o.quiet {
 		w.Tell = a.tell()
 	}
@@ -91,7 +96,7 @@ func (a *app) doPapers(ctx context.Context, ids []string, o *papersOptions) erro
 		}
 		return err
 	}
-	if w.Shards > 0 {
+	if o.shard != "" {
 		return nil
 	}
 	var summaries []papers.Summary
@@ -122,21 +127,6 @@ func (a *app) doPapers(ctx context.Context, ids []string, o *papersOptions) erro
 		}
 	}
 	return errors.Join(append(worse, a.showPapers(summaries))...)
-}
-
-// part reads the part of the runs to do.
-func (o *papersOptions) part(w *papers.Work) error {
-	if o.shard == "" {
-		return nil
-	}
-	n, err := fmt.Sscanf(o.shard, "%d/%d", &w.Shard, &w.Shards)
-	switch {
-	case err != nil || n != 2 || o.shard != fmt.Sprintf("%d/%d", w.Shard, w.Shards) || w.Shard < 1 || w.Shard > w.Shards:
-		return fmt.Errorf("shard %q: must be a number and a count, such as 2/4", o.shard)
-	case o.precise || o.docs != "":
-		return errors.New("shard: needs neither precise nor docs; run those afterwards, with the runs of all shards")
-	}
-	return nil
 }
 
 // load returns all rows of a folder, and those with these names.

@@ -200,7 +200,7 @@ func (a *app) showRefused(p *sweep.Plan) {
 
 // workCommand is the command that jobs of a cluster run.
 func (a *app) workCommand() *cobra.Command {
-	var part string
+	var shard string
 	var quiet bool
 	w := sweep.Work{}
 	c := &cobra.Command{
@@ -209,22 +209,20 @@ func (a *app) workCommand() *cobra.Command {
 		Long: `Does the missing runs of a sweep that rocesim sweep has begun: all of them, or the K-th of N
 parts, so that several machines can share a sweep. The results stay in the folder.`,
 		Example: `  rocesim work s
-  rocesim work /shared/s --part 3/40 --parallel 1`,
+  rocesim work /shared/s --shard 3/40 --parallel 1`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := sweep.Open(args[0])
 			if err != nil {
 				return usageError{err}
 			}
-			if part != "" {
-				if n, err := fmt.Sscanf(part, "%d/%d", &w.Part, &w.Parts); n != 2 || err != nil || w.Part < 0 || w.Part >= w.Parts {
-					return usageError{fmt.Errorf("--part %q: expected K/N, such as 0/40 to 39/40", part)}
-				}
+			if w.Shard, err = sweep.ParseShard(shard); err != nil {
+				return usageError{err}
 			}
 			return a.work(c.Context(), f, w, quiet)
 		},
 	}
-	c.Flags().StringVar(&part, "part", "", "K/N: the K-th of N parts; the first is 0")
+	c.Flags().StringVar(&shard, "shard", "", "K/N: do only the K-th of N parts, such as 2/4; 0/4 is the same as 4/4")
 	c.Flags().IntVar(&w.Parallel, "parallel", runtime.GOMAXPROCS(0), "number of concurrent runs")
 	about.Varies(c.Flags().Lookup("parallel"), "as many as processors")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "do not show progress")

@@ -6,15 +6,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim"
 )
 
 // cable is a line of `rocesim topology`.
 type cable struct {
-	A       string  `json:"a"`
-	B       string  `json:"b"`
-	Rate    uint64  `json:"rate_bps"`
-	DelayUs float64 `json:"delay_us"`
+	A       string        `json:"a"`
+	B       string        `json:"b"`
+	Rate    quantity.Rate `json:"rate_bps"`
+	DelayUs float64       `json:"delay_us"`
 }
 
 func (a *app) topology() *cobra.Command {

@@ -28,7 +28,7 @@ type BalanceConfig struct {
 	// us.
 	Reply, Busy, Extra, Wait, Inactive engine.Time
 	// Params are the parameters of a registered balancer.
-	Params map[string]float64
+	Params map[string]float64 `yaml:",inline"`
 }
 
 // paths returns c.Paths, or the default if it is zero.

@@ -1,31 +1,44 @@
 package fabric
 
-import "cmp"
+import (
+	"cmp"
+	"math/bits"
+
+	"roced.io/roced/internal/base/quantity"
+	"roced.io/roced/internal/sim/engine"
+)
 
 // BufferConfig describes the memory that the ports of a switch share, with dynamic thresholds (Choudhury and Hahne,
 // ToN 1998). Zero fields have defaults.
 type BufferConfig struct {
-	Bytes    int64 // total
-	Lossless uint8 // bit mask of the classes with priority flow control
-	// For lossless classes, per ingress port and class.
-	Headroom     int64   // for packets that arrive after a pause was sent
-	Reserve      int64   // guaranteed bytes
-	Shared       int64   // shared by thresholds; default: Bytes without all headrooms and reserves
-	PauseAlpha   float64 // pause above this part of the free shared bytes; default 1/16
-	ResumeOffset int64   // resume this much below the threshold; default 3 KiB
-	// For the other classes, per egress port and class.
-	EgressAlpha float64 // part of the free bytes that a queue may use; default 1
-	// Input limits the bytes of a class per ingress port, as in switches with input queues; zero: no limit.
-	Input int64
+	Bytes quantity.Bytes `yaml:"buffer"` // total
+	// For lossy classes, per egress port and class.
+	EgressAlpha float64 `yaml:"egress_alpha"` // part of the free bytes that a queue may use; default 1
+	// Input limits the bytes of a lossy class per ingress port, as in switches with input queues; zero: no limit.
+	Input quantity.Bytes
+}
+
+// PFCConfig describes priority flow control for lossless classes, per ingress port and class. Zero fields have defaults.
+type PFCConfig struct {
+	Lossless     uint8          `yaml:"-"` // bit mask of the classes
+	Headroom     quantity.Bytes // for packets that arrive after a pause was sent
+	Reserve      quantity.Bytes // guaranteed
+	Shared       quantity.Bytes // shared by thresholds; default: the buffer without all headrooms and reserves
+	Alpha        float64        // pause above this part of the free shared bytes; default 1/16
+	ResumeOffset quantity.Bytes `yaml:"resume_offset"` // resume this much below the threshold; default 3 KiB
+	Pause        engine.Time    // duration in a PFC frame; default 5 us
 }
 
 // buffer accounts for a switch's memory. Lossless classes are admitted at their ingress port, the others at their
 // egress port.
 type buffer struct {
-	cfg                 BufferConfig
+	lossy               BufferConfig
+	pfc                 PFCConfig
 	pauseAlpha, egAlpha int64 // in 1/1024, so that all machines compute the same
+	common              int64 // total without all headrooms and reserves
 	bytes               int64 // in use
-	shared              int64 // of cfg.Shared, in use by lossless classes
+	shared              int64 // of common, in use by lossless classes; at most pfc.Shared
+	used                int64 // of common, in use by lossy classes
 }
 
 // stock counts the buffered bytes of an ingress port and class.
@@ -35,35 +48,36 @@ type stock struct {
 	stopped  bool // the sender is paused
 }
 
-func (b *buffer) init(c BufferConfig, ports int) {
-	c.PauseAlpha = cmp.Or(c.PauseAlpha, 1.0/16)
-	c.EgressAlpha = cmp.Or(c.EgressAlpha, 1)
-	c.ResumeOffset = cmp.Or(c.ResumeOffset, 3<<10)
-	if c.Shared == 0 {
-		classes := int64(0)
-		for m := c.Lossless; m != 0; m &= m - 1 {
-			classes++
-		}
-		c.Shared = c.Bytes - classes*int64(ports)*(c.Headroom+c.Reserve)
-	}
-	*b = buffer{cfg: c, pauseAlpha: int64(c.PauseAlpha * 1024), egAlpha: int64(c.EgressAlpha * 1024)}
+// Reserved returns the bytes that a switch with so many ports keeps for lossless classes.
+func (c *PFCConfig) Reserved(ports int) quantity.Bytes {
+	return quantity.Bytes(bits.OnesCount8(c.Lossless)*ports) * (c.Headroom + c.Reserve)
 }
 
-func (b *buffer) lossless(class uint8) bool { return b.cfg.Lossless>>class&1 != 0 }
+func (b *buffer) init(c BufferConfig, p PFCConfig, ports int) {
+	p.Alpha = cmp.Or(p.Alpha, 1.0/16)
+	c.EgressAlpha = cmp.Or(c.EgressAlpha, 1)
+	p.ResumeOffset = cmp.Or(p.ResumeOffset, 3<<10)
+	common := c.Bytes - p.Reserved(ports)
+	p.Shared = cmp.Or(p.Shared, common)
+	*b = buffer{lossy: c, pfc: p, pauseAlpha: int64(p.Alpha * 1024), egAlpha: int64(c.EgressAlpha * 1024), common: int64(common)}
+}
+
+func (b *buffer) lossless(class uint8) bool { return b.pfc.Lossless>>class&1 != 0 }
 
 // threshold returns the number of bytes beyond its reserve at which a class of a port is paused.
-func (b *buffer) threshold() int64 { return (b.cfg.Shared - b.shared) * b.pauseAlpha >> 10 }
+func (b *buffer) threshold() int64 { return (int64(b.pfc.Shared) - b.shared) * b.pauseAlpha >> 10 }
 
 // beyond returns the shared bytes of s.
-func (b *buffer) beyond(s *stock) int64 { return max(s.bytes-b.cfg.Reserve, 0) }
+func (b *buffer) beyond(s *stock) int64 { return max(s.bytes-int64(b.pfc.Reserve), 0) }
 
 // admitEgress admits n bytes of a lossy class to a queue of queued bytes; in is their ingress port.
 func (b *buffer) admitEgress(in *stock, n, queued int64) bool {
-	free := b.cfg.Bytes - b.bytes
-	if n > free || queued+n > free*b.egAlpha>>10 || b.cfg.Input > 0 && in.bytes+n > b.cfg.Input {
+	free, input := b.common-b.shared-b.used, int64(b.lossy.Input)
+	if n > free || queued+n > free*b.egAlpha>>10 || input > 0 && in.bytes+n > input {
 		return false
 	}
 	b.bytes += n
+	b.used += n
 	in.bytes += n
 	return true
 }
@@ -72,9 +86,9 @@ func (b *buffer) admitEgress(in *stock, n, queued int64) bool {
 // shared bytes while there are some, then the headroom.
 func (b *buffer) admitIngress(s *stock, n int64) bool {
 	before := b.beyond(s)
-	more := max(s.bytes+n-b.cfg.Reserve, 0) - before
-	switch exhausted := more > b.cfg.Shared-b.shared; {
-	case b.bytes+n > b.cfg.Bytes, exhausted && s.headroom+n > b.cfg.Headroom:
+	more := max(s.bytes+n-int64(b.pfc.Reserve), 0) - before
+	switch exhausted := more > min(int64(b.pfc.Shared), b.common-b.used)-b.shared; {
+	case b.bytes+n > int64(b.lossy.Bytes), exhausted && s.headroom+n > int64(b.pfc.Headroom):
 		return false
 	case exhausted:
 		s.headroom += n
@@ -89,6 +103,7 @@ func (b *buffer) admitIngress(s *stock, n int64) bool {
 // leaveEgress releases n bytes.
 func (b *buffer) leaveEgress(in *stock, n int64) {
 	b.bytes -= n
+	b.used -= n
 	in.bytes -= n
 }
 
@@ -113,5 +128,5 @@ func (b *buffer) resumes(s *stock) bool {
 		return false
 	}
 	used := b.beyond(s)
-	return used == 0 || used+b.cfg.ResumeOffset <= b.threshold()
+	return used == 0 || used+int64(b.pfc.ResumeOffset) <= b.threshold()
 }

@@ -62,9 +62,9 @@ func (s *Switch) check() error {
 		}
 		queued += sum
 	}
-	if queued != s.buffer.bytes || stocked != s.buffer.bytes || shared != s.buffer.shared || queued > s.buffer.cfg.Bytes {
+	if queued != s.buffer.bytes || stocked != s.buffer.bytes || shared != s.buffer.shared || queued > int64(s.buffer.lossy.Bytes) {
 		return fmt.Errorf("switch %s: buffer has %d bytes of %d, %d shared; queues %d, stocks %d, %d shared",
-			s.Name, s.buffer.bytes, s.buffer.cfg.Bytes, s.buffer.shared, queued, stocked, shared)
+			s.Name, s.buffer.bytes, s.buffer.lossy.Bytes, s.buffer.shared, queued, stocked, shared)
 	}
 	return nil
 }

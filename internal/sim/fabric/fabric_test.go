@@ -103,7 +103,7 @@ func TestMD1(t *testing.T) {
 
 // pfc returns a configuration with the buffer of a small switch.
 func pfc(lossless uint8) SwitchConfig {
-	return SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20, Lossless: lossless, Headroom: 30_000, Reserve: 2096}}
+	return SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20}, PFC: PFCConfig{Lossless: lossless, Headroom: 30_000, Reserve: 2096}}
 }
 
 // TestPFC: eight senders at line rate send to one receiver over two switches. With flow control no packet is lost;
@@ -174,12 +174,12 @@ func TestPauseEnds(t *testing.T) {
 
 // TestMark: a port of a switch can have its own ECN configuration.
 func TestMark(t *testing.T) {
-	f := newField(t, Star(w100, 4), SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20}, ECN: ECNConfig{Min: 1, Max: 1, P: 1}})
+	f := newField(t, Star(w100, 4), SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20}, ECN: ECNConfig{Min: 1, Max: 1, Probability: 1}})
 	l, err := f.net.Link("s0-h3", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Mark(ECNConfig{Min: 1 << 20, Max: 1 << 20, P: 1})
+	l.Mark(ECNConfig{Min: 1 << 20, Max: 1 << 20, Probability: 1})
 	for h, dst := range []uint32{2, 2, 3, 3} {
 		f.guns[h].load(10, Packet{Dst: dst, Bytes: size, ECN: ECT})
 	}
@@ -197,7 +197,7 @@ func TestMark(t *testing.T) {
 // TestECN: no packet is marked below Min, all are above Max, and the probability is linear in between.
 func TestECN(t *testing.T) {
 	var m marker
-	m.init(ECNConfig{Min: 100, Max: 400, P: 0.2})
+	m.init(ECNConfig{Min: 100, Max: 400, Probability: 0.2})
 	var rng rand.PCG
 	for _, c := range []struct {
 		queued int64
@@ -391,7 +391,7 @@ func TestThreshold(t *testing.T) {
 // TestHeadroom: packets that find no shared bytes use the headroom while it lasts. The headroom is released first.
 func TestHeadroom(t *testing.T) {
 	var b buffer
-	b.init(BufferConfig{Bytes: 100_000, Lossless: 1, Headroom: 3000, Reserve: 1000, Shared: 2000}, 2)
+	b.init(BufferConfig{Bytes: 100_000}, PFCConfig{Lossless: 1, Headroom: 3000, Reserve: 1000, Shared: 2000}, 2)
 	var s stock
 	for i, want := range []bool{true, true, true, true, true, true, false} {
 		if b.admitIngress(&s, 1000) != want {
@@ -409,5 +409,28 @@ func TestHeadroom(t *testing.T) {
 	b.leaveIngress(&s, 3500)
 	if s != (stock{stopped: true}) || b.shared != 0 || b.bytes != 0 || !b.resumes(&s) {
 		t.Errorf("%+v in the end", s)
+	}
+}
+
+// TestSideBySide: lossy classes fill the shared buffer, and lossless ones still have their reserve and their headroom.
+func TestSideBySide(t *testing.T) {
+	var b buffer
+	b.init(BufferConfig{Bytes: 100_000, EgressAlpha: 128}, PFCConfig{Lossless: 1 << 3, Headroom: 5000, Reserve: 1000}, 4)
+	var lossy, lossless stock
+	for n := int64(0); b.admitEgress(&lossy, 1000, n); n += 1000 {
+	}
+	if lossy.bytes != 76_000 {
+		t.Errorf("lossy classes have %d bytes of 100000, of which 4 ports keep 24000", lossy.bytes)
+	}
+	admitted := 0
+	for b.admitIngress(&lossless, 1000) {
+		admitted++
+	}
+	if admitted != 6 || !b.stops(&lossless) {
+		t.Errorf("%d packets of the lossless class, want its reserve and headroom: %+v", admitted, lossless)
+	}
+	b.leaveEgress(&lossy, 2000)
+	if !b.admitIngress(&lossless, 1000) || b.shared != 1000 || b.admitEgress(&lossy, 2000, 0) {
+		t.Errorf("the classes do not share what is free: %+v, %+v", lossless, b)
 	}
 }

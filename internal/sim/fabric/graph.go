@@ -3,6 +3,7 @@ package fabric
 import (
 	"fmt"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim/engine"
 )
 
@@ -12,8 +13,8 @@ type Node int
 // Cable joins two nodes in both directions.
 type Cable struct {
 	A, B  Node
-	Rate  uint64      // bits per second, in each direction
-	Delay engine.Time // in each direction
+	Rate  quantity.Rate // in each direction
+	Delay engine.Time   // in each direction
 }
 
 // Graph is a topology.
@@ -39,7 +40,7 @@ func (g *Graph) addSwitch(format string, args ...any) Node {
 	return g.Switch(len(g.Switches) - 1)
 }
 
-func (g *Graph) join(a, b Node, rate uint64, delay engine.Time) {
+func (g *Graph) join(a, b Node, rate quantity.Rate, delay engine.Time) {
 	g.Cables = append(g.Cables, Cable{a, b, rate, delay})
 }
 

@@ -108,7 +108,7 @@ func (f *field) run(t testing.TB) {
 }
 
 const (
-	gig  = uint64(1e9)
+	gig  = 1e9
 	mus  = engine.Microsecond
 	size = 1000
 )

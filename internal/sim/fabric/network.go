@@ -92,8 +92,8 @@ func (n *Network) wire() {
 	used := make([]int32, len(n.switches))
 	for i, c := range g.Cables {
 		ab, ba := &n.links[2*i], &n.links[2*i+1]
-		ab.init(n, g.Name(c.A)+"-"+g.Name(c.B), c.Rate, c.Delay, uint64(2*i))
-		ba.init(n, g.Name(c.B)+"-"+g.Name(c.A), c.Rate, c.Delay, uint64(2*i+1))
+		ab.init(n, g.Name(c.A)+"-"+g.Name(c.B), uint64(c.Rate), c.Delay, uint64(2*i))
+		ba.init(n, g.Name(c.B)+"-"+g.Name(c.A), uint64(c.Rate), c.Delay, uint64(2*i+1))
 		ab.Reverse, ba.Reverse = ba, ab
 		n.plug(c.A, c.B, ab, used)
 		n.plug(c.B, c.A, ba, used)

@@ -156,9 +156,9 @@ func (o *port) refresh(now engine.Time) {
 // stop pauses a class at the other end.
 func (o *port) stop(now engine.Time, c uint8) {
 	o.stats.Pauses++
-	o.out.sendPause(now, o.sw.part, c, o.sw.cfg.PauseTime)
+	o.out.sendPause(now, o.sw.part, c, o.sw.cfg.PFC.Pause)
 	if what := o.number*things + whatRefresh; !o.sw.agenda.pending(what) {
-		o.sw.agenda.set(what, now+o.sw.cfg.PauseTime/2)
+		o.sw.agenda.set(what, now+o.sw.cfg.PFC.Pause/2)
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 
 // SwitchConfig describes a switch.
 type SwitchConfig struct {
-	Buffer    BufferConfig
-	ECN       ECNConfig
-	Port      PortConfig
-	PauseTime engine.Time // duration in a PFC frame; default 5 us
-	Balance   BalanceConfig
+	Buffer  BufferConfig
+	PFC     PFCConfig
+	ECN     ECNConfig
+	Port    PortConfig
+	Balance BalanceConfig
 	// Detour sends packets that find no buffer to another switch by a random port (DIBS: Zarifis et al., EuroSys
 	// 2014).
 	Detour bool
@@ -55,11 +55,11 @@ type Switch struct {
 const oneOf = 1 << 15
 
 func (s *Switch) init(a *Part, id int, name string, c SwitchConfig, ports int) {
-	c.PauseTime = cmp.Or(c.PauseTime, 5*engine.Microsecond)
+	c.PFC.Pause = cmp.Or(c.PFC.Pause, 5*engine.Microsecond)
 	n := a.net
 	*s = Switch{Name: name, id: id, net: n, part: a, cfg: c, ports: make([]port, ports)}
 	s.rng.Seed(n.seed, uint64(id)+1<<32)
-	s.buffer.init(c.Buffer, ports)
+	s.buffer.init(c.Buffer, c.PFC, ports)
 	s.marker.init(c.ECN)
 	s.lb = newBalancer(s, c.Balance)
 	for i := range s.ports {
@@ -162,7 +162,7 @@ func (s *Switch) port(now engine.Time, way uint16, p *Packet) *port {
 
 // enqueue queues p after its admission.
 func (s *Switch) enqueue(now engine.Time, o *port, p *Packet) {
-	if m := o.marker; !m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
+	if m := o.marker; !m.dequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
 	}
 	o.add(p)
@@ -224,7 +224,7 @@ func (s *Switch) detour(p *Packet) *port {
 
 // left releases the buffer of p when p leaves by o.
 func (s *Switch) left(now engine.Time, o *port, p *Packet) {
-	if m := o.marker; m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
+	if m := o.marker; m.dequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
 	}
 	in := &s.ports[p.in]

@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim/engine"
 )
 
 // Wires describes the links of a regular topology.
 type Wires struct {
-	HostRate, CoreRate uint64 // bits per second; CoreRate is between switches, default HostRate
-	Delay              engine.Time
+	HostRate quantity.Rate `yaml:"host_rate"`
+	CoreRate quantity.Rate `yaml:"core_rate"` // between switches, default HostRate
+	Delay    engine.Time
 }
 
-func (w Wires) core() uint64 {
-	return cmp.Or(w.CoreRate, w.HostRate)
-}
+func (w Wires) core() quantity.Rate { return cmp.Or(w.CoreRate, w.HostRate) }
 
 // Pair joins two hosts by a switch or directly.
 func Pair(w Wires, switched bool) *Graph {

@@ -10,8 +10,8 @@ import (
 // woven builds a network of two leaves and two spines, with load balancing lb and the lossless classes of a bit mask.
 func woven(t *testing.T, lb string, lossless uint8) *field {
 	f := newField(t, LeafSpine(w100, 2, 2, 4, 1), SwitchConfig{Balance: BalanceConfig{Name: lb},
-		ECN: ECNConfig{Min: 20_000, Max: 40_000, P: 1}, Port: PortConfig{Strict: 1 << 7},
-		Buffer: BufferConfig{Bytes: 9 << 20, Lossless: lossless, Headroom: 30_000, Reserve: 2000}})
+		ECN: ECNConfig{Min: 20_000, Max: 40_000, Probability: 1}, Port: PortConfig{Strict: 1 << 7},
+		Buffer: BufferConfig{Bytes: 9 << 20}, PFC: PFCConfig{Lossless: lossless, Headroom: 30_000, Reserve: 2000}})
 	return f
 }
 

@@ -20,7 +20,7 @@ func BenchmarkPermutation(b *testing.B) {
 	var sent, events uint64
 	for b.Loop() {
 		l := newLab(b, g, fabric.SwitchConfig{
-			Buffer: fabric.BufferConfig{Bytes: 9 << 20, Lossless: 1, Headroom: 30_000, Reserve: 2000}, Port: fabric.PortConfig{Strict: 1 << 7}}, 1)
+			Buffer: fabric.BufferConfig{Bytes: 9 << 20}, PFC: fabric.PFCConfig{Lossless: 1, Headroom: 30_000, Reserve: 2000}, Port: fabric.PortConfig{Strict: 1 << 7}}, 1)
 		u := &counter{}
 		for h := range g.Hosts {
 			x, _, err := l.k.Connect(h, (h*37+11)%g.Hosts, QPConfig{Profile: l.profiles("rc", profile.Spec{}), User: u, MaxUnacked: 256})

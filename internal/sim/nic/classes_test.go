@@ -114,10 +114,10 @@ func TestRemaining(t *testing.T) {
 func TestShortestFirst(t *testing.T) {
 	took := map[bool]engine.Time{}
 	for _, limited := range []bool{false, true} {
-		sc := fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 4 << 20, Lossless: 1, Headroom: 60_000, PauseAlpha: 1.0 / 64},
+		sc := fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 4 << 20}, PFC: fabric.PFCConfig{Lossless: 1, Headroom: 60_000, Alpha: 1.0 / 64},
 			Port: fabric.PortConfig{SRPT: true}}
 		if limited {
-			sc.Buffer.Lossless, sc.Port.Strict = 3, 2
+			sc.PFC.Lossless, sc.Port.Strict = 3, 2
 		}
 		l := newLab(t, fabric.Star(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, 9), sc, 1)
 		if limited {

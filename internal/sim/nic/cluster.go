@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/path"
@@ -22,9 +23,9 @@ type Framing struct {
 	// Header is the size of the headers of a packet with payload, and Control the size of a packet without payload
 	// or a CNP, as in simulators without real headers. Zero: Ethernet with preamble, FCS and gap, IPv4, UDP, and
 	// the packet as it is on the wire.
-	Header, Control uint32
+	Header, Control quantity.Bytes
 	// Bare leaves out preamble, FCS, gap and padding, as for TAP devices and sockets.
-	Bare bool
+	Bare bool `yaml:"-"`
 }
 
 // Lengths around a transport packet.
@@ -42,9 +43,9 @@ func (f *Framing) bytes(p *bth.Packet) uint32 {
 	case f.Header == 0:
 		return uint32(max(encapsulation+p.WireLen(), minFrame) + linkBytes)
 	case n == 0 || p.Opcode.IsCNP():
-		return f.Control
+		return uint32(f.Control)
 	default:
-		return n + f.Header
+		return n + uint32(f.Header)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-const gig = uint64(1e9)
+const gig = 1e9
 
 // lab is a cluster over a graph, with losses.
 type lab struct {
@@ -31,7 +31,7 @@ type lab struct {
 
 var labSwitch = fabric.SwitchConfig{
 	Buffer: fabric.BufferConfig{Bytes: 4 << 20},
-	ECN:    fabric.ECNConfig{Min: 20_000, Max: 80_000, P: 0.2},
+	ECN:    fabric.ECNConfig{Min: 20_000, Max: 80_000, Probability: 0.2},
 }
 
 func newLab(t testing.TB, g *fabric.Graph, sc fabric.SwitchConfig, seed uint64) *lab {
@@ -353,7 +353,7 @@ func (c *counter) Completed(now engine.Time, _ *QP, e qp.CQE, receive bool) {
 // TestPausedClass: a paused class waits; acknowledgements in another class do not.
 func TestPausedClass(t *testing.T) {
 	sc := labSwitch
-	sc.Buffer = fabric.BufferConfig{Bytes: 600_000, Lossless: 1, Headroom: 30_000, Reserve: 2000}
+	sc.Buffer, sc.PFC = fabric.BufferConfig{Bytes: 600_000}, fabric.PFCConfig{Lossless: 1, Headroom: 30_000, Reserve: 2000}
 	sc.Port.Strict = 1 << 7
 	l := newLab(t, fabric.Star(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, 9), sc, 1)
 	u := &counter{}

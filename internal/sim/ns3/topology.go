@@ -96,7 +96,7 @@ func (t *Topology) link(r *words, of []fabric.Node, cabled []bool) {
 			cabled[n] = true
 		}
 	}
-	c := fabric.Cable{A: of[src], B: of[dst], Rate: uint64(r.quantity("rate", "100Gbps, at most 10 Tb/s", quantity.ParseRate, 1, maxRate)),
+	c := fabric.Cable{A: of[src], B: of[dst], Rate: quantity.Rate(r.quantity("rate", "100Gbps, at most 10 Tb/s", quantity.ParseRate, 1, maxRate)),
 		Delay: engine.Time(r.quantity("delay", "1000ns or 0.001ms, at most 1s", quantity.ParseTime, 0, int64(maxDelay)))}
 	t.Loss = append(t.Loss, r.probability("error rate"))
 	t.Graph.Cables = append(t.Graph.Cables, c)

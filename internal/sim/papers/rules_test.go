@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/sim/scenario"
+	"roced.io/roced/internal/sim/sweep"
 )
 
 // loadText loads a row from a text.
@@ -51,7 +52,7 @@ func TestShards(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]int{}
 	for shard := 1; shard <= 2; shard++ {
-		w := &Work{Dir: dir, Seeds: 3, Parallel: 1, Shard: shard, Shards: 2}
+		w := &Work{Dir: dir, Seeds: 3, Parallel: 1, Shard: sweep.Shard{K: shard, N: 2}}
 		if f, err := w.Collect(r); f != nil || err != nil {
 			t.Fatalf("before shard %d: %+v, %v", shard, f, err)
 		}

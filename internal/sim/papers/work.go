@@ -111,12 +111,10 @@ const measuredFile = "measured.json"
 type Work struct {
 	Dir      string // folder of the runs
 	Fast     bool
-	Seeds    int // 0: as the row says
-	First    int // seed of the first run; 0 means 1 in fast forms and firstUnseen in full ones
-	Parallel int // concurrent runs
-	// Shards, if not 0, is the number of parts into which the folders of runs are divided, so that machines share the work.
-	// Shard is the part to do, from 1.
-	Shard, Shards int
+	Seeds    int         // 0: as the row says
+	First    int         // seed of the first run; 0 means 1 in fast forms and firstUnseen in full ones
+	Parallel int         // concurrent runs
+	Shard    sweep.Shard // of the folders of runs
 	// Tell is called after each run and report of its part, without the number of failed ones; may be nil.
 	Tell func(p sweep.Progress)
 
@@ -135,7 +133,7 @@ func (w *Work) Run(ctx context.Context, rows []*Row) error {
 			continue
 		}
 		for _, seed := range w.seeds(r) {
-			if n++; w.Shards > 0 && n%w.Shards != w.Shard-1 {
+			if n++; !w.Shard.Has(n) {
 				continue
 			}
 			f, err := w.folder(r, seed)

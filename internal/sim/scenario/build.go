@@ -25,7 +25,7 @@ const (
 // Config returns the simulation that f describes. load reads files that it names.
 func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error) {
 	c := sim.Config{Name: f.Name, Seed: f.Seed, Classes: nic.Classes{Data: dataClass, Ack: ackClass, CNP: ackClass},
-		Framing: nic.Framing{Header: uint32(f.Framing.Header), Control: uint32(f.Framing.Control)},
+		Framing: f.Framing,
 		Until:   f.Stop, Sample: f.Sample}
 	if (f.Framing.Header == 0) != (f.Framing.Control == 0) {
 		return c, f.At("framing", "set both header and control")
@@ -50,11 +50,8 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 
 // switchConfig converts s, the value of key.
 func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) {
-	c := fabric.SwitchConfig{Detour: s.Detour, Buffer: fabric.BufferConfig{Bytes: int64(s.Buffer), EgressAlpha: s.EgressAlpha, Input: int64(s.Input)},
-		Balance: fabric.BalanceConfig{Name: s.Balance.Name, Samples: s.Balance.Samples, Gap: s.Balance.Gap,
-			Paths: s.Balance.Paths, Reply: s.Balance.Reply, Busy: s.Balance.Busy, Extra: s.Balance.Extra,
-			Wait: s.Balance.Wait, Inactive: s.Balance.Inactive, Params: s.Balance.Params}}
-	if s.Buffer == 0 {
+	c := fabric.SwitchConfig{Detour: s.Detour, Buffer: s.BufferConfig, Balance: s.Balance}
+	if s.Bytes == 0 {
 		return c, f.At(key+".buffer", "missing; set the buffer of switches, such as 9MiB")
 	}
 	if err := c.Balance.Check(); err != nil {
@@ -73,21 +70,19 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 		if s.Trim > 0 {
 			return c, f.At(key+".trim", "no packet is trimmed with flow control; remove trim or pfc")
 		}
-		c.Buffer.Lossless = f.dataClasses()
-		c.Buffer.Headroom, c.Buffer.Reserve, c.Buffer.Shared = int64(p.Headroom), int64(p.Reserve), int64(p.Shared)
-		c.Buffer.PauseAlpha, c.Buffer.ResumeOffset, c.PauseTime = p.Alpha, int64(p.ResumeOffset), p.Pause
+		c.PFC = p.PFCConfig
+		c.PFC.Lossless = f.dataClasses()
 	}
 	if err := f.trim(key, s, &c); err != nil {
 		return c, err
 	}
 	if e := s.ECN; e != nil {
-		if e.Max < e.Min || e.Max == 0 || e.Probability < 0 || e.Probability > 1 {
+		if c.ECN = *e; e.Max < e.Min || e.Max == 0 || e.Probability < 0 || e.Probability > 1 {
 			return c, f.At(key+".ecn", "min must be at most max, and probability from 0 to 1")
 		}
 		if e.At != "" && e.At != "enqueue" && e.At != "dequeue" {
 			return c, f.At(key+".ecn.at", "%q is neither enqueue nor dequeue", e.At)
 		}
-		c.ECN = fabric.ECNConfig{Min: int64(e.Min), Max: int64(e.Max), P: e.Probability, AtDequeue: e.At == "dequeue"}
 	}
 	return c, nil
 }
@@ -204,8 +199,6 @@ func (f *File) switches(c *sim.Config) error {
 	return nil
 }
 
-func (p Part) part() profile.Part { return profile.Part{Name: p.Name, Params: p.Params} }
-
 func (f *File) transport(c *sim.Config) error {
 	t := &f.Transport
 	one, err := f.carries("transport", t, c.Planes)
@@ -228,8 +221,7 @@ func (f *File) transport(c *sim.Config) error {
 
 // carries returns the transport that t, the value of key, describes.
 func (f *File) carries(key string, t *Transport, planes int) (out sim.Transport, err error) {
-	out.Profile = t.Profile
-	out.Spec = profile.Spec{Reorder: t.Reorder.part(), Recovery: t.Recovery.part(), Paths: t.Paths.part(), Congestion: t.Congestion.part(), HoldLast: t.HoldLast, Exact: t.Exact}
+	out.Profile, out.Spec = t.Profile, t.Spec
 	if planes > 1 {
 		out.Spec.Paths.Params = maps.Clone(out.Spec.Paths.Params)
 		if out.Spec.Paths.Params == nil {

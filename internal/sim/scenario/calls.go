@@ -20,8 +20,8 @@ type Flor struct {
 	Unit        quantity.Bytes
 	MaxSend     quantity.Bytes `yaml:"max_send"`
 	Pool        int            // buffers for SENDs per host
-	Chunking    Part
-	Congestion  Part
+	Chunking    profile.Part
+	Congestion  profile.Part
 	AckWQEs     int            `yaml:"ack_wqes"`
 	AckBytes    quantity.Bytes `yaml:"ack_bytes"`
 	AckDelay    engine.Time    `yaml:"ack_delay"`
@@ -30,19 +30,13 @@ type Flor struct {
 	Reconnect   engine.Time
 	MinRTO      engine.Time `yaml:"min_rto"`
 	FirstRTO    engine.Time `yaml:"first_rto"`
-	Software    Software
-}
-
-// Software is the processor time of Flor.
-type Software struct {
-	Threads         int
-	Completion, Ack engine.Time
+	Software    flor.Software
 }
 
 // NICs is a range of hosts, first and last, with their own congestion control or path selection.
 type NICs struct {
 	Hosts             []int
-	Congestion, Paths Part
+	Congestion, Paths profile.Part
 }
 
 // nics sets the congestion control and path selection of individual hosts.
@@ -56,10 +50,10 @@ func (f *File) nics(c *sim.Config) error {
 		s := c.Spec
 		changed := ""
 		if n.Congestion.Name != "" {
-			changed, s.Congestion = ".congestion", n.Congestion.part()
+			changed, s.Congestion = ".congestion", n.Congestion
 		}
 		if n.Paths.Name != "" {
-			changed, s.Paths = ".paths", n.Paths.part()
+			changed, s.Paths = ".paths", n.Paths
 		}
 		if changed == "" {
 			return f.At(key, "set congestion or paths")
@@ -123,7 +117,7 @@ func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error)
 func (f *File) flor() (flor.Config, error) {
 	s := f.Flor
 	c := flor.Config{Pool: s.Pool, AckTraffic: ackClass, SharedAcks: s.Acks == "shared", Reconnect: s.Reconnect,
-		Software: flor.Software{Threads: s.Software.Threads, Completion: s.Software.Completion, Ack: s.Software.Ack},
+		Software: s.Software,
 		Engine: florengine.Config{Unit: uint32(s.Unit), MaxSend: uint32(s.MaxSend), Hardware: s.Reliability == "rc",
 			Chunking: s.Chunking.Name, ChunkingWith: s.Chunking.Params, Congestion: s.Congestion.Name, CongestionWith: ccalgo.Params(s.Congestion.Params),
 			AckWQEs: s.AckWQEs, AckBytes: uint32(s.AckBytes), AckDelay: s.AckDelay.Duration(),

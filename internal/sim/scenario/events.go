@@ -85,7 +85,7 @@ func (e Event) apply(n *fabric.Network) {
 	case "corrupt":
 		l.Corrupt(e.Probability)
 	case "mark":
-		l.Mark(fabric.ECNConfig{Min: int64(e.Min), Max: int64(e.Max), P: e.Probability})
+		l.Mark(fabric.ECNConfig{Min: e.Min, Max: e.Max, Probability: e.Probability})
 	case "jitter":
 		l.Jitter(e.Most)
 	}

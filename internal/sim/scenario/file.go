@@ -6,6 +6,9 @@ import (
 	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/base/strict"
 	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/qp/profile"
 )
 
 // File is a scenario file.
@@ -14,7 +17,7 @@ type File struct {
 	Description string
 	Seed        uint64
 	Topology    Topology
-	Framing     Framing
+	Framing     nic.Framing // as in other simulators; none: as on the wire
 	Switch      Switch
 	Switches    []Override
 	Transport   Transport
@@ -46,9 +49,7 @@ type Topology struct {
 	Switches     int // jellyfish
 	Degree       int // jellyfish
 	Seed         uint64
-	HostRate     quantity.Rate `yaml:"host_rate"`
-	CoreRate     quantity.Rate `yaml:"core_rate"`
-	Delay        engine.Time
+	fabric.Wires `yaml:",inline"`
 	Planes       int     // ports of a NIC, each in a copy of the network
 	Machines     int     // rails
 	Rails        int     // NICs per machine, default 2
@@ -63,20 +64,16 @@ type Cable struct {
 	Delay engine.Time
 }
 
-// Framing sets packet sizes on links as in other simulators; none: as on the wire.
-type Framing struct{ Header, Control quantity.Bytes }
-
 // Switch describes switches.
 type Switch struct {
-	Buffer      quantity.Bytes
+	fabric.BufferConfig `yaml:",inline"`
+
 	PFC         *PFC
-	EgressAlpha float64        `yaml:"egress_alpha"`
-	Input       quantity.Bytes // limit per ingress port, without flow control
-	ECN         *ECN
+	ECN         *fabric.ECNConfig
 	Scheduling  string // fifo, srpt, voq, strict, drr
 	Weights     []int  // drr: by class
 	AckPriority bool   `yaml:"ack_priority"` // acknowledgements leave first
-	Balance     Balance
+	Balance     fabric.BalanceConfig
 	Detour      bool
 	Trim        quantity.Bytes // remaining size of trimmed packets
 	TrimClasses []uint8        `yaml:"trim_classes"` // whose packets are trimmed; none: all
@@ -88,48 +85,18 @@ type Override struct {
 	Switch Switch `yaml:",inline"`
 }
 
-// PFC is priority flow control for data.
+// PFC is priority flow control. Classes are lossless; none: those of all workloads.
 type PFC struct {
-	Headroom, Reserve, Shared quantity.Bytes
-	Alpha                     float64
-	ResumeOffset              quantity.Bytes `yaml:"resume_offset"`
-	Pause                     engine.Time
-}
+	fabric.PFCConfig `yaml:",inline"`
 
-// ECN is marking.
-type ECN struct {
-	Min, Max    quantity.Bytes
-	Probability float64
-	At          string // enqueue, dequeue
-}
-
-// Balance is load balancing.
-type Balance struct {
-	Name    string
-	Samples int
-	Gap     engine.Time
-	Paths   int
-	// Only for conweave.
-	Reply, Busy, Extra, Wait, Inactive engine.Time
-	// Only for balancers of other programs.
-	Params map[string]float64 `yaml:",inline"`
-}
-
-// Part is a plug-in of a transport with its parameters.
-type Part struct {
-	Name   string
-	Params map[string]float64 `yaml:",inline"`
+	Classes []uint8
 }
 
 // Transport describes the transport of hosts.
 type Transport struct {
-	Profile     string
-	Reorder     Part
-	Recovery    Part
-	Paths       Part
-	Congestion  Part
-	HoldLast    string `yaml:"hold_last"`
-	Exact       bool   // as the papers say, without this project's departures
+	Profile      string
+	profile.Spec `yaml:",inline"`
+
 	MTU         int
 	MaxUnacked  uint32           `yaml:"max_unacked"` // packets
 	AckTimeout  engine.Time      `yaml:"ack_timeout"`

@@ -19,7 +19,7 @@ const maxHosts = 1 << 16
 
 func (f *File) topology(c *sim.Config, load func(string) ([]byte, error)) (err error) {
 	t := &f.Topology
-	w := fabric.Wires{HostRate: uint64(t.HostRate), CoreRate: uint64(t.CoreRate), Delay: t.Delay}
+	w := t.Wires
 	if t.HostRate == 0 && t.Kind != "graph" && t.Kind != "ns3" {
 		return f.At("topology.host_rate", "missing; set the rate of hosts' links, such as 100Gbps")
 	}
@@ -128,7 +128,7 @@ func (f *File) graph() (*fabric.Graph, error) {
 		if l.A == "" || l.B == "" || l.Rate == 0 {
 			return nil, f.At(fmt.Sprintf("topology.links.%d", i), "a link requires a, b and rate")
 		}
-		g.Cables = append(g.Cables, fabric.Cable{A: node(l.A), B: node(l.B), Rate: uint64(l.Rate), Delay: l.Delay})
+		g.Cables = append(g.Cables, fabric.Cable{A: node(l.A), B: node(l.B), Rate: l.Rate, Delay: l.Delay})
 	}
 	if hosts < 2 {
 		return nil, f.At("topology.links", "%d hosts are too few; hosts are named h0, h1 ...", hosts)
@@ -155,12 +155,12 @@ func (f *File) ns3(c *sim.Config, load func(string) ([]byte, error)) error {
 			}
 		}})
 	}
-	t.HostRate = cmp.Or(t.HostRate, quantity.Rate(hostRate(c.Graph)))
+	t.HostRate = cmp.Or(t.HostRate, hostRate(c.Graph))
 	return nil
 }
 
 // hostRate returns the rate of all hosts' links, 0 if they differ.
-func hostRate(g *fabric.Graph) (rate uint64) {
+func hostRate(g *fabric.Graph) (rate quantity.Rate) {
 	for i := range g.Cables {
 		l := &g.Cables[i]
 		switch {

@@ -257,16 +257,34 @@ func TestReports(t *testing.T) {
 	})
 }
 
-// TestParts: parts are disjoint and together complete.
-func TestParts(t *testing.T) {
+// TestShards: shards are disjoint and together complete. Batch systems count them from 0.
+func TestShards(t *testing.T) {
 	f := numbered(t, t.TempDir(), 10)
-	for part := range 4 {
+	for k := range 4 {
 		var runs []int
 		w := did(&runs)
-		w.Part, w.Parts = part, 4
-		if err := f.Work(t.Context(), w); err != nil || len(runs) != 3-part/2 {
-			t.Errorf("part %d: %v, runs %v", part, err, runs)
+		w.Shard = Shard{k, 4}
+		if err := f.Work(t.Context(), w); err != nil || len(runs) != 3-k/2 {
+			t.Errorf("shard %d: %v, runs %v", k, err, runs)
 		}
 	}
 	whole(t, f)
+}
+
+func TestParseShard(t *testing.T) {
+	for text, want := range map[string]Shard{"": {}, "1/1": {1, 1}, "0/4": {0, 4}, "4/4": {4, 4}} {
+		if s, err := ParseShard(text); s != want || err != nil {
+			t.Errorf("%q: %v, %v", text, s, err)
+		}
+	}
+	for _, text := range []string{"1", "5/4", "-1/4", "0/0", "1/0", "1/2x", " 1/2", "01/2", "a/b"} {
+		if s, err := ParseShard(text); err == nil {
+			t.Errorf("%q: %v", text, s)
+		}
+	}
+	for i := range 4 {
+		if first, last := (Shard{0, 4}), (Shard{4, 4}); first.Has(i) != last.Has(i) || first.Has(i) != (i == 0) {
+			t.Errorf("0/4 and 4/4 differ for %d", i)
+		}
+	}
 }

@@ -59,9 +59,8 @@ type Progress struct {
 
 // Work describes which runs to do, and how.
 type Work struct {
-	// Only every Parts-th run from Part on; zero Parts: all.
-	Part, Parts int
-	Parallel    int // runs at a time
+	Shard    Shard
+	Parallel int // runs at a time
 	// Do does a run and writes its results into dir. It may report its completed part, from 0 to 1. An error of the run itself is
 	// Failed.
 	Do func(ctx context.Context, run int, dir string, report func(part float64)) error
@@ -74,7 +73,10 @@ type Work struct {
 func (f *Folder) Work(ctx context.Context, w Work) error {
 	p := Progress{}
 	var left []int
-	for i := w.Part; i < len(f.Plan.Runs); i += max(w.Parts, 1) {
+	for i := range f.Plan.Runs {
+		if !w.Shard.Has(i) {
+			continue
+		}
 		n, err := f.Note(i)
 		if err != nil {
 			return err

@@ -39,7 +39,7 @@ func pairs() (*pairsResult, error) {
 	e := new(engine.Engine)
 	k, err := nic.NewCluster(e, nic.Config{MTU: 1000, Classes: nic.Classes{Ack: 7, CNP: 7}, Network: func(o fabric.Owner) (*fabric.Network, error) {
 		return fabric.New(e, fabric.Config{Graph: g, Seed: 1, Owner: o, Switch: func(int, int) fabric.SwitchConfig {
-			return fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 64 << 20, Lossless: 1, Headroom: 120_000, Reserve: 2096}, Port: fabric.PortConfig{Strict: 1 << 7}}
+			return fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 64 << 20}, PFC: fabric.PFCConfig{Lossless: 1, Headroom: 120_000, Reserve: 2096}, Port: fabric.PortConfig{Strict: 1 << 7}}
 		}})
 	}})
 	if err != nil {
