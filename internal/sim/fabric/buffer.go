@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 
 	"roced.io/roced/internal/base/quantity"
@@ -21,6 +22,7 @@ type BufferConfig struct {
 // PFCConfig describes priority flow control for lossless classes, per ingress port and class. Zero fields have defaults.
 type PFCConfig struct {
 	Lossless     uint8          `yaml:"-"` // bit mask of the classes
+	Apart        bool           `yaml:"-"` // lossy classes leave all headrooms and reserves free
 	Headroom     quantity.Bytes // for packets that arrive after a pause was sent
 	Reserve      quantity.Bytes // guaranteed
 	Shared       quantity.Bytes // shared by thresholds; default: the buffer without all headrooms and reserves
@@ -35,10 +37,10 @@ type buffer struct {
 	lossy               BufferConfig
 	pfc                 PFCConfig
 	pauseAlpha, egAlpha int64 // in 1/1024, so that all machines compute the same
-	common              int64 // total without all headrooms and reserves
 	bytes               int64 // in use
-	shared              int64 // of common, in use by lossless classes; at most pfc.Shared
-	used                int64 // of common, in use by lossy classes
+	shared              int64 // of pfc.Shared, in use by lossless classes
+	used                int64 // in use by lossy classes
+	common              int64 // limit of shared and used bytes
 }
 
 // stock counts the buffered bytes of an ingress port and class.
@@ -57,9 +59,12 @@ func (b *buffer) init(c BufferConfig, p PFCConfig, ports int) {
 	p.Alpha = cmp.Or(p.Alpha, 1.0/16)
 	c.EgressAlpha = cmp.Or(c.EgressAlpha, 1)
 	p.ResumeOffset = cmp.Or(p.ResumeOffset, 3<<10)
-	common := c.Bytes - p.Reserved(ports)
-	p.Shared = cmp.Or(p.Shared, common)
-	*b = buffer{lossy: c, pfc: p, pauseAlpha: int64(p.Alpha * 1024), egAlpha: int64(c.EgressAlpha * 1024), common: int64(common)}
+	free := c.Bytes - p.Reserved(ports)
+	p.Shared = cmp.Or(p.Shared, free)
+	*b = buffer{lossy: c, pfc: p, pauseAlpha: int64(p.Alpha * 1024), egAlpha: int64(c.EgressAlpha * 1024), common: math.MaxInt64}
+	if p.Apart {
+		b.common = int64(free)
+	}
 }
 
 func (b *buffer) lossless(class uint8) bool { return b.pfc.Lossless>>class&1 != 0 }
@@ -72,7 +77,7 @@ func (b *buffer) beyond(s *stock) int64 { return max(s.bytes-int64(b.pfc.Reserve
 
 // admitEgress admits n bytes of a lossy class to a queue of queued bytes; in is their ingress port.
 func (b *buffer) admitEgress(in *stock, n, queued int64) bool {
-	free, input := b.common-b.shared-b.used, int64(b.lossy.Input)
+	free, input := min(int64(b.lossy.Bytes)-b.bytes, b.common-b.shared-b.used), int64(b.lossy.Input)
 	if n > free || queued+n > free*b.egAlpha>>10 || input > 0 && in.bytes+n > input {
 		return false
 	}

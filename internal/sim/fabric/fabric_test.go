@@ -415,7 +415,7 @@ func TestHeadroom(t *testing.T) {
 // TestSideBySide: lossy classes fill the shared buffer, and lossless ones still have their reserve and their headroom.
 func TestSideBySide(t *testing.T) {
 	var b buffer
-	b.init(BufferConfig{Bytes: 100_000, EgressAlpha: 128}, PFCConfig{Lossless: 1 << 3, Headroom: 5000, Reserve: 1000}, 4)
+	b.init(BufferConfig{Bytes: 100_000, EgressAlpha: 128}, PFCConfig{Lossless: 1 << 3, Apart: true, Headroom: 5000, Reserve: 1000}, 4)
 	var lossy, lossless stock
 	for n := int64(0); b.admitEgress(&lossy, 1000, n); n += 1000 {
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"roced.io/roced/internal/sim/scenario"
 	"roced.io/roced/internal/sim/sweep"
 )
 
@@ -54,12 +55,28 @@ func (r *Row) Unexpected(f *Found) error {
 		return fmt.Errorf("%s: a run is missing", r.ID)
 	}
 	for _, c := range r.Judge(f).Claims {
-		if c.boundless && measured(c.At) || c.byValue >= want {
+		limit := r.limit(c.Says)
+		if limit == nil && (c.boundless && measured(c.At) || c.byValue >= want) || limit != nil && measured(c.At) && inBounds(c.At, limit.Bounds) {
 			continue
 		}
 		return fmt.Errorf("%s is %s in its fast form: %s: %s", r.ID, fastVerdicts[c.byValue], c.Says, c.Text())
 	}
 	return nil
+}
+
+// limit returns the limit of a claim's values in the fast form, nil if there is none.
+func (r *Row) limit(says string) *scenario.Limit {
+	for i := range r.Paper.Fast.Limits {
+		if l := &r.Paper.Fast.Limits[i]; l.Says == says {
+			return l
+		}
+	}
+	return nil
+}
+
+// inBounds reports whether the values at all points are inside bounds.
+func inBounds(at []At, bounds []scenario.Bound) bool {
+	return !slices.ContainsFunc(at, func(a At) bool { return a.Mean < float64(bounds[0]) || a.Mean > float64(bounds[1]) })
 }
 
 // measured reports whether all points have a value.

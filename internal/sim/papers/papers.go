@@ -90,6 +90,11 @@ func (r *Row) check() error {
 	if p.Fast.Expect != "" && !slices.Contains(fastVerdicts, p.Fast.Expect) {
 		bad("fast: expect %q: must be one of %v", p.Fast.Expect, fastVerdicts)
 	}
+	for _, l := range p.Fast.Limits {
+		if len(l.Bounds) != 2 || !(l.Bounds[0] <= l.Bounds[1]) || l.Why == "" || !slices.ContainsFunc(p.Claims, func(c scenario.Claim) bool { return c.Says == l.Says }) {
+			bad("fast: a limit has the words of a claim, bounds and a reason, not %+v", l)
+		}
+	}
 	for i := range p.Numbers {
 		if err := checkNumber(&p.Numbers[i]); err != nil {
 			bad("numbers: %s: %w", p.Numbers[i].Name, err)

@@ -81,6 +81,8 @@ func TestFastByValue(t *testing.T) {
 		{"paper: 2, quote: twice}]\n", "paper: 3, quote: twice}]\n  fast: {expect: reproduced}\n", true},
 		{"paper: 2,", "paper: 0.5,", true},
 		{"number: fct, of: long", "number: none, of: long", true},
+		{"paper: 2, quote: twice}]\n", "bounds: [0, 0.9], quote: twice}]\n  fast: {limits: [{says: ratio, bounds: [1.5, 2.5], why: so}]}\n", false},
+		{"paper: 2, quote: twice}]\n", "paper: 2, quote: twice}]\n  fast: {limits: [{says: ratio, bounds: [3, .inf], why: so}]}\n", true},
 	} {
 		text := strings.Replace(two, "take: max}", "take: max}, {name: none, of: query, take: max, bytes: 5}", 1)
 		r, f := run(t, strings.Replace(text, c.old, c.with, 1))

@@ -131,4 +131,12 @@ type Fast struct {
 	Skip   bool     // no setting is small enough
 	Expect string   // least verdict by values without intervals: not reproduced, direction only (default), reproduced
 	Why    string   // reason for an Expect below direction only
+	Limits []Limit  // of claims whose values are outside the paper's in this form
+}
+
+// Limit bounds the values of a claim, by its words, at all points of a fast form.
+type Limit struct {
+	Says   string
+	Bounds []Bound
+	Why    string
 }
