@@ -23,7 +23,7 @@ func Catalog() (all []catalog.Entry) {
 		keys map[string][]string
 		of   reflect.Type
 	}{
-		{"balance", balanceKeys, reflect.TypeFor[Balance]()},
+		{"balance", balanceKeys, reflect.TypeFor[fabric.BalanceConfig]()},
 		{"topology", topologyKeys, reflect.TypeFor[Topology]()},
 		{"workload", workKeys, reflect.TypeFor[Work]()},
 		{"event", eventKeys, reflect.TypeFor[Event]()},
