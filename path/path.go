@@ -63,7 +63,7 @@ type Start struct {
 }
 
 // Selector selects the virtual paths (UDP source ports) of a sender's packets. The package comment gives the order of calls.
-// No call allocates memory.
+// No call allocates memory. The queue pair calls OnAck and Unused, and the Window has values, only if the Selector is a Syncer.
 type Selector interface {
 	// Reset sets the initial state. It comes first.
 	Reset(s Start)
@@ -98,8 +98,7 @@ var kind = registry.New[Selector]("path", "path selection").
 	Add("mp-rdma", "Lu et al., NSDI 2018, 3.2", newMPRDMA).
 	Add("mrc", "OCP MRC 1.0", newMRC)
 
-// Register adds a selector of the calling program; see reorder.Register. The queue pair calls OnAck, and the window has
-// values, only if the selector is a Syncer.
+// Register adds a selector of the calling program; see reorder.Register.
 func Register(name string, make func(r *param.Reader) Selector) { kind.Add(name, registry.Own, make) }
 
 // New makes the selector with that name; the empty name means single. The error names the parameter and its range.
