@@ -131,12 +131,12 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 // outputs opens the files of the report. A file that is not asked for is nil.
 func (f *runFlags) outputs() (junit, html *os.File, err error) {
 	if f.junit != "" {
-		if junit, err = output.Create(f.junit, false); err != nil {
+		if junit, err = output.Create(f.junit); err != nil {
 			return nil, nil, err
 		}
 	}
 	if f.html != "" {
-		html, err = output.Create(f.html, false)
+		html, err = output.Create(f.html)
 	}
 	return junit, html, err
 }

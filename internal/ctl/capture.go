@@ -70,7 +70,7 @@ func (a *app) record(ctx context.Context, o *capturing) (err error) {
 	defer body.Close()
 	out := a.out
 	if o.file != "-" {
-		f, err := output.Create(o.file, false)
+		f, err := output.Create(o.file)
 		if err != nil {
 			return err
 		}

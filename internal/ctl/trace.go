@@ -148,7 +148,7 @@ func (o *tracing) open() (*os.File, error) {
 		return nil, err
 	}
 	if o.csv != "" {
-		f, err := output.Create(o.csv, false)
+		f, err := output.Create(o.csv)
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func (o *tracing) open() (*os.File, error) {
 	if o.file == "" {
 		return os.CreateTemp("", "rocectl-trace")
 	}
-	return output.Create(o.file, false)
+	return output.Create(o.file)
 }
 
 // ended returns the error of a copy, or nil if the recording ended normally.
@@ -226,7 +226,7 @@ func (a *app) renderTrace(in io.Reader, o *tracing) error {
 
 // writeFile creates a file with the output of write.
 func writeFile(name string, write func(io.Writer) error) error {
-	f, err := output.Create(name, false)
+	f, err := output.Create(name)
 	if err != nil {
 		return err
 	}

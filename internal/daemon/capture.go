@@ -22,7 +22,7 @@ const reconstructed = "UDP sockets: the kernel makes and takes Ethernet, IP and 
 // captureFile starts the capture of the configuration. A write error is logged at once, not at the daemon's end.
 func (n *nic) captureFile() (err error) {
 	name := n.cfg.Capture.File
-	n.file, err = n.startCapture(context.Background(), capture.Config{File: name, Failed: func(err error) {
+	n.file, err = n.startCapture(context.Background(), capture.Config{File: name, Keep: int64(n.cfg.Capture.Keep), SnapLen: n.cfg.Capture.SnapLen, Failed: func(err error) {
 		n.log.Error("capture: nothing more is written", "file", name, "err", err)
 	}})
 	return err

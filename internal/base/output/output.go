@@ -10,16 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create creates a file, or empties it, and makes its folder. Only its user may read the file if private is true.
-func Create(name string, private bool) (*os.File, error) {
+// Create creates a file, or empties it, and makes its folder.
+func Create(name string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return nil, err
 	}
-	mode := os.FileMode(0o666)
-	if private {
-		mode = 0o600
-	}
-	return os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_RDWR, mode)
+	return os.Create(name)
 }
 
 // Folders makes folders and returns an error if files cannot be written into one of them. It ignores empty names.

@@ -32,6 +32,18 @@ var ErrOthers = errors.New("a daemon needs one that belongs to its user and is n
 // ErrPeer reports a socket whose daemon does not belong to the owner of the run directory.
 var ErrPeer = errors.New("the daemon must belong to the owner of its run directory")
 
+// longest is the maximum length of a run directory: the path of a Unix socket in it has at most 107 bytes.
+const longest = 107 - len("/uverbs99")
+
+// CheckLength returns an error if a run directory has too long a path for the sockets in it.
+func CheckLength(dir string) error {
+	if len(dir) <= longest {
+		return nil
+	}
+	return fmt.Errorf("the run directory %s has a path of %d bytes, and its sockets permit %d: name a shorter one by --run-dir, %s or XDG_RUNTIME_DIR",
+		dir, len(dir), longest, Variable)
+}
+
 // OfUser returns the default run directory of the user's daemon.
 func OfUser() string {
 	if os.Geteuid() == 0 {

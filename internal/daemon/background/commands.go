@@ -60,6 +60,7 @@ The daemon's log is roced.log in the run directory.`,
 			"NAME up eth1",
 			"NAME up 127.0.0.2 --run-dir /tmp/b",
 			"NAME up --pair --captures out   every frame, in out/rxe_a.pcapng and out/rxe_b.pcapng",
+			"NAME up --pair --captures out --captures-keep 64MiB   the newest frames, also in out/rxe_a.1.pcapng",
 			"NAME up eth1 --port packet      as root",
 			"NAME up --pair --web            with the live page: rocectl page prints its address",
 			"NAME up --pair --no-switch      packets pass the loopback interface, where tcpdump sees them",
@@ -86,6 +87,8 @@ The daemon's log is roced.log in the run directory.`,
 	cmd.Flags().BoolVar(&w.pair, "pair", false, "two NICs that reach each other")
 	cmd.Flags().BoolVar(&w.noSwitch, "no-switch", false, "packets of a pair pass the ports, not the daemon's memory")
 	cmd.Flags().StringVar(&w.captures, "captures", "", "folder for captures of all frames, from the start")
+	cmd.Flags().StringVar(&w.keep, "captures-keep", "", "keep the newest frames of each NIC only, about so many bytes, such as 64MiB, in two files")
+	cmd.Flags().IntVar(&w.snap, "captures-snaplen", 0, "bytes of each frame in captures; 0: all")
 	cmd.Flags().BoolVar(&w.web, "web", false, "serve the live page on a loopback address; see rocectl page")
 	w.Choice.Flags(cmd.Flags())
 	return cmd

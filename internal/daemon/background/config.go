@@ -45,7 +45,11 @@ func (w *wish) configuration(dir string) (string, error) {
 		}
 		fmt.Fprintf(&text, "  - name: %s\n    %s\n", nicNames[i], strings.Join(append([]string{keys}, w.Keys()...), "\n    "))
 		if folder != "" {
-			fmt.Fprintf(&text, "    capture: {file: %q}\n", filepath.Join(folder, nicNames[i]+".pcapng"))
+			fmt.Fprintf(&text, "    capture: {file: %q, snaplen: %d", filepath.Join(folder, nicNames[i]+".pcapng"), w.snap)
+			if w.keep != "" {
+				fmt.Fprintf(&text, ", keep: %q", w.keep)
+			}
+			text.WriteString("}\n")
 		}
 	}
 	return text.String(), nil
@@ -61,10 +65,11 @@ func (w *wish) nics(dir string) (keys []string, err error) {
 		}
 		return keys, nil
 	case w.pair:
-		addrs, err := freeLoopback()
+		addrs, err := freeLoopback(w.first)
 		if err != nil {
 			return nil, err
 		}
+		w.chosen = addrs[:]
 		for _, a := range addrs {
 			keys = append(keys, fmt.Sprintf("port: {type: %s, address: %s}", w.port, a))
 		}
@@ -83,24 +88,31 @@ func (w *wish) nics(dir string) (keys []string, err error) {
 	return []string{fmt.Sprintf("port: {type: %s, %s: %q}", w.port, where, place)}, nil
 }
 
-// freeLoopback finds two loopback addresses without a NIC. It skips 127.0.0.1, which programs use for the local host.
-func freeLoopback() (addrs [2]netip.Addr, err error) {
+// freeLoopback finds two loopback addresses without a NIC, from a first one on. It skips 127.0.0.1, which programs use for the
+// local host.
+func freeLoopback(first byte) (addrs [2]netip.Addr, err error) {
 	n := 0
-	for i := byte(2); i < 255 && n < len(addrs); i++ {
+	for i := first + 2; i < 255 && n < len(addrs); i++ {
 		a := netip.AddrFrom4([4]byte{127, 0, 0, i})
-		c, bindErr := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, bth.UDPPort)))
-		if bindErr != nil {
-			err = bindErr
-			continue
+		if free(a) {
+			addrs[n] = a
+			n++
 		}
-		c.Close()
-		addrs[n] = a
-		n++
 	}
 	if n < len(addrs) {
-		return addrs, fmt.Errorf("no two loopback addresses can be had (%w): is lo up? --port unix needs no network", err)
+		return addrs, errors.New("no two loopback addresses are free: is lo up? --port unix needs no network")
 	}
 	return addrs, nil
+}
+
+// free reports whether nothing has bound RoCEv2's UDP port of an address.
+func free(a netip.Addr) bool {
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, bth.UDPPort)))
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
 }
 
 // outward returns the interface of the default route. Without such a route it returns the first interface that is up

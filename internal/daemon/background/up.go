@@ -1,10 +1,13 @@
 package background
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +32,9 @@ const (
 	activeLimit = 10 * time.Second
 	// downLimit limits the daemon's shutdown: the daemon lets programs finish.
 	downLimit = 30 * time.Second
-	upLook    = 20 * time.Millisecond // polling interval
+	// addressTries limits the choices of loopback addresses that other daemons take first.
+	addressTries = 5
+	upLook       = 20 * time.Millisecond // polling interval
 
 	daemonName = "roced"
 	daemonLog  = "roced.log" // file in the run directory
@@ -49,7 +54,11 @@ type wish struct {
 	pair     bool
 	noSwitch bool   // the NICs of a pair use their ports only
 	captures string // folder, or empty
-	web      bool   // serve the live page
+	keep     string // bound of each NIC's captures, or empty
+	snap     int
+	chosen   []netip.Addr // loopback addresses that were free
+	first    byte         // where the search for them begins
+	web      bool         // serve the live page
 	transport.Choice
 }
 
@@ -77,7 +86,7 @@ func up(ctx context.Context, runDir string, w *wish) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rundir.Create(dir); err != nil {
+	if err := cmp.Or(rundir.CheckLength(dir), rundir.Create(dir)); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(dir)
@@ -146,12 +155,30 @@ func (w *wish) suits(ctx context.Context, client *api.Client, s *State) error {
 	return fmt.Errorf("a daemon runs in %s, but %s (%s down ends it)", s.RunDir, differs, daemonName)
 }
 
-// start starts a daemon that outlives this program, and waits for its first answer.
+// start starts a daemon. Another one that starts at the same moment can take an address that looked free: then it chooses anew.
 func (w *wish) start(ctx context.Context, client *api.Client, s *State) error {
-	text, err := w.configuration(s.RunDir)
-	if err != nil {
-		return err
+	for try := 1; ; try++ {
+		text, err := w.configuration(s.RunDir)
+		if err != nil {
+			return err
+		}
+		err = w.launch(ctx, client, s, text)
+		if !errors.Is(err, errEnded) || !w.taken() || try == addressTries {
+			return err
+		}
+		w.first = byte(rand.IntN(200)) // so that daemons that started together part
 	}
+}
+
+var errEnded = errors.New("roced has not started")
+
+// taken reports whether another daemon has an address that was chosen because it was free.
+func (w *wish) taken() bool {
+	return slices.ContainsFunc(w.chosen, func(a netip.Addr) bool { return !free(a) })
+}
+
+// launch starts a daemon that outlives this program, and waits for its first answer.
+func (w *wish) launch(ctx context.Context, client *api.Client, s *State, text string) error {
 	program, err := environment.Program(daemonName)
 	if err != nil {
 		return err
@@ -179,7 +206,7 @@ func (w *wish) start(ctx context.Context, client *api.Client, s *State) error {
 		}
 		select {
 		case <-ended:
-			return fmt.Errorf("roced has not started: %s", lastWords(s.Log))
+			return fmt.Errorf("%w: %s", errEnded, lastWords(s.Log))
 		case <-ctx.Done():
 			err := c.Process.Signal(unix.SIGTERM)
 			return errors.Join(fmt.Errorf("roced does not answer: %s", lastWords(s.Log)), err)
@@ -219,10 +246,10 @@ func down(runDir string) (pid int, err error) {
 		return 0, err
 	}
 	p, err := os.FindProcess(pid)
-	if err == nil {
-		err = p.Signal(unix.SIGTERM)
-	}
 	if err != nil {
+		return 0, fmt.Errorf("process %d: %w", pid, err)
+	}
+	if err := p.Signal(unix.SIGTERM); err != nil {
 		return 0, fmt.Errorf("process %d: %w", pid, err)
 	}
 	for deadline := time.Now().Add(downLimit); time.Now().Before(deadline); time.Sleep(upLook) {

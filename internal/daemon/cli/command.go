@@ -175,7 +175,7 @@ applies none, and prints a line for each. SIGHUP does the same and prints to the
 
 func runDirFlag(c *cobra.Command, dir *string) {
 	c.Flags().StringVar(dir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
-	about.Varies(c.Flags().Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon")
+	about.Varies(c.Flags().Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon: /run/roced of root, else roced in XDG_RUNTIME_DIR or roced-UID in /tmp")
 }
 
 // inBackground returns the commands up and down.

@@ -205,7 +205,9 @@ func (p *Port) Ports() int { return len(p.Planes) }
 
 // Capture writes all frames of a NIC to a pcapng file, from its start.
 type Capture struct {
-	File string `yaml:"file"`
+	File    string `yaml:"file"`
+	Keep    Bytes  `yaml:"keep"`    // bound of the file and the older one; 0: none
+	SnapLen int    `yaml:"snaplen"` // bytes of each frame; 0: all
 }
 
 // Load reads and validates a configuration file. The environment applies.

@@ -322,6 +322,8 @@ func TestFaults(t *testing.T) {
 		{nic("poll: soon"), "nics.0.poll: "},
 		{nic("poll: -3us"), "nics.0.poll: "},
 		{nic("faults: [explode]"), "nics.0.faults.0: "},
+		{nic("capture: {file: /x, keep: 64k}"), "nics.0.capture.keep: 65536 bytes are less than 1048576"},
+		{nic("capture: {file: /x, snaplen: 63}"), "nics.0.capture.snaplen: 63 is not from 64 to 65536"},
 		{nic("link: {mtu: 100}"), "nics.0.link.mtu: 100 is not between"},
 		{nic("share: {quantum: 1}"), "nics.0.share.quantum: 1 is not between"},
 		{nic("share: {users: [{user: root, weight: -1}]}"), "nics.0.share.users.0.weight: -1 is not between"},

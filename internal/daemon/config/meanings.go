@@ -80,10 +80,12 @@ var meanings = map[string]meaning{
 	"nics[].port.planes[].local":     {"", "/run/roced/a0", "unix: socket of this end in this plane", "required for unix"},
 	"nics[].port.planes[].remote":    {"", "/run/roced/b0", "unix: socket of the other end in this plane", "required for unix"},
 
-	"nics[].capture.file":  {"", "/var/lib/roced/a.pcapng", "file for all frames, as pcapng", ""},
-	"nics[].access.mode":   {"", "0660", "mode of the NIC's sockets", ""},
-	"nics[].access.users":  {"", "[alice]", "users that may use the NIC, by name or number", "all"},
-	"nics[].access.groups": {"", "[rdma]", "groups whose members may use the NIC", ""},
+	"nics[].capture.file":    {"", "/var/lib/roced/a.pcapng", "file for all frames, as pcapng", ""},
+	"nics[].capture.keep":    {"", "64MiB", "keep the newest frames only, about so many bytes, at least 1MiB; of two files, `a.1.pcapng` has the older ones", ""},
+	"nics[].capture.snaplen": {"", "128", "bytes of each frame to keep, 64 to 65536; 0: all, so that ICRCs can be checked", ""},
+	"nics[].access.mode":     {"", "0660", "mode of the NIC's sockets", ""},
+	"nics[].access.users":    {"", "[alice]", "users that may use the NIC, by name or number", "all"},
+	"nics[].access.groups":   {"", "[rdma]", "groups whose members may use the NIC", ""},
 
 	"nics[].congestion.algorithm":    {"", "dcqcn", "congestion control; other keys of `congestion` are its parameters", ""},
 	"nics[].congestion.cnp_interval": {"", "0s", "least time between two CNPs of a queue pair, up to 1s; 0s: no CNPs", ""},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/base/strict"
 	"roced.io/roced/rocev2"
 )
@@ -69,8 +70,8 @@ func (f *faults) all() strict.Faults {
 func (c *Config) validate(f *faults) {
 	if !filepath.IsAbs(c.RunDir) {
 		f.add("run_dir", "%q is not an absolute path", c.RunDir)
-	} else if len(c.RunDir)+len("/uverbs99") > maxSockPath {
-		f.add("run_dir", "is too long for the sockets in it")
+	} else if err := rundir.CheckLength(c.RunDir); err != nil {
+		f.add("run_dir", "%w", err)
 	}
 	if c.Drain < 0 || c.Drain > time.Hour {
 		f.add("drain", "%v is not between 0 and 1h", c.Drain)
@@ -204,6 +205,7 @@ func (n *NIC) validate(f *faults, path string) {
 	} else if n.MTU < minMTU || n.MTU > maxMTU {
 		f.add(path+".mtu", "%d is not between %d and %d", n.MTU, minMTU, maxMTU)
 	}
+	n.Capture.validate(f, path+".capture")
 	if n.MaxUnacked > 1<<22 {
 		f.add(path+".max_unacked", "%d is more than %d", n.MaxUnacked, 1<<22)
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -98,6 +99,26 @@ func broughtUp(t *testing.T, p *lab.Proc) (s background.State) {
 	return s
 }
 
+// upTogether starts daemons at the same moment. Each gets loopback addresses of its own.
+func upTogether(t *testing.T, start func(...string) *lab.Proc, dir string) {
+	t.Helper()
+	var at [4]*lab.Proc
+	run := func(i int) string { return filepath.Join(dir, fmt.Sprint("together", i)) }
+	for i := range at {
+		at[i] = start("roced", "up", "--pair", "--run-dir", run(i), "--json")
+	}
+	taken := map[string]bool{}
+	for i, p := range at {
+		for _, n := range broughtUp(t, p).NICs {
+			if n.State != "ACTIVE" || taken[n.GIDs[0]] {
+				t.Errorf("%s of %s: %s", n.GIDs[0], run(i), n.State)
+			}
+			taken[n.GIDs[0]] = true
+		}
+		lab.Must(t, start("roced", "down", "--run-dir", run(i)).Wait(2*lab.Limit))
+	}
+}
+
 // TestUpPair starts two NICs by one command as an unprivileged user. Several such commands run concurrently.
 func TestUpPair(t *testing.T) {
 	bed, dir := confinedBed(t)
@@ -162,6 +183,7 @@ func TestUpPair(t *testing.T) {
 			}
 		}
 	}
+	upTogether(t, start, own)
 	if s := broughtUp(t, roced("up", "lo", "--json")); len(s.NICs) != 1 {
 		t.Errorf("%+v", s.NICs)
 	}

@@ -10,6 +10,8 @@ import (
 	"io"
 	"math/bits"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +50,9 @@ type Config struct {
 	RingBytes int
 	// MaxBytes is the maximum file size; 0 means no limit.
 	MaxBytes int64
+	// Keep bounds the file like a ring: the newest frames are in File, older ones in Older(File). Both have about Keep bytes
+	// together. 0 means no bound.
+	Keep int64
 	// WallOffset is the time since the Unix epoch at mono.Time 0.
 	WallOffset time.Duration
 	// Failed, if not nil, is called with the error at the first failure to write. It is called at most once and must
@@ -91,9 +96,19 @@ type Capture struct {
 
 var _ link.Observer = (*Capture)(nil)
 
+// Older returns the name of the file that has the older frames of a capture with a bound.
+func Older(file string) string {
+	ext := filepath.Ext(file)
+	return strings.TrimSuffix(file, ext) + ".1" + ext
+}
+
+func open(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+}
+
 // Start creates the file and starts the writer.
 func Start(c Config) (*Capture, error) {
-	f, err := os.OpenFile(c.File, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := open(c.File)
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
@@ -119,19 +134,41 @@ func start(cfg Config, f io.WriteCloser) (*Capture, error) {
 	}
 	c.ring.buf = make([]byte, 1<<bits.Len(uint(size-1)))
 	c.buf = bufio.NewWriterSize(countWriter{c}, fileBuffer)
-	var err error
-	if c.out, err = pcapng.NewWriter(c.buf, "roced"); err != nil {
-		return nil, err
-	}
-	_, err = c.out.AddInterface(pcapng.Interface{Name: cfg.Interface, Description: cfg.Description, Link: pcapng.LinkEthernet, SnapLen: c.snap})
-	if err != nil {
-		return nil, err
-	}
-	if err := c.buf.Flush(); err != nil {
+	if err := c.begin(); err != nil {
 		return nil, err
 	}
 	go c.run()
 	return c, nil
+}
+
+// begin writes the beginning of a file.
+func (c *Capture) begin() (err error) {
+	if c.out, err = pcapng.NewWriter(c.buf, "roced"); err != nil {
+		return err
+	}
+	_, err = c.out.AddInterface(pcapng.Interface{Name: c.cfg.Interface, Description: c.cfg.Description, Link: pcapng.LinkEthernet, SnapLen: c.snap})
+	if err != nil {
+		return err
+	}
+	return c.buf.Flush()
+}
+
+// rotate ends the file, keeps it as the older one, and begins a new one.
+func (c *Capture) rotate() error {
+	if _, err := c.buf.Write(appendStatistics(nil, time.Now().UnixNano(), c.Stats())); err != nil {
+		return err
+	}
+	if err := errors.Join(c.buf.Flush(), c.file.Close(), os.Rename(c.cfg.File, Older(c.cfg.File))); err != nil {
+		return err
+	}
+	f, err := open(c.cfg.File)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.file, c.bytes = f, 0
+	c.mu.Unlock()
+	return c.begin()
 }
 
 // countWriter counts the bytes written to the file.
@@ -242,6 +279,12 @@ func (c *Capture) write(rec *record) error {
 	if c.cfg.MaxBytes > 0 && c.bytes+int64(c.buf.Buffered()+len(rec.frame)) > c.cfg.MaxBytes {
 		c.fail(ErrFull)
 		return ErrFull
+	}
+	if c.cfg.Keep > 0 && c.bytes+int64(c.buf.Buffered()+len(rec.frame)) > c.cfg.Keep/2 {
+		if err := c.rotate(); err != nil {
+			c.fail(err)
+			return err
+		}
 	}
 	p := pcapng.PacketInfo{Time: int64(rec.time) + int64(c.cfg.WallOffset), Direction: pcapng.Inbound, Comment: c.comment(rec), Lost: uint64(rec.lost)}
 	if rec.kind == kindTx {

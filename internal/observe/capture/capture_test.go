@@ -88,6 +88,39 @@ func TestCaptureFile(t *testing.T) {
 	}
 }
 
+// TestKeep: of many frames, a bounded capture keeps the newest ones in two complete files.
+func TestKeep(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.pcapng")
+	const keep, size, count = 1 << 20, 4096, 1000
+	c, err := Start(Config{File: path, Interface: "roce_a", Keep: keep})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(count) {
+		c.Frame(mono.Time(i), link.Rx, frameOf(size, byte(i)), "")
+		waitFor(t, "the frame", func() bool { return c.Stats().Written == i+1 })
+	}
+	if s, err := c.Stop(); err != nil || s.Written != count || s.Lost != 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	var kept []pcapng.Frame
+	for _, name := range []string{Older(path), path} {
+		data, err := os.ReadFile(name)
+		if err != nil || len(data) > keep/2+1024 {
+			t.Fatalf("%s: %d bytes, %v", name, len(data), err)
+		}
+		kept = append(kept, frames(t, bytes.NewReader(data))...)
+	}
+	for i, f := range kept {
+		if want := int64(count - len(kept) + i); f.Time != want {
+			t.Fatalf("frame %d of %d has time %d, want %d", i, len(kept), f.Time, want)
+		}
+	}
+	if len(kept) < keep/2/(size+100) {
+		t.Errorf("%d frames are kept", len(kept))
+	}
+}
+
 func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for range 5000 {

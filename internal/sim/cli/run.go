@@ -275,7 +275,7 @@ func writeTables(dir, format string, res *result.Result) error {
 const fctFile = "fct.txt"
 
 func writeFCT(dir string, res *result.Result, conweave bool) error {
-	f, err := output.Create(filepath.Join(dir, fctFile), false)
+	f, err := output.Create(filepath.Join(dir, fctFile))
 	if err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func writeSummary(dir string, res *result.Result) error {
 
 // create creates a file and closes it at the end of the run, after calling before.
 func (r *oneRun) create(name string, before func() error) (io.Writer, error) {
-	f, err := output.Create(name, false)
+	f, err := output.Create(name)
 	if err != nil {
 		return nil, err
 	}
