@@ -4,7 +4,7 @@ GO    ?= go
 BIN   := bin
 TOOLS := roced rocectl roceperf rocesim rocedrill
 
-.PHONY: all help build install package image setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate web bench-page bench-sim profiles papers demo curves clean
+.PHONY: all help needs-go build install package image setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate web bench-page bench-sim profiles papers demo curves clean
 
 all: build
 
@@ -19,8 +19,11 @@ PRELOAD := $(sort $(wildcard preload/*.c))
 # Without cgo: the Go runtime can drop capabilities on all threads only then. Whether there is a
 # C compiler is asked when it is needed: setup may have installed it. The same source gives the same bytes
 # wherever it lies.
+needs-go:
+	@tools/scripts/needs-go $(GO)
+
 BUILDFLAGS = -pgo=auto -trimpath -buildvcs=false -ldflags "-X 'roced.io/roced/internal/base/version.source=$(shell tools/scripts/source)'"
-build: ## build the programs and the preload library into bin/
+build: needs-go ## build the programs and the preload library into bin/
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
 	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so; \
@@ -242,8 +245,11 @@ profiles: ## measure anew what roced and rocesim are optimized by, cmd/*/default
 	$(GO) tool pprof -proto -output cmd/rocesim/default.pgo out/conweave.prof out/permutation.prof
 
 LINK ?= auto
+# Without profiles, since with them each program compiles all packages anew.
+demo: TOOLS = roced rocectl roceperf
+demo: BUILDFLAGS = -pgo=off -buildvcs=false
 demo: build ## two NICs in two namespaces move and verify memory; LINK=udp: on UDP sockets of this one, as any user
-	$(GO) run ./internal/lab/demo -bin $(BIN) -out out/demo -link $(LINK)
+	CGO_ENABLED=0 $(GO) run -pgo=off -buildvcs=false ./internal/lab/demo -bin $(BIN) -out out/demo -link $(LINK)
 
 curves: ## draw the reactions of congestion control, and a trace, into docs/curves
 	$(GO) run ./internal/sim/curves
