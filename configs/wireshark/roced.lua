@@ -61,12 +61,14 @@ end
 field("icrc", ProtoField.string, "Invariant CRC")
 field("opcode", ProtoField.uint8, "Opcode", base.HEX, opcodeNames)
 field("solicited", ProtoField.bool, "Solicited event", 8, nil, 0x80)
+field("migreq", ProtoField.bool, "Migration state", 8, nil, 0x40)
 field("padcnt", ProtoField.uint8, "Pad count", base.DEC, nil, 0x30)
+field("tver", ProtoField.uint8, "Transport header version", base.DEC, nil, 0x0f)
 field("pkey", ProtoField.uint16, "Partition key", base.HEX)
-field("fecn", ProtoField.bool, "FECN", 8, nil, 0x80)
-field("becn", ProtoField.bool, "BECN", 8, nil, 0x40)
+field("fecn", ProtoField.bool, "Forward congestion notification", 8, nil, 0x80)
+field("becn", ProtoField.bool, "Backward congestion notification", 8, nil, 0x40)
 field("destqp", ProtoField.uint24, "Destination queue pair", base.HEX)
-field("ackreq", ProtoField.bool, "Acknowledge request", 8, nil, 0x80)
+field("ackreq", ProtoField.bool, "Acknowledgement request", 8, nil, 0x80)
 field("psn", ProtoField.uint24, "Packet sequence number", base.DEC)
 
 field("version", ProtoField.uint8, "Version", base.DEC, nil, 0xf0)
@@ -85,7 +87,7 @@ for _, m in ipairs(marks) do
 end
 local words = {
 	{"message", "Message sequence number", 0x0080}, {"offset", "Packets of the message before (iPSN)", 0x0080},
-	{"recv_wqe_sn", "recv_WQE_SN", 0x0100}, {"read_wqe_sn", "read_WQE_SN", 0x0200}, {"head", "Head", 0x0400},
+	{"recv_wqe_sn", "recv_WQE_SN", 0x0100}, {"read_wqe_sn", "read_WQE_SN", 0x0200}, {"head", "First PSN of the connection", 0x0400},
 	{"sack", "Selectively acknowledged PSN", 0x0800},
 }
 for _, w in ipairs(words) do
@@ -98,16 +100,16 @@ field("hole", ProtoField.none, "Hole")
 field("hole.start", ProtoField.uint24, "First missing PSN", base.DEC)
 field("hole.len", ProtoField.uint24, "Missing packets", base.DEC)
 
-field("flush.type", ProtoField.uint32, "Type of FLUSH", base.HEX, nil, 0x0f)
-field("flush.level", ProtoField.uint32, "Level of FLUSH", base.DEC, {[0] = "range", [1] = "region"}, 0x30)
+field("flush.type", ProtoField.uint32, "Placement type of a FLUSH", base.HEX, nil, 0x0f)
+field("flush.level", ProtoField.uint32, "Selectivity level of a FLUSH", base.DEC, {[0] = "range", [1] = "region"}, 0x30)
 field("va", ProtoField.uint64, "Virtual address", base.HEX)
 field("rkey", ProtoField.uint32, "Remote key", base.HEX)
-field("dmalen", ProtoField.uint32, "DMA length from here on, of MRC of the message", base.DEC)
-field("swapadd", ProtoField.uint64, "Swap or add", base.DEC)
-field("compare", ProtoField.uint64, "Compare", base.DEC)
-field("syndrome", ProtoField.uint8, "Syndrome", base.HEX)
+field("dmalen", ProtoField.uint32, "DMA length", base.DEC)
+field("swapadd", ProtoField.uint64, "Swap value or addend", base.DEC)
+field("compare", ProtoField.uint64, "Compare value", base.DEC)
+field("syndrome", ProtoField.uint8, "AETH syndrome", base.HEX)
 field("msn", ProtoField.uint24, "Message sequence number", base.DEC)
-field("original", ProtoField.uint64, "Original value", base.DEC)
+field("original", ProtoField.uint64, "Original value of an atomic operation", base.DEC)
 field("imm", ProtoField.uint32, "Immediate data", base.HEX)
 field("invrkey", ProtoField.uint32, "Remote key to invalidate", base.HEX)
 field("payload", ProtoField.bytes, "Payload")
@@ -119,10 +121,10 @@ local endpointOps = {[0] = "port status", [1] = "EV probe"}
 field("mrc.retx", ProtoField.bool, "Retransmission", 8, nil, 0x20)
 field("mrc.stamped", ProtoField.bool, "Timestamp present", 8, nil, 0x10)
 field("mrc.trimmed", ProtoField.bool, "Trimmed")
-field("mrc.rqmsn", ProtoField.uint16, "Receive queue message sequence number", base.DEC)
+field("mrc.rqmsn", ProtoField.uint16, "Number among the WRITEs with immediate data", base.DEC)
 field("mrc.msn", ProtoField.uint16, "Message sequence number", base.DEC)
 field("mrc.timestamp", ProtoField.uint16, "Timestamp", base.DEC)
-field("mrc.coarse", ProtoField.bool, "Coarse timestamp", 8, nil, 0x80)
+field("mrc.coarse", ProtoField.bool, "Unit of the timestamp is not 128 ns", 8, nil, 0x80)
 field("mrc.format", ProtoField.uint8, "Format of the timestamp", base.DEC, nil, 0x0f)
 field("mrc.mark", ProtoField.uint8, "Path feedback", base.DEC, {[0] = "none", [1] = "skip once", [2] = "always skip"}, 0x60)
 field("mrc.probe_reply", ProtoField.bool, "Answers a probe", 8, nil, 0x02)
@@ -189,7 +191,9 @@ local function addBTH(tvb, tree, more)
 	local t = tree:add(tvb(0, 12), "Base transport header")
 	t:add(f.opcode, tvb(0, 1))
 	t:add(f.solicited, tvb(1, 1))
+	t:add(f.migreq, tvb(1, 1))
 	t:add(f.padcnt, tvb(1, 1))
+	t:add(f.tver, tvb(1, 1))
 	t:add(f.pkey, tvb(2, 2))
 	t:add(f.fecn, tvb(4, 1))
 	t:add(f.becn, tvb(4, 1))
@@ -270,32 +274,34 @@ local function addXETH(tvb, tree)
 	return ends, text
 end
 
-local stamp = {{"mrc.timestamp", 0, 2}, {"mrc.coarse", 0, 1}, {"mrc.format", 0, 1}}
+-- stamp returns the fields of a timestamp at at.
+local function stamp(at)
+	return {"mrc.timestamp", at, 2}, {"mrc.coarse", at + 2, 1}, {"mrc.format", at + 3, 1}
+end
 
--- headers says how long and what the headers are. Fields may skip backwards.
+-- headers has the title and length of the headers, and their fields with offset and length.
 local headers = {
-	F = {"FLUSH extended transport header", 4, {{"flush.type", 0, 4}, {"flush.level", -4, 4}}},
-	R = {"RDMA extended transport header", 16, {{"va", 0, 8}, {"rkey", 0, 4}, {"dmalen", 0, 4}}},
-	A = {"Atomic extended transport header", 28, {{"va", 0, 8}, {"rkey", 0, 4}, {"swapadd", 0, 8}, {"compare", 0, 8}}},
-	K = {"ACK extended transport header", 4, {{"syndrome", 0, 1}, {"msn", 0, 3}}},
+	F = {"FLUSH extended transport header", 4, {{"flush.type", 0, 4}, {"flush.level", 0, 4}}},
+	R = {"RDMA extended transport header", 16, {{"va", 0, 8}, {"rkey", 8, 4}, {"dmalen", 12, 4}}},
+	A = {"Atomic extended transport header", 28, {{"va", 0, 8}, {"rkey", 8, 4}, {"swapadd", 12, 8}, {"compare", 20, 8}}},
+	K = {"ACK extended transport header", 4, {{"syndrome", 0, 1}, {"msn", 1, 3}}},
 	O = {"Atomic ACK extended transport header", 8, {{"original", 0, 8}}},
 	I = {"Immediate data", 4, {{"imm", 0, 4}}},
 	V = {"Invalidate extended transport header", 4, {{"invrkey", 0, 4}}},
-	M = {"Message extended transport header", 4, {{"mrc.rqmsn", 0, 2}, {"mrc.msn", 0, 2}}},
-	T = {"Timestamp extended transport header", 4, stamp},
-	S = {"SACK extended transport header", 28, {{"mrc.mark", 1, 1}, {"mrc.probe_reply", -1, 1}, {"mrc.entropy", 2, 4},
-		{"mrc.src_context", 0, 2}, {"mrc.dest_context", 0, 2}, {"mrc.cack", 1, 3}, {"mrc.cc_type", 0, 1}, {"mrc.cc_flags", -1, 1},
-		{"mrc.mpr", 0, 1}, {"mrc.bitmap", 2, 8}}},
-	C = {"Congestion control state", 8, {{"mrc.timestamp", 0, 2}, {"mrc.ooo_count", 0, 2}, {"mrc.restore", 0, 1}, {"mrc.penalty", -1, 1},
-		{"mrc.received", 0, 3}}},
-	N = {"NACK extended transport header", 20, {{"mrc.reason", 2, 1}, {"mrc.vendor", 0, 1}, {"mrc.entropy", 0, 4},
-		{"mrc.src_context", 0, 2}, {"mrc.dest_context", 0, 2}, {"mrc.nack", 1, 3}, {"mrc.cc_type", 0, 1}, {"mrc.cc_flags", -1, 1},
-		{"mrc.timestamp", 1, 2}}},
-	P = {"Probe extended transport header", 16, {{"mrc.vendor", 3, 1}, {"mrc.probe_id", 0, 2}, {"mrc.src_context", 2, 2},
-		{"mrc.dest_context", 0, 2}, {"mrc.timestamp", 0, 2}, {"mrc.coarse", 0, 1}, {"mrc.format", 0, 1}}},
-	Q = {"Endpoint request extended transport header", 16, {{"mrc.op", 1, 1}, {"mrc.vendor", 1, 1}, {"mrc.ports", 0, 4},
-		{"mrc.timestamp", 4, 2}, {"mrc.coarse", 0, 1}, {"mrc.format", 0, 1}}},
-	E = {"Endpoint response extended transport header", 36, {{"mrc.response_op", 1, 1}, {"mrc.timestamp", 26, 2}}},
+	M = {"Message extended transport header", 4, {{"mrc.rqmsn", 0, 2}, {"mrc.msn", 2, 2}}},
+	T = {"Timestamp extended transport header", 4, {stamp(0)}},
+	S = {"SACK extended transport header", 28, {{"mrc.mark", 1, 1}, {"mrc.probe_reply", 1, 1}, {"mrc.entropy", 4, 4},
+		{"mrc.src_context", 8, 2}, {"mrc.dest_context", 10, 2}, {"mrc.cack", 13, 3}, {"mrc.cc_type", 16, 1}, {"mrc.cc_flags", 16, 1},
+		{"mrc.mpr", 17, 1}, {"mrc.bitmap", 20, 8}}},
+	C = {"Congestion control state", 8, {{"mrc.timestamp", 0, 2}, {"mrc.ooo_count", 2, 2}, {"mrc.restore", 4, 1}, {"mrc.penalty", 4, 1},
+		{"mrc.received", 5, 3}}},
+	N = {"NACK extended transport header", 20, {{"mrc.reason", 2, 1}, {"mrc.vendor", 3, 1}, {"mrc.entropy", 4, 4},
+		{"mrc.src_context", 8, 2}, {"mrc.dest_context", 10, 2}, {"mrc.nack", 13, 3}, {"mrc.cc_type", 16, 1}, {"mrc.cc_flags", 16, 1},
+		{"mrc.timestamp", 18, 2}}},
+	P = {"Probe extended transport header", 16, {{"mrc.vendor", 3, 1}, {"mrc.probe_id", 4, 2}, {"mrc.src_context", 8, 2},
+		{"mrc.dest_context", 10, 2}, stamp(12)}},
+	Q = {"Endpoint request extended transport header", 16, {{"mrc.op", 1, 1}, {"mrc.vendor", 3, 1}, {"mrc.ports", 4, 4}, stamp(12)}},
+	E = {"Endpoint response extended transport header", 36, {{"mrc.response_op", 1, 1}, {"mrc.timestamp", 28, 2}}},
 }
 
 local function syndromeText(s)
@@ -466,7 +472,7 @@ local function addHeaders(tvb, t, at, letters)
 			text = text .. " " .. syndromeText(tvb(start, 1):uint())
 		end
 		for _, part in ipairs(kind[3]) do
-			r:add(part[1], part[2], part[3])
+			r.tree:add(f[part[1]], tvb(start + part[2], part[3]))
 		end
 		r.at = start + kind[2]
 	end
@@ -561,8 +567,8 @@ local function addMRC(tvb, pinfo, tree)
 		t:add(f["mrc.rqmsn"], tvb(12, 2))
 		t:add(f["mrc.msn"], tvb(14, 2))
 		if least > 16 then
-			for i, at in ipairs({16, 18, 19}) do
-				t:add(f[stamp[i][1]], tvb(at, stamp[i][3]))
+			for _, part in ipairs({stamp(16)}) do
+				t:add(f[part[1]], tvb(part[2], part[3]))
 			end
 		end
 		pinfo.cols.info = info .. " [trimmed]"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"roced.io/roced/bth/fields"
 	"roced.io/roced/drill/frame"
 )
 
@@ -36,10 +37,15 @@ func WriteReference(w *strings.Builder) {
 		}
 		fmt.Fprintf(w, "| `%s` | %s | %s |\n", form, keys, v.doc)
 	}
-	fmt.Fprint(w, "\n## Fields\n\n| field | bits | meaning |\n|---|---|---|\n")
-	for _, f := range frame.Fields() {
-		fmt.Fprintf(w, "| `%s` | %d | %s |\n", f.Name, f.Bits(), f.Doc)
+	fmt.Fprint(w, "\n## Fields\n\n| field | header | bits | meaning |\n|---|---|---|---|\n")
+	seen := map[string]bool{}
+	for _, h := range fields.All() {
+		for _, f := range h.Fields {
+			if frame.Known(f.Script) && !seen[f.Script] {
+				fmt.Fprintf(w, "| `%s` | %s | %d | %s |\n", f.Script, h.Name, f.Bits, f.Text)
+			}
+			seen[f.Script] = true
+		}
 	}
-	fmt.Fprintf(w, "\nFields of the [extension header](wire.md#extension-header): `%s`.\n", strings.Join(frame.ExtFields(), "`, `"))
 	fmt.Fprintf(w, "\n## Packets by name\n\n`%s`.\n", strings.Join(frame.Opcodes(), "`, `"))
 }

@@ -38,45 +38,26 @@ func (s *Spec) Build() (*Frame, error) {
 	if len(s.Options) > 0 && !s.Src.Is4() || len(s.Options)%4 != 0 {
 		return nil, errors.New("IP options need IPv4 and a multiple of four bytes")
 	}
-	if err := s.setExt(&f.Ext); err != nil {
-		return nil, err
-	}
 	pad := -len(s.Payload) & 3
 	padding := s.Padding
 	if padding == nil {
 		padding = make([]byte, pad)
 	}
 	at := s.layout(f)
-	f.Bytes = make([]byte, at, at+len(s.Payload)+len(padding)+bth.ICRCLen+len(s.Trail))
+	f.Bytes = make([]byte, at, at+len(s.Payload)+len(padding)+icrcLen+len(s.Trail))
 	s.defaults(f, pad)
 	f.Bytes = append(f.Bytes, s.Payload...)
 	f.Payload = f.Bytes[at:len(f.Bytes):len(f.Bytes)]
 	f.findMAD()
 	f.Bytes = append(f.Bytes, padding...)
 	f.off[hdrICRC] = len(f.Bytes)
-	f.Bytes = append(f.Bytes, make([]byte, bth.ICRCLen)...)
+	f.Bytes = append(f.Bytes, make([]byte, icrcLen)...)
 	f.Bytes = append(f.Bytes, s.Trail...)
 	f.end = len(f.Bytes)
 	if err := s.apply(f); err != nil {
 		return nil, err
 	}
 	return f, s.seal(f)
-}
-
-// setExt prepares the extension header, whose length depends on its fields.
-func (s *Spec) setExt(h *bth.XETH) error {
-	for _, v := range s.Fields {
-		x := extByName[v.Name]
-		if x == nil {
-			continue
-		}
-		if !s.Opcode.IsExt() {
-			return fmt.Errorf("%s: %s has no extension header", v.Name, OpcodeName(s.Opcode))
-		}
-		h.Flags |= x.flag
-		x.set(h, uint32(v.Value))
-	}
-	return nil
 }
 
 // layout sets the offsets of all headers and returns the offset of the payload.
@@ -94,15 +75,15 @@ func (s *Spec) layout(f *Frame) int {
 	} else {
 		place(hdrIPv6, ipv6Len)
 	}
-	place(hdrUDP, bth.UDPLen)
-	place(hdrBTH, bth.BTHLen)
+	place(hdrUDP, udpLen)
+	place(hdrBTH, bthLen)
 	set := s.extensions()
 	if set&bth.HdrXETH != 0 {
-		place(hdrExtension, f.Ext.Len())
+		s.placeExtension(place)
 	}
 	for _, t := range transportHeaders {
 		if set&t.bit != 0 {
-			place(t.hdr, t.len)
+			place(t.hdr, lengths[t.hdr])
 		}
 	}
 	f.off[hdrPayload] = at
@@ -116,9 +97,9 @@ const DefaultSourcePort = 0xc0de
 func (s *Spec) defaults(f *Frame, pad int) {
 	copy(f.Bytes, s.DstMAC[:])
 	copy(f.Bytes[6:], s.SrcMAC[:])
-	etherType := uint16(bth.EtherTypeIPv4)
+	etherType := uint16(etherIPv4)
 	if f.has(hdrIPv6) {
-		etherType = bth.EtherTypeIPv6
+		etherType = etherIPv6
 	}
 	binary.BigEndian.PutUint16(f.Bytes[12:], etherType)
 	if s.VLAN {
@@ -133,8 +114,8 @@ func (s *Spec) defaults(f *Frame, pad int) {
 		copy(f.Bytes[f.off[hdrIPv4]+ipv4Len:], s.Options)
 	}
 	for _, v := range []Set{{Name: "ip.version", Value: uint64(4)}, {Name: "ip.ihl", Value: uint64(ipv4Len+len(s.Options)) / 4},
-		{Name: "ip.flags", Value: 2}, {Name: "ip.ttl", Value: 64}, {Name: "ip.proto", Value: 17},
-		{Name: "udp.sport", Value: DefaultSourcePort}, {Name: "udp.dport", Value: bth.UDPPort},
+		{Name: "ip.flags", Value: 2}, {Name: "ip.ttl", Value: 64}, {Name: "ip.proto", Value: protoUDP},
+		{Name: "udp.sport", Value: DefaultSourcePort}, {Name: "udp.dport", Value: portRoCE},
 		{Name: "opcode", Value: uint64(s.Opcode)}, {Name: "mig", Value: migration(s.Opcode)}, {Name: "pad", Value: uint64(pad)},
 		{Name: "pkey", Value: bth.DefaultPKey}} {
 		f.set(v.Name, v.Value)
@@ -143,7 +124,7 @@ func (s *Spec) defaults(f *Frame, pad int) {
 		f.set("ip.version", 6)
 	}
 	if f.has(hdrExtension) {
-		f.Ext.Put(f.Bytes[f.off[hdrExtension]:])
+		f.defaultExtension()
 	}
 }
 
@@ -157,7 +138,7 @@ func (f *Frame) set(name string, v uint64) {
 // apply writes the fields that the specification names.
 func (s *Spec) apply(f *Frame) error {
 	for _, v := range s.Fields {
-		if v.Name == "icrc" || extByName[v.Name] != nil {
+		if v.Name == "icrc" {
 			continue
 		}
 		x := f.field(v.Name)
@@ -196,7 +177,7 @@ func (s *Spec) seal(f *Frame) error {
 			f.set(name, uint64(v))
 		}
 	}
-	l3 := f.off[hdrIPv4] + f.off[hdrIPv6]
+	l3 := f.l3()
 	derived("udp.len", f.end-f.off[hdrUDP])
 	if f.has(hdrIPv4) {
 		derived("ip.len", f.end-l3)
@@ -218,15 +199,13 @@ func (s *Spec) seal(f *Frame) error {
 
 // sealICRC writes the ICRC. A wrong IP version does not change it: receivers compute no ICRC of such a packet.
 func (s *Spec) sealICRC(f *Frame, l3 int) {
-	at := f.off[hdrICRC]
 	version := f.Bytes[l3]
 	defer func() { f.Bytes[l3] = version }()
 	f.Bytes[l3] = version&0xf | 4<<4
 	if f.has(hdrIPv6) {
 		f.Bytes[l3] = version&0xf | 6<<4
 	}
-	c := bth.ICRCStart(f.Bytes[l3:f.off[hdrUDP]], f.Bytes[f.off[hdrUDP]:f.off[hdrBTH]], f.Bytes[f.off[hdrBTH]:f.off[hdrPayload]])
-	c = bth.ICRCUpdate(c, f.Bytes[f.off[hdrPayload]:at])
+	c := f.icrc()
 	if s.BadICRC {
 		c = ^c
 	}
@@ -235,5 +214,5 @@ func (s *Spec) sealICRC(f *Frame, l3 int) {
 			c = uint32(v.Value)
 		}
 	}
-	bth.PutICRC(f.Bytes[at:], c)
+	binary.LittleEndian.PutUint32(f.Bytes[f.off[hdrICRC]:], c)
 }

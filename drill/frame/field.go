@@ -1,9 +1,8 @@
 package frame
 
 import (
-	"slices"
-
-	"roced.io/roced/bth"
+	"strconv"
+	"strings"
 )
 
 // header is a header of a frame, in the order on the wire.
@@ -16,7 +15,18 @@ const (
 	hdrIPv6
 	hdrUDP
 	hdrBTH
-	hdrExtension // of the extended transports; its fields are in xeth.go
+	hdrExtension // the first word of the extension header of the extended transports; its other parts follow
+	hdrExtMsg
+	hdrExtRecvSN
+	hdrExtReadSN
+	hdrExtHead
+	hdrExtSACK
+	hdrExtPath
+	hdrExtHole1
+	hdrExtHole2
+	hdrExtHole3
+	hdrMETH
+	hdrTSETH
 	hdrDETH
 	hdrFETH
 	hdrRETH
@@ -25,8 +35,6 @@ const (
 	hdrAtomicAck
 	hdrImm
 	hdrIETH
-	hdrMETH // from here on, of MRC; its fields are in mrc.go
-	hdrTSETH
 	hdrSETH
 	hdrCCState
 	hdrNETH
@@ -39,124 +47,94 @@ const (
 	headers
 )
 
-// Lengths of the headers below the BTH in bytes.
+// Lengths of headers and trailers in bytes. A tester must not share an error with the device under test, so this package
+// reads and writes headers, and computes ICRCs, without the codec.
 const (
 	ethernetLen = 14
 	vlanLen     = 4
 	ipv4Len     = 20
 	ipv6Len     = 40
+	udpLen      = 8
+	bthLen      = 12
+	icrcLen     = 4
 )
 
-// transportHeaders maps the extension headers of an opcode to the headers of this package.
-var transportHeaders = []struct {
-	bit bth.Headers
-	hdr header
-	len int
+// layouts describe the headers: fields and their widths in bits, in the order on the wire. Bits named - are reserved or
+// have a name in another layout of the header.
+var layouts = []struct {
+	header
+	layout string
 }{
-	{bth.HdrMETH, hdrMETH, bth.METHLen},
-	{bth.HdrTSETH, hdrTSETH, bth.TSETHLen},
-	{bth.HdrDETH, hdrDETH, bth.DETHLen},
-	{bth.HdrFETH, hdrFETH, bth.FETHLen},
-	{bth.HdrRETH, hdrRETH, bth.RETHLen},
-	{bth.HdrAtomicETH, hdrAtomicETH, bth.AtomicETHLen},
-	{bth.HdrAETH, hdrAETH, bth.AETHLen},
-	{bth.HdrAtomicAck, hdrAtomicAck, bth.AtomicAckLen},
-	{bth.HdrImm, hdrImm, bth.ImmDtLen},
-	{bth.HdrIETH, hdrIETH, bth.IETHLen},
-	{bth.HdrSETH, hdrSETH, bth.SETHLen},
-	{bth.HdrCCState, hdrCCState, bth.CCStateLen},
-	{bth.HdrNETH, hdrNETH, bth.NETHLen},
-	{bth.HdrPETH, hdrPETH, bth.PETHLen},
-	{bth.HdrERTH, hdrERTH, bth.ERTHLen},
-	{bth.HdrEETH, hdrEETH, bth.EETHLen},
+	{hdrEthernet, "eth.dst:48 eth.src:48 eth.type:16"},
+	{hdrVLAN, "vlan.pcp:3 vlan.dei:1 vlan.id:12 vlan.type:16"},
+	{hdrIPv4, "ip.version:4 ip.ihl:4 ip.dscp:6 ip.ecn:2 ip.len:16 ip.id:16 ip.flags:3 ip.frag:13 " +
+		"ip.ttl:8 ip.proto:8 ip.csum:16 ip.src:32 ip.dst:32"},
+	{hdrIPv6, "ip.version:4 ip.dscp:6 ip.ecn:2 ip.flow:20 ip.len:16 ip.proto:8 ip.ttl:8 ip.src:128 ip.dst:128"},
+	{hdrUDP, "udp.sport:16 udp.dport:16 udp.len:16 udp.csum:16"},
+	{hdrBTH, "opcode:8 se:1 mig:1 pad:2 tver:4 pkey:16 fecn:1 becn:1 bth.res6:6 dst:24 ackreq:1 bth.res7:7 psn:24"},
+	{hdrExtension, "x.version:4 x.length:4 x.profile:8 -:11 x.refused:1 x.ece:1 x.tail:1 x.sync:1 x.retx:1"},
+	{hdrExtMsg, "-:8 x.msn:24 -:8 x.offset:24"},
+	{hdrExtRecvSN, "-:8 x.recvsn:24"},
+	{hdrExtReadSN, "-:8 x.readsn:24"},
+	{hdrExtHead, "-:8 x.head:24"},
+	{hdrExtSACK, "-:8 x.sack:24"},
+	{hdrExtPath, "-:16 x.path:16"},
+	{hdrExtHole1, "-:8 x.hole1:24 -:8 x.len1:24"},
+	{hdrExtHole2, "-:8 x.hole2:24 -:8 x.len2:24"},
+	{hdrExtHole3, "-:8 x.hole3:24 -:8 x.len3:24"},
+	{hdrDETH, "qkey:32 -:8 src:24"},
+	{hdrFETH, "-:26 sel:2 plt:4"},
+	{hdrRETH, "va:64 rkey:32 len:32"},
+	{hdrAtomicETH, "va:64 rkey:32 swap:64 compare:64"},
+	{hdrAETH, "syndrome:8 msn:24"},
+	{hdrAtomicAck, "orig:64"},
+	{hdrImm, "imm:32"},
+	{hdrIETH, "inv:32"},
+	{hdrBTH, "-:66 m.rtx:1 m.ts:1 -:28"}, // of MRC, as those that follow
+	{hdrMETH, "m.rqmsn:16 m.msn:16"},
+	{hdrTSETH, "t.time:16 t.coarse:1 -:11 t.format:4"},
+	{hdrSETH, "-:9 s.mark:2 -:3 s.pr:1 -:1 s.ack:16 s.ev:32 s.src:16 s.dst:16 -:8 s.cack:24 s.cctype:4 s.ccfl:4 s.mpr:8 s.base:16 s.bitmap:64"},
+	{hdrCCState, "c.time:16 -:1 c.ooo:15 c.restore:1 c.penalty:7 c.received:24"},
+	{hdrNETH, "-:16 n.reason:8 n.vendor:8 n.ev:32 n.src:16 n.dst:16 -:8 n.psn:24 n.cctype:4 n.ccfl:4 -:8 n.time:16"},
+	{hdrPETH, "-:24 p.vendor:8 p.id:16 -:16 p.src:16 p.dst:16 p.time:16 p.coarse:1 -:11 p.format:4"},
+	{hdrERTH, "-:14 e.op:2 -:8 e.vendor:8 e.ports:32 -:32 e.time:16 e.coarse:1 -:11 e.format:4"},
+	{hdrEETH, "-:12 r.op:2 -:210 r.time:16 -:48"},
+	{hdrMAD, "-:24 mad.method:8 -:32 mad.tid:64 mad.attr:16 -:48 cm.local:32 cm.remote:32"},
+	{hdrMAD, "-:256 req.service:64 -:128 req.qpn:24 req.resources:8 -:24 req.depth:8 -:24 req.timeout:5 req.type:2 -:1 req.psn:24 " +
+		"req.local_timeout:5 req.retry:3 req.pkey:16 req.mtu:4 -:1 req.rnr:3 req.cm_retries:4 -:36 req.src:128 req.dst:128 -:56 req.ack_timeout:5"},
+	{hdrMAD, "-:288 rep.qpn:24 -:40 rep.psn:24 -:8 rep.resources:8 rep.depth:8"},
+	{hdrMAD, "-:272 rej.reason:16"},
+	{hdrMAD, "-:256 dreq.qpn:24"},
 }
 
-// Field is a field of a header.
+// Field is a field of a header. A name may occur in several headers: a frame has one of them at most.
 type Field struct {
 	Name string
 	hdr  header
 	bit  int // offset from the start of the header in bits
-	bits int // width: up to 64, or 128 for IPv6 addresses
-	// Doc is a short description for the reference.
-	Doc string
+	bits int // width: up to 64, or 128 for addresses
 }
 
-// Bits returns the width of the field in bits.
-func (f *Field) Bits() int { return f.bits }
+// fields lists the fields of layouts. lengths has the length of each header of fixed length in bytes.
+var fields, lengths = readLayouts()
 
-// fields lists all fields of fixed place: those of the headers, of MRC, and of management datagrams.
-var fields = slices.Concat(headerFields, mrcFields, madFields)
-
-// headerFields lists the fields of headers. A name may occur in several headers: a frame has one of them at most.
-// References are to IBTA vol.1 chapter 9.
-var headerFields = []Field{
-	{"eth.dst", hdrEthernet, 0, 48, "Ethernet destination address"},
-	{"eth.src", hdrEthernet, 48, 48, "Ethernet source address"},
-	{"eth.type", hdrEthernet, 96, 16, "EtherType, or 0x8100 before a VLAN tag"},
-	{"vlan.pcp", hdrVLAN, 0, 3, "VLAN priority"},
-	{"vlan.dei", hdrVLAN, 3, 1, "VLAN drop eligible indicator"},
-	{"vlan.id", hdrVLAN, 4, 12, "VLAN number"},
-	{"vlan.type", hdrVLAN, 16, 16, "EtherType behind the VLAN tag"},
-
-	{"ip.version", hdrIPv4, 0, 4, "IP version"},
-	{"ip.ihl", hdrIPv4, 4, 4, "IPv4 header length in words"},
-	{"ip.dscp", hdrIPv4, 8, 6, "differentiated services code point"},
-	{"ip.ecn", hdrIPv4, 14, 2, "congestion: 0 none, 1 or 2 capable, 3 experienced (CE)"},
-	{"ip.len", hdrIPv4, 16, 16, "IPv4 total length, IPv6 payload length"},
-	{"ip.id", hdrIPv4, 32, 16, "IPv4 identification"},
-	{"ip.flags", hdrIPv4, 48, 3, "IPv4 flags: 2 don't fragment, 1 more fragments"},
-	{"ip.frag", hdrIPv4, 51, 13, "IPv4 fragment offset"},
-	{"ip.ttl", hdrIPv4, 64, 8, "IPv4 TTL, IPv6 hop limit"},
-	{"ip.proto", hdrIPv4, 72, 8, "IPv4 protocol, IPv6 next header"},
-	{"ip.csum", hdrIPv4, 80, 16, "IPv4 header checksum"},
-	{"ip.src", hdrIPv4, 96, 32, "source address"},
-	{"ip.dst", hdrIPv4, 128, 32, "destination address"},
-
-	{"ip.version", hdrIPv6, 0, 4, ""},
-	{"ip.dscp", hdrIPv6, 4, 6, ""},
-	{"ip.ecn", hdrIPv6, 10, 2, ""},
-	{"ip.flow", hdrIPv6, 12, 20, "IPv6 flow label"},
-	{"ip.len", hdrIPv6, 32, 16, ""},
-	{"ip.proto", hdrIPv6, 48, 8, ""},
-	{"ip.ttl", hdrIPv6, 56, 8, ""},
-	{"ip.src", hdrIPv6, 64, 128, ""},
-	{"ip.dst", hdrIPv6, 192, 128, ""},
-
-	{"udp.sport", hdrUDP, 0, 16, "UDP source port, the entropy of the path"},
-	{"udp.dport", hdrUDP, 16, 16, "UDP destination port, 4791"},
-	{"udp.len", hdrUDP, 32, 16, "UDP length"},
-	{"udp.csum", hdrUDP, 48, 16, "UDP checksum"},
-
-	{"opcode", hdrBTH, 0, 8, "opcode as a number; the packet's name sets it"},
-	{"se", hdrBTH, 8, 1, "solicited event"},
-	{"mig", hdrBTH, 9, 1, "migration state"},
-	{"pad", hdrBTH, 10, 2, "pad count"},
-	{"tver", hdrBTH, 12, 4, "transport header version, 0"},
-	{"pkey", hdrBTH, 16, 16, "partition key"},
-	{"fecn", hdrBTH, 32, 1, "forward congestion notification"},
-	{"becn", hdrBTH, 33, 1, "backward congestion notification"},
-	{"bth.res6", hdrBTH, 34, 6, "reserved bits, 0"},
-	{"dst", hdrBTH, 40, 24, "destination queue pair"},
-	{"ackreq", hdrBTH, 64, 1, "acknowledgement request"},
-	{"bth.res7", hdrBTH, 65, 7, "reserved bits, 0"},
-	{"psn", hdrBTH, 72, 24, "packet sequence number"},
-
-	{"qkey", hdrDETH, 0, 32, "Q_Key"},
-	{"src", hdrDETH, 40, 24, "source queue pair of a datagram"},
-	{"plt", hdrFETH, 28, 4, "placement type of a FLUSH: 1 global, 2 persistent"},
-	{"sel", hdrFETH, 26, 2, "selectivity level of a FLUSH: 0 range, 1 region"},
-	{"va", hdrRETH, 0, 64, "virtual address"},
-	{"rkey", hdrRETH, 64, 32, "remote key"},
-	{"len", hdrRETH, 96, 32, "DMA length"},
-	{"va", hdrAtomicETH, 0, 64, ""},
-	{"rkey", hdrAtomicETH, 64, 32, ""},
-	{"swap", hdrAtomicETH, 96, 64, "swap value, or addend"},
-	{"compare", hdrAtomicETH, 160, 64, "compare value"},
-	{"syndrome", hdrAETH, 0, 8, "AETH syndrome"},
-	{"msn", hdrAETH, 8, 24, "message sequence number"},
-	{"orig", hdrAtomicAck, 0, 64, "original value of an atomic operation"},
-	{"imm", hdrImm, 0, 32, "immediate data"},
-	{"inv", hdrIETH, 0, 32, "key to invalidate"},
+func readLayouts() (all []Field, lengths [headers]int) {
+	for _, l := range layouts {
+		bit := 0
+		for part := range strings.FieldsSeq(l.layout) {
+			name, width, _ := strings.Cut(part, ":")
+			bits, err := strconv.Atoi(width)
+			if err != nil {
+				panic(err)
+			}
+			if name != "-" {
+				all = append(all, Field{name, l.header, bit, bits})
+			}
+			bit += bits
+		}
+		lengths[l.header] = bit / 8
+	}
+	return all, lengths
 }
 
 // byName lists the fields of each name.
@@ -169,21 +147,8 @@ var byName = func() map[string][]*Field {
 	return m
 }()
 
-// Known reports whether name is a field of some header, of the extension header, or icrc.
-func Known(name string) bool {
-	return byName[name] != nil || extByName[name] != nil || name == "icrc"
-}
-
-// Fields returns every field once, in the order on the wire, for the reference.
-func Fields() []Field {
-	var out []Field
-	for _, f := range fields {
-		if f.Doc != "" {
-			out = append(out, f)
-		}
-	}
-	return out
-}
+// Known reports whether name is a field of some header, or icrc.
+func Known(name string) bool { return byName[name] != nil || name == "icrc" }
 
 // get reads the field from h, the bytes of its header. Only fields of up to 64 bits have a number.
 func (f *Field) get(h []byte) (v uint64) {

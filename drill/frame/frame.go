@@ -13,7 +13,6 @@ type Frame struct {
 	Bytes   []byte // from the Ethernet header on, without frame check sequence
 	Opcode  bth.Opcode
 	Payload []byte // a view, without pad
-	Ext     bth.XETH
 
 	off [headers]int // offset of each header, 0 if the frame does not have it; that of Ethernet is always 0
 	end int          // end of the IP packet
@@ -43,48 +42,76 @@ func Parse(b []byte) (*Frame, error) {
 		etherType = binary.BigEndian.Uint16(b[16:])
 		at += vlanLen
 	}
-	d, ok := bth.ReadDatagram(etherType, b[at:])
-	if !ok {
+	if !f.parseIP(etherType, at) {
 		return nil, ErrOther
 	}
-	f.off[hdrIPv4] = at
-	if etherType == bth.EtherTypeIPv6 {
-		f.off[hdrIPv4], f.off[hdrIPv6] = 0, at
-	}
-	f.off[hdrUDP] = at + d.UDP
-	f.end = min(at+d.End, len(b))
-	return f, f.parseTransport(at + d.UDP + bth.UDPLen)
+	return f, f.parseTransport(f.off[hdrUDP] + udpLen)
 }
 
-const etherVLAN = 0x8100
+// EtherTypes, IP protocols and UDP ports.
+const (
+	etherVLAN = 0x8100
+	etherIPv4 = 0x0800
+	etherIPv6 = 0x86dd
+	protoUDP  = 17
+	portRoCE  = 4791
+	portMRC   = 4971
+)
+
+// parseIP finds the IP and UDP headers from at on. It returns false if the packet is a fragment or not to a port of RoCEv2 or MRC.
+func (f *Frame) parseIP(etherType uint16, at int) bool {
+	h, n, rest := hdrIPv4, ipv4Len, len(f.Bytes)-at
+	if etherType == etherIPv6 {
+		h, n = hdrIPv6, ipv6Len
+	}
+	if etherType != etherIPv4 && etherType != etherIPv6 || rest < n {
+		return false
+	}
+	f.off[h] = at
+	get := func(name string) int {
+		v, _ := f.Get(name)
+		return int(v)
+	}
+	version, end := 6, n+get("ip.len")
+	if h == hdrIPv4 {
+		version, end, n = 4, get("ip.len"), 4*get("ip.ihl")
+		if n < ipv4Len || get("ip.frag") != 0 || get("ip.flags")&1 != 0 {
+			return false
+		}
+	}
+	if get("ip.version") != version || get("ip.proto") != protoUDP || rest < n+udpLen {
+		return false
+	}
+	f.off[hdrUDP], f.end = at+n, min(at+end, len(f.Bytes))
+	return get("udp.dport") == portRoCE || get("udp.dport") == portMRC
+}
 
 // parseTransport finds the headers from the BTH on, which begins at at.
 func (f *Frame) parseTransport(at int) error {
-	if f.end < at+bth.BTHLen+bth.ICRCLen {
+	if f.end < at+bthLen+icrcLen {
 		return ErrShort
 	}
-	f.off[hdrBTH], f.off[hdrICRC] = at, f.end-bth.ICRCLen
+	f.off[hdrBTH], f.off[hdrICRC] = at, f.end-icrcLen
 	f.Opcode = bth.Opcode(f.Bytes[at])
 	pad := int(f.Bytes[at+1] >> 4 & 3)
 	set := extensions(f.Opcode, f.Bytes[at+8])
-	at += bth.BTHLen
+	at += bthLen
 	if set&bth.HdrXETH != 0 {
-		n, err := f.Ext.Decode(f.Bytes[at : f.end-bth.ICRCLen])
+		end, err := f.parseExtension(at)
 		if err != nil {
-			return fmt.Errorf("extension header: %w", err)
+			return err
 		}
-		f.off[hdrExtension] = at
-		at += n
+		at = end
 	}
 	for _, t := range transportHeaders {
 		if set&t.bit == 0 {
 			continue
 		}
-		if at+t.len > f.off[hdrICRC] {
+		if at+lengths[t.hdr] > f.off[hdrICRC] {
 			return ErrShort
 		}
 		f.off[t.hdr] = at
-		at += t.len
+		at += lengths[t.hdr]
 	}
 	f.off[hdrPayload] = at
 	f.Payload = f.Bytes[at:max(at, f.off[hdrICRC]-pad)]
@@ -107,15 +134,8 @@ func (f *Frame) field(name string) *Field {
 
 // Get returns the value of a field. ok is false if the frame does not have the field.
 func (f *Frame) Get(name string) (v uint64, ok bool) {
-	if x := extByName[name]; x != nil {
-		ok = f.has(hdrExtension) && (x.flag == 0 || f.Ext.Flags&x.flag != 0)
-		if ok {
-			v = uint64(x.get(&f.Ext))
-		}
-		return v, ok
-	}
 	if name == "icrc" {
-		return uint64(bth.GetICRC(f.Bytes[f.off[hdrICRC]:])), true
+		return uint64(f.wireICRC()), true
 	}
 	x := f.field(name)
 	if x == nil || x.bits > 64 {
@@ -157,11 +177,11 @@ func (f *Frame) Check() error {
 	if (f.end-f.off[hdrBTH])%4 != 0 {
 		return errors.New("the packet is not a multiple of four bytes: wrong pad")
 	}
-	return bth.CheckICRC(f.packet())
+	if got, want := f.wireICRC(), f.icrc(); got != want {
+		return fmt.Errorf("wrong ICRC %#08x, the packet has %#08x", got, want)
+	}
+	return nil
 }
-
-// packet returns the IP packet.
-func (f *Frame) packet() []byte { return f.Bytes[f.off[hdrIPv4]+f.off[hdrIPv6] : f.end] }
 
 // checksum returns the Internet checksum of b, which begins with sum (RFC 1071).
 func checksum(b []byte, sum uint32) uint16 {
@@ -182,7 +202,6 @@ func (f *Frame) udpSum() uint16 {
 	src, _ := f.Address("ip.src")
 	dst, _ := f.Address("ip.dst")
 	datagram := f.Bytes[f.off[hdrUDP]:f.end]
-	const protoUDP = 17
 	sum := uint32(^checksum(src, 0)) + uint32(^checksum(dst, 0)) + protoUDP + uint32(len(datagram))
 	return checksum(datagram, sum)
 }

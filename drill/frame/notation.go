@@ -9,6 +9,7 @@ import (
 
 // usual are the values that a printed frame leaves out.
 var usual = []Set{
+	{Name: "x.version", Value: extVersion}, {Name: "x.profile"}, {Name: "x.retx"}, {Name: "x.sync"}, {Name: "x.tail"}, {Name: "x.ece"}, {Name: "x.refused"},
 	{Name: "se"}, {Name: "ackreq"}, {Name: "fecn"}, {Name: "becn"}, {Name: "tver"}, {Name: "bth.res6"}, {Name: "bth.res7"},
 	{Name: "pkey", Value: bth.DefaultPKey}, {Name: "ip.ecn"}, {Name: "ip.dscp"}, {Name: "vlan.id"}, {Name: "vlan.pcp"},
 }
@@ -28,16 +29,12 @@ func (f *Frame) String() string {
 		v, _ := f.Get(name)
 		writeField(&b, name, v)
 	}
-	for i := range extFields {
-		x := &extFields[i]
-		if v, ok := f.Get(x.name); ok && (v != 0 || x.flag != 0) {
-			writeField(&b, x.name, v)
-		}
-	}
 	for i := range fields {
-		if x := &fields[i]; x.hdr >= hdrDETH && f.has(x.hdr) && (x.hdr != hdrMAD || shownOfMAD[x.Name]) {
-			writeField(&b, x.Name, x.get(f.Bytes[f.off[x.hdr]:]))
+		x := &fields[i]
+		if x.hdr <= hdrExtension || !f.has(x.hdr) || x.hdr == hdrMAD && !shownOfMAD[x.Name] {
+			continue
 		}
+		writeField(&b, x.Name, x.get(f.Bytes[f.off[x.hdr]:]))
 	}
 	for _, u := range usual {
 		if v, ok := f.Get(u.Name); ok && v != u.Value {

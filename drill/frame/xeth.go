@@ -1,77 +1,75 @@
 package frame
 
-import "roced.io/roced/bth"
+import (
+	"encoding/binary"
+	"errors"
 
-// extField is a field of the extension header. Setting it sets its flag.
-type extField struct {
-	name string
-	flag bth.XFlags
-	get  func(*bth.XETH) uint32
-	set  func(*bth.XETH, uint32)
+	"roced.io/roced/bth"
+)
+
+// transportHeaders maps the extension headers of an opcode to the headers of this package, in the order on the wire.
+var transportHeaders = []struct {
+	bit bth.Headers
+	hdr header
+}{
+	{bth.HdrMETH, hdrMETH}, {bth.HdrTSETH, hdrTSETH}, {bth.HdrDETH, hdrDETH}, {bth.HdrFETH, hdrFETH}, {bth.HdrRETH, hdrRETH},
+	{bth.HdrAtomicETH, hdrAtomicETH}, {bth.HdrAETH, hdrAETH}, {bth.HdrAtomicAck, hdrAtomicAck}, {bth.HdrImm, hdrImm}, {bth.HdrIETH, hdrIETH},
+	{bth.HdrSETH, hdrSETH}, {bth.HdrCCState, hdrCCState}, {bth.HdrNETH, hdrNETH}, {bth.HdrPETH, hdrPETH}, {bth.HdrERTH, hdrERTH},
+	{bth.HdrEETH, hdrEETH},
 }
 
-// number returns a field that is a plain number.
-func number(name string, flag bth.XFlags, at func(*bth.XETH) *uint32) extField {
-	return extField{name, flag, func(h *bth.XETH) uint32 { return *at(h) }, func(h *bth.XETH, v uint32) { *at(h) = v }}
-}
+// The extension header of the extended transports (docs/reference/wire.md): a word, and parts whose flags it has.
+const (
+	extVersion   = 2
+	extFirstFlag = 7 // the number of the flag of hdrExtMsg; those of the parts behind it follow
+)
 
-// sequence returns a field that is a PSN.
-func sequence(name string, flag bth.XFlags, at func(*bth.XETH) *bth.PSN) extField {
-	return extField{name, flag, func(h *bth.XETH) uint32 { return at(h).Uint32() }, func(h *bth.XETH, v uint32) { *at(h) = bth.MakePSN(v) }}
-}
+// errExtension says that the extension header is malformed.
+var errExtension = errors.New("malformed extension header")
 
-// flag returns a field that is one bit.
-func flag(name string, f bth.XFlags) extField {
-	return extField{name, 0, func(h *bth.XETH) uint32 {
-		if h.Flags&f != 0 {
-			return 1
-		}
-		return 0
-	}, func(h *bth.XETH, v uint32) {
-		h.Flags &^= f
-		if v != 0 {
-			h.Flags |= f
-		}
-	}}
-}
-
-// extFields are the fields of the extension header (docs/reference/wire.md), in the order on the wire.
-var extFields = []extField{
-	{"x.profile", 0, func(h *bth.XETH) uint32 { return uint32(h.Profile) }, func(h *bth.XETH, v uint32) { h.Profile = bth.Profile(v) }},
-	flag("x.retx", bth.XReTx),
-	flag("x.sync", bth.XSync),
-	flag("x.tail", bth.XTail),
-	flag("x.ece", bth.XECE),
-	flag("x.refused", bth.XRefused),
-	number("x.msn", bth.XHasMsg, func(h *bth.XETH) *uint32 { return &h.MSN }),
-	number("x.offset", bth.XHasMsg, func(h *bth.XETH) *uint32 { return &h.Offset }),
-	number("x.recvsn", bth.XHasRecvSN, func(h *bth.XETH) *uint32 { return &h.RecvSN }),
-	number("x.readsn", bth.XHasReadSN, func(h *bth.XETH) *uint32 { return &h.ReadSN }),
-	sequence("x.head", bth.XHasHead, func(h *bth.XETH) *bth.PSN { return &h.Head }),
-	sequence("x.sack", bth.XHasSACK, func(h *bth.XETH) *bth.PSN { return &h.SACK }),
-	{"x.path", bth.XHasPath, func(h *bth.XETH) uint32 { return uint32(h.Path) },
-		func(h *bth.XETH, v uint32) { h.Path = uint16(v) }},
-	sequence("x.hole1", bth.XHasHole1, func(h *bth.XETH) *bth.PSN { return &h.Holes[0].Start }),
-	number("x.len1", bth.XHasHole1, func(h *bth.XETH) *uint32 { return &h.Holes[0].Len }),
-	sequence("x.hole2", bth.XHasHole2, func(h *bth.XETH) *bth.PSN { return &h.Holes[1].Start }),
-	number("x.len2", bth.XHasHole2, func(h *bth.XETH) *uint32 { return &h.Holes[1].Len }),
-	sequence("x.hole3", bth.XHasHole3, func(h *bth.XETH) *bth.PSN { return &h.Holes[2].Start }),
-	number("x.len3", bth.XHasHole3, func(h *bth.XETH) *uint32 { return &h.Holes[2].Len }),
-}
-
-// extByName maps the names of extFields.
-var extByName = func() map[string]*extField {
-	m := map[string]*extField{}
-	for i := range extFields {
-		m[extFields[i].name] = &extFields[i]
+// parseExtension finds the parts of the extension header at at, and returns its end.
+func (f *Frame) parseExtension(at int) (int, error) {
+	if at+lengths[hdrExtension] > f.off[hdrICRC] || f.Bytes[at]>>4 != extVersion {
+		return 0, errExtension
 	}
-	return m
-}()
-
-// ExtFields returns the names of the fields of the extension header, for the reference.
-func ExtFields() (names []string) {
-	for i := range extFields {
-		names = append(names, extFields[i].name)
+	f.off[hdrExtension] = at
+	end, flags := at+4*int(f.Bytes[at]&0xf), binary.BigEndian.Uint16(f.Bytes[at+2:])
+	at += lengths[hdrExtension]
+	for h := hdrExtMsg; h <= hdrExtHole3; h++ {
+		if flags>>(extFirstFlag+h-hdrExtMsg)&1 != 0 {
+			f.off[h] = at
+			at += lengths[h]
+		}
 	}
-	return names
+	if at > end || end > f.off[hdrICRC] {
+		return 0, errExtension
+	}
+	return end, nil
+}
+
+// placeExtension places the extension header, with the parts of which the specification names a field.
+func (s *Spec) placeExtension(place func(header, int)) {
+	place(hdrExtension, lengths[hdrExtension])
+	for h := hdrExtMsg; h <= hdrExtHole3; h++ {
+		for _, v := range s.Fields {
+			if x := byName[v.Name]; x != nil && x[0].hdr == h {
+				place(h, lengths[h])
+				break
+			}
+		}
+	}
+}
+
+// defaultExtension writes version, length and the flags of parts.
+func (f *Frame) defaultExtension() {
+	flags, n := uint16(0), lengths[hdrExtension]
+	for h := hdrExtMsg; h <= hdrExtHole3; h++ {
+		if f.has(h) {
+			flags |= 1 << (extFirstFlag + h - hdrExtMsg)
+			n += lengths[h]
+		}
+	}
+	f.set("x.version", extVersion)
+	f.set("x.length", uint64(n/4))
+	binary.BigEndian.PutUint16(f.Bytes[f.off[hdrExtension]+2:], flags)
 }

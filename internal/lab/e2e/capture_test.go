@@ -13,7 +13,6 @@ import (
 
 	"roced.io/roced/internal/lab"
 	"roced.io/roced/internal/lab/netlab"
-	"roced.io/roced/internal/observe/decode"
 )
 
 // captured are the runs to capture.
@@ -94,7 +93,7 @@ func (l *rig) retransmitted() uint64 {
 }
 
 // checkRecords checks that frames are good, and that both directions and all kinds occur.
-func checkRecords(t *testing.T, records []decode.Record, mayOvertake, mayRepeat bool) {
+func checkRecords(t *testing.T, records []record, mayOvertake, mayRepeat bool) {
 	t.Helper()
 	dirs, services := map[string]int{}, map[string]int{}
 	for _, r := range records {

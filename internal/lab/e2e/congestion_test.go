@@ -9,7 +9,6 @@ import (
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/lab"
 	"roced.io/roced/internal/lab/netlab"
-	"roced.io/roced/internal/observe/decode"
 )
 
 // TestCongestion sets the congestion mark on the packets of a running transfer. The peer notifies the sender. The
@@ -70,11 +69,11 @@ func (l *rig) congest(limit func() uint64, low uint64) {
 	l.atLeast(0, mine, counts{"rp_cnp_handled": 1})
 	l.atLeast(1, peer, counts{"np_cnp_sent": 1, "np_ecn_marked_roce_packets": 2})
 	for _, ecn := range []string{"ect0", "ce"} {
-		if !slices.ContainsFunc(records, func(r decode.Record) bool { return r.ECN == ecn && strings.Contains(r.Opcode, "WRITE") }) {
+		if !slices.ContainsFunc(records, func(r record) bool { return r.ECN == ecn && strings.Contains(r.Opcode, "WRITE") }) {
 			l.T.Errorf("no WRITE packet with ECN bits %s in the capture", ecn)
 		}
 	}
-	cnp := func(r decode.Record) bool {
+	cnp := func(r record) bool {
 		return r.Opcode == "CNP" && r.DSCP == 48 && r.ECN == "not-ect" && r.ICRC == "ok"
 	}
 	if !slices.ContainsFunc(records, cnp) {

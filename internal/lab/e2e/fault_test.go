@@ -8,7 +8,6 @@ import (
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/lab"
 	"roced.io/roced/internal/lab/netlab"
-	"roced.io/roced/internal/observe/decode"
 )
 
 // faultCase is a rule on the sender's NIC and its expected effects.
@@ -114,7 +113,7 @@ func (l *rig) atLeast(i int, before, want counts) {
 }
 
 // commented finds the frames that the rule has changed, by their comments.
-func (l *rig) commented(c faultCase, hit uint64, records []decode.Record) {
+func (l *rig) commented(c faultCase, hit uint64, records []record) {
 	l.T.Helper()
 	action := strings.Fields(c.rule)[1]
 	found := uint64(0)
@@ -148,7 +147,7 @@ func (l *rig) commented(c faultCase, hit uint64, records []decode.Record) {
 }
 
 // firstPSN returns the first PSN of a frame's flow.
-func firstPSN(records []decode.Record, of decode.Record) (uint32, bool) {
+func firstPSN(records []record, of record) (uint32, bool) {
 	for _, r := range records {
 		if r.Base != nil && of.Base != nil && r.QPN == of.QPN && r.Dir == of.Dir &&
 			strings.Contains(r.Opcode, "Response") == strings.Contains(of.Opcode, "Response") {
@@ -159,7 +158,7 @@ func firstPSN(records []decode.Record, of decode.Record) (uint32, bool) {
 }
 
 // recordedBefore reports whether a sent frame has an earlier record.
-func recordedBefore(records []decode.Record, of decode.Record) bool {
+func recordedBefore(records []record, of record) bool {
 	for _, r := range records {
 		if r.Packet == of.Packet {
 			break
@@ -172,8 +171,8 @@ func recordedBefore(records []decode.Record, of decode.Record) bool {
 }
 
 // sentAgain reports whether a lost frame has a later record without a comment.
-func sentAgain(records []decode.Record, lost decode.Record) bool {
-	return slices.ContainsFunc(records, func(r decode.Record) bool {
+func sentAgain(records []record, lost record) bool {
+	return slices.ContainsFunc(records, func(r record) bool {
 		return r.Packet > lost.Packet && r.Comment == "" && r.Dir == lost.Dir && r.Base != nil && r.QPN == lost.QPN && r.PSN == lost.PSN
 	})
 }

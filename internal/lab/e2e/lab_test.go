@@ -120,15 +120,32 @@ func (l *rig) capture(i int) (stop func() string) {
 }
 
 // decoded returns the frames of a capture.
-func (l *rig) decoded(file string) []decode.Record {
+func (l *rig) decoded(file string) []record {
 	l.T.Helper()
 	return parseRecords(l.T, l.Run(0, "decode", file, "--json"))
 }
 
-func parseRecords(t testing.TB, text string) (out []decode.Record) {
+// record is a line of JSON of rocectl decode.
+type record struct {
+	decode.Record
+	Syndrome *uint8
+	MSN      uint32
+	Ext      *struct {
+		Profile       string
+		ReTx, Refused bool
+		SACK          *uint32
+		Holes         []decode.Hole
+	}
+	MRC *struct {
+		Op       *uint8
+		PortMask *uint32 `json:"port_mask"`
+	}
+}
+
+func parseRecords(t testing.TB, text string) (out []record) {
 	t.Helper()
 	for line := range strings.Lines(text) {
-		var r decode.Record
+		var r record
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}

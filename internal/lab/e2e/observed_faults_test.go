@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/lab"
 	"roced.io/roced/internal/lab/netlab"
 )
@@ -42,7 +43,7 @@ func TestObservedFaults(t *testing.T) {
 		if r.ICRC == "bad" {
 			seen["bad ICRC"]++
 		}
-		if r.Ack != nil && r.Syndrome.IsNAK() { // the NAK itself may be the corrupted frame
+		if r.Syndrome != nil && bth.Syndrome(*r.Syndrome).IsNAK() { // the NAK itself may be the corrupted frame
 			seen["NAK"]++
 		}
 	}

@@ -122,10 +122,10 @@ func spoken(t testing.TB, file []byte) (lines []string) {
 		if r.Payload != nil {
 			line += fmt.Sprintf(", %d bytes", *r.Payload)
 		}
-		if r.Ack != nil {
-			line += fmt.Sprintf(", syndrome %#x, MSN %d", uint8(r.Syndrome)>>5, r.MSN)
+		if r.Syndrome != nil {
+			line += fmt.Sprintf(", syndrome %#x, MSN %d", *r.Syndrome>>5, r.MSN)
 		}
-		if e := r.Extended; e != nil {
+		if e := r.Ext; e != nil {
 			line += fmt.Sprintf(", again %v, refused %v", e.ReTx, e.Refused)
 			if e.SACK != nil {
 				line += fmt.Sprintf(", SACK +%d", since(*e.SACK))

@@ -39,7 +39,7 @@ func (l *rig) extended(t *testing.T, name string) {
 	}
 	file := stop()
 	for _, r := range l.decoded(file) {
-		if r.ICRC != "ok" || r.Error != "" || r.Extended == nil || r.Extended.Profile != name {
+		if r.ICRC != "ok" || r.Error != "" || r.Ext == nil || r.Ext.Profile != name {
 			t.Fatalf("not a frame of %s: %+v", name, r)
 		}
 	}

@@ -2,6 +2,7 @@
 package decode
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -83,9 +84,20 @@ func (s *Stats) frame(f *pcapng.Frame, p *parser, put func(*Record) error) error
 }
 
 func jsonWriter(w io.Writer) func(*Record) error {
-	enc := json.NewEncoder(w)
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
-	return func(r *Record) error { return enc.Encode(r) }
+	return func(r *Record) error {
+		line.Reset()
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+		b, err := appendJSON(bytes.TrimSuffix(line.Bytes(), []byte("}\n")), r.values)
+		if err == nil {
+			_, err = w.Write(append(b, "}\n"...))
+		}
+		return err
+	}
 }
 
 func textWriter(w io.Writer) func(*Record) error {

@@ -29,16 +29,26 @@ func captures(tb testing.TB) []string {
 	return files
 }
 
-func records(tb testing.TB, file []byte) ([]decode.Record, decode.Stats) {
+// record is a line of JSON.
+type record struct {
+	decode.Record
+	Syndrome, MSN, VA, RKey, DMALen *uint64
+	Ext                             struct {
+		Fields map[string]uint64
+		Own    string
+	}
+}
+
+func records(tb testing.TB, file []byte) ([]record, decode.Stats) {
 	tb.Helper()
 	var out bytes.Buffer
 	stats, err := decode.Stream(bytes.NewReader(file), &out, decode.Options{JSON: true})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var all []decode.Record
+	var all []record
 	for dec := json.NewDecoder(&out); ; {
-		var r decode.Record
+		var r record
 		if err := dec.Decode(&r); err == io.EOF {
 			return all, stats
 		} else if err != nil {
@@ -107,7 +117,7 @@ func TestAgreesWithTshark(t *testing.T) {
 	}
 }
 
-func tsharkLine(r decode.Record) string {
+func tsharkLine(r record) string {
 	ackReq := "0"
 	if r.AckReq {
 		ackReq = "1"
@@ -116,14 +126,10 @@ func tsharkLine(r decode.Record) string {
 		fmt.Sprint(r.Packet), fmt.Sprintf("%d.%09d", r.Time.Unix(), r.Time.Nanosecond()),
 		fmt.Sprint(r.QPN), fmt.Sprint(r.PSN), ackReq, fmt.Sprint(*r.Pad), "", "", "", "", "",
 	}
-	if r.Ack != nil {
-		f[6], f[7] = fmt.Sprint(uint8(r.Syndrome)), fmt.Sprint(r.MSN)
-	}
-	if r.Target != nil {
-		f[8], f[9] = fmt.Sprint(r.VA), fmt.Sprint(r.RKey)
-	}
-	if r.DMALen != nil {
-		f[10] = fmt.Sprint(*r.DMALen)
+	for i, v := range []*uint64{r.Syndrome, r.MSN, r.VA, r.RKey, r.DMALen} {
+		if v != nil {
+			f[6+i] = fmt.Sprint(*v)
+		}
 	}
 	return strings.Join(f, "\t")
 }

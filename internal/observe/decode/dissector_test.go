@@ -3,20 +3,24 @@ package decode_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/fields"
 	"roced.io/roced/internal/lab/netlab"
-	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/observe/pcapng"
 )
 
@@ -113,65 +117,128 @@ func randomExtended(rng *rand.Rand, n int) (all []bth.Packet) {
 	return all
 }
 
-// TestDissectorExtended checks that our dissector and this package agree on every packet of the extended transports.
+// TestDissectorExtended compares the dissector with the table of fields, for every packet of the extended transports.
 func TestDissectorExtended(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	var packets [][]byte
-	for i, p := range randomExtended(rng, 4) {
-		ip := ipv4
+	for _, p := range randomExtended(rng, 4) {
+		packets = append(packets, p.AppendTo(nil))
+	}
+	dissect(t, packets, nil)
+}
+
+// dissect runs the dissector on packets, over IPv4 and IPv6 in turn, and compares all fields with the table of fields.
+func dissect(t *testing.T, packets [][]byte, ports func(i int) uint16) {
+	t.Helper()
+	var frames [][]byte
+	want := make([]map[string][]uint64, len(packets))
+	columns := map[string]bool{}
+	for i, b := range packets {
+		p := ipv4(17, b)
 		if i%2 == 1 {
-			ip = ipv6
+			p = ipv6(17, b)
 		}
-		packets = append(packets, ip(17, p.AppendTo(nil)))
+		if ports != nil {
+			binary.BigEndian.PutUint16(p[len(p)-len(b)-6:], ports(i))
+			_ = bth.SealICRC(p)
+		}
+		frames, want[i] = append(frames, p), tableOf(t, p[len(p)-len(b):])
+		for name := range want[i] {
+			columns[name] = true
+		}
 	}
-	file := captureAll(t, packets)
-	got := tshark(t, file, "roced and not _ws.malformed and not roced.malformed", "roced.opcode", "roced.destqp", "roced.psn", "roced.ackreq",
-		"roced.becn", "roced.profile", "roced.retx", "roced.sync", "roced.tail", "roced.ece", "roced.refused", "roced.message", "roced.offset",
-		"roced.recv_wqe_sn", "roced.read_wqe_sn", "roced.head", "roced.sack", "roced.path", "roced.hole.start", "roced.hole.len",
-		"roced.va", "roced.rkey", "roced.dmalen", "roced.swapadd", "roced.compare", "roced.syndrome", "roced.msn", "roced.original",
-		"roced.imm", "roced.invrkey", "roced.icrc")
-	all, _ := records(t, file)
-	var want []string
-	for _, r := range all {
-		want = append(want, dissected(r))
+	names := slices.Sorted(maps.Keys(columns))
+	args := make([]string, len(names))
+	for i, name := range names {
+		args[i] = "roced." + name
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-ours +tshark)\n%s", d)
+	file := captureAll(t, frames)
+	lines := tshark(t, file, "roced and not _ws.malformed and not roced.malformed and not roced.icrc == \"bad\"", args...)
+	if _, stats := records(t, file); stats.Malformed != 0 || len(lines) != len(packets) {
+		t.Fatalf("%d of %d packets are dissected; decode: %+v", len(lines), len(packets), stats)
+	}
+	for i, line := range lines {
+		got := map[string][]uint64{}
+		for j, cell := range strings.Split(line, "|") {
+			for _, word := range strings.FieldsFunc(cell, func(c rune) bool { return c == ',' }) {
+				v, err := strconv.ParseUint(word, 0, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got[names[j]] = append(got[names[j]], v)
+			}
+		}
+		if d := cmp.Diff(want[i], got); d != "" {
+			t.Errorf("%v (-table +dissector)\n%s", bth.Opcode(packets[i][0]), d)
+		}
 	}
 }
 
-// dissected formats a record like tshark's output.
-func dissected(r decode.Record) string {
-	flag := func(v bool) string { return map[bool]string{true: "1", false: "0"}[v] }
-	opcodes := map[string]int{}
-	for o := range 256 {
-		opcodes[bth.Opcode(o).String()] = o
+// tableOf returns the fields of a packet, by their names in the dissector.
+func tableOf(t *testing.T, b []byte) map[string][]uint64 {
+	t.Helper()
+	all := map[string][]uint64{}
+	var p bth.Packet
+	if err := p.Decode(b); err != nil && !errors.Is(err, bth.ErrTrimmed) {
+		t.Fatal(err)
+	} else if err != nil {
+		all["mrc.trimmed"] = []uint64{1}
 	}
-	x := r.Extended
-	f := []string{fmt.Sprintf("0x%02x", opcodes[r.Opcode]), fmt.Sprintf("0x%06x", r.QPN), fmt.Sprint(r.PSN), flag(r.AckReq), flag(r.BECN),
-		map[string]string{"rc": "0", "irn": "1", "melo": "2", "mp-rdma": "3", "eunomia": "4"}[x.Profile],
-		flag(x.ReTx), flag(x.Sync), flag(x.Tail), flag(x.ECE), flag(x.Refused)}
-	for _, v := range []*uint32{x.MSN, x.Offset, x.RecvSN, x.ReadSN, x.Head, x.SACK} {
-		f = append(f, orEmpty("%d", v))
+	add := func(h *fields.Header, b []byte) {
+		for i := range h.Fields {
+			f := &h.Fields[i]
+			name, v := h.Dissector(f), f.Get(b)
+			switch {
+			case f.Name == "" || strings.HasPrefix(f.Script, "m.") && !p.Opcode.IsMRC():
+				continue
+			case f.Script == "s.ack" && p.SETH.ProbeReply:
+				name = "mrc.probe_id"
+			case f.Script == "s.ack":
+				v = uint64(p.SETH.AckPSN().Uint32())
+			case f.Script == "s.base":
+				v = uint64(p.SETH.Base().Uint32())
+			}
+			all[name] = append(all[name], v)
+		}
 	}
-	var starts, lens []string
-	for _, h := range x.Holes {
-		starts, lens = append(starts, fmt.Sprint(h.Start)), append(lens, fmt.Sprint(h.Len))
+	add(&fields.Headers[0], b)
+	fields.Extensions(&p, b[:len(b)-bth.ICRCLen*flagOf(all["mrc.trimmed"] == nil)], add)
+	return all
+}
+
+func flagOf(set bool) int {
+	if set {
+		return 1
 	}
-	f = append(f, orEmpty("%d", x.Path), strings.Join(starts, ","), strings.Join(lens, ","))
-	rest := make([]string, 10)
-	if r.Target != nil {
-		rest[0], rest[1] = fmt.Sprintf("0x%016x", r.VA), fmt.Sprintf("0x%08x", r.RKey)
+	return 0
+}
+
+// TestDissectorTitles checks that the dissector has the table's texts.
+func TestDissectorTitles(t *testing.T) {
+	lua, err := os.ReadFile(dissector)
+	if err != nil {
+		t.Fatal(err)
 	}
-	rest[2] = orEmpty("%d", r.DMALen)
-	if r.Operands != nil {
-		rest[3], rest[4] = fmt.Sprint(r.SwapAdd), fmt.Sprint(r.Compare)
+	seen := map[string]bool{}
+	for _, h := range fields.Headers {
+		for i := range h.Fields {
+			name := h.Dissector(&h.Fields[i])
+			title := h.Fields[i].Text
+			if end := strings.IndexAny(title, ",:;"); end >= 0 {
+				title = title[:end] // the rest is about the number
+			}
+			if !strings.Contains(title, "_WQE_") {
+				title = strings.ToUpper(title[:1]) + title[1:]
+			}
+			want := fmt.Sprintf("%q, %q", name, title)
+			have := strings.Contains(string(lua), fmt.Sprintf("{%s", want)) ||
+				regexp.MustCompile(fmt.Sprintf(`field\(%q, ProtoField\.\w+, %s`, name, regexp.QuoteMeta(strconv.Quote(title)))).Match(lua)
+			if h.Fields[i].Name != "" && h.Set != bth.HdrDETH && !seen[name] && !have {
+				t.Errorf("the dissector has no field %s", want)
+			}
+			seen[name] = true
+		}
 	}
-	if r.Ack != nil {
-		rest[5], rest[6] = fmt.Sprintf("0x%02x", uint8(r.Syndrome)), fmt.Sprint(r.Ack.MSN)
-	}
-	rest[7], rest[8], rest[9] = orEmpty("%d", r.Original), orEmpty("0x%08x", r.Imm), orEmpty("0x%08x", r.InvRKey)
-	return strings.Join(append(append(f, rest...), "good"), "|")
 }
 
 func orEmpty[T any](format string, v *T) string {
@@ -206,91 +273,20 @@ func mrcPackets(rng *rand.Rand, n int) (all [][]byte) {
 	return all
 }
 
-// TestDissectorMRC checks that our dissector and this package agree on every packet of MRC, and on trimmed ones.
+// TestDissectorMRC compares the dissector with the table of fields, for every packet of MRC, and for trimmed ones.
 func TestDissectorMRC(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 6))
-	var packets [][]byte
-	for i, b := range mrcPackets(rng, 8) {
+	packets := mrcPackets(rand.New(rand.NewPCG(5, 6)), 8)
+	for i, b := range packets {
 		if bth.Opcode(b[0]).IsWrite() && i%3 == 0 {
-			b = b[:20+4*rng.IntN(4)]
+			packets[i] = b[:bth.TrimmedLen(b)]
 		}
-		p := ipv4(17, b)
-		if i%2 == 1 {
-			p = ipv6(17, b)
-		}
+	}
+	dissect(t, packets, func(i int) uint16 {
 		if i%5 == 0 {
-			binary.BigEndian.PutUint16(p[len(p)-len(b)-6:], bth.MRCUDPPort)
-			_ = bth.SealICRC(p)
+			return bth.MRCUDPPort
 		}
-		packets = append(packets, p)
-	}
-	file := captureAll(t, packets)
-	names := []string{"retx", "trimmed", "rqmsn", "msn", "timestamp", "coarse", "format", "op", "response_op", "ports", "reason", "mark", "probe_id",
-		"ack_psn", "cack", "nack", "base", "bitmap", "mpr", "entropy", "src_context", "dest_context", "vendor", "cc_type", "cc_flags",
-		"ooo_count", "restore", "penalty", "received"}
-	fields := []string{"roced.psn", "roced.va", "roced.dmalen", "roced.syndrome", "roced.imm", "roced.icrc"}
-	for _, n := range names {
-		fields = append(fields, "roced.mrc."+n)
-	}
-	got := tshark(t, file, "roced and not _ws.malformed and not roced.malformed", fields...)
-	all, stats := records(t, file)
-	if stats.Malformed != 0 || len(all) != len(packets) {
-		t.Errorf("%+v", stats)
-	}
-	var want []string
-	for i, r := range all {
-		want = append(want, dissectedMRC(r))
-		if i < len(got) && r.MRC.CCType != nil && r.MRC.Timestamp == nil { // unknown state: the dissector shows what it could be
-			got[i], want[i] = "", ""
-		}
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-ours +tshark)\n%s", d)
-	}
-}
-
-// dissectedMRC formats a record like tshark's output.
-func dissectedMRC(r decode.Record) string {
-	m := r.MRC
-	flag := func(show, v bool) string {
-		if !show {
-			return ""
-		}
-		return map[bool]string{true: "1", false: "0"}[v]
-	}
-	f := []string{fmt.Sprint(r.PSN), "", orEmpty("%d", r.DMALen), "", orEmpty("0x%08x", r.Imm), "good"}
-	if r.Target != nil {
-		f[1] = fmt.Sprintf("0x%016x", r.VA)
-	}
-	if r.Ack != nil {
-		f[3] = fmt.Sprintf("0x%02x", uint8(r.Syndrome))
-	}
-	if m.Trimmed {
-		f[5] = ""
-	}
-	request := strings.Contains(r.Opcode, "REQUEST")
-	op, response := orEmpty("%d", m.Op), ""
-	if !request {
-		op, response = "", op
-	}
-	var mpr, reason, received string
-	if m.Range != nil {
-		mpr = fmt.Sprint(*m.Range / bth.MRCRangeUnit)
-	}
-	for v := range 256 {
-		if m.Reason == bth.MRCReason(v).String() {
-			reason = fmt.Sprintf("0x%02x", v)
-		}
-	}
-	if m.Received != nil {
-		received = fmt.Sprint(*m.Received / bth.MRCReceivedUnit)
-	}
-	return strings.Join(append(f, flag(true, m.ReTx), flag(m.Trimmed, true), orEmpty("%d", m.RQMSN), orEmpty("%d", m.MSN),
-		orEmpty("%d", m.Timestamp), flag(m.Format != nil, m.Coarse), orEmpty("%d", m.Format), op, response, orEmpty("0x%08x", m.PortMask),
-		reason, orEmpty("%d", m.Mark), orEmpty("%d", m.ProbeID), orEmpty("%d", m.AckPSN), orEmpty("%d", m.Cack), orEmpty("%d", m.NACK),
-		orEmpty("%d", m.Base), orEmpty("0x%016x", m.Bitmap), mpr, orEmpty("0x%08x", m.Entropy), orEmpty("0x%04x", m.Src),
-		orEmpty("0x%04x", m.Dest), orEmpty("0x%02x", m.Vendor), orEmpty("%d", m.CCType), orEmpty("0x%02x", m.CCFlags),
-		orEmpty("%d", m.OutOfOrder), flag(m.Penalty != nil, m.Restore), orEmpty("%d", m.Penalty), received), "|")
+		return bth.UDPPort
+	})
 }
 
 // TestDissectorMalformed checks that our dissector marks every packet as malformed that this package rejects.

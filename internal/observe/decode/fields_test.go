@@ -43,8 +43,8 @@ func TestOwnFields(t *testing.T) {
 			t.Errorf("%s, want %q", text, c.text)
 		}
 		all, _ := records(t, file)
-		if len(all) != 1 || all[0].Extended == nil || !maps.Equal(all[0].Extended.Fields, c.fields) || (all[0].Extended.Own == "") != (c.fields != nil) {
-			t.Errorf("%v %d: %+v", c.opcode, c.kind, all[0].Extended)
+		if len(all) != 1 || !maps.Equal(all[0].Ext.Fields, c.fields) || (all[0].Ext.Own == "") != (c.fields != nil) {
+			t.Errorf("%v %d: %+v", c.opcode, c.kind, all[0].Ext)
 		}
 		want := "good|" + hex.EncodeToString(c.bytes)
 		if got := tshark(t, file, "roced", "roced.icrc", "roced.own"); len(got) != 1 || strings.ReplaceAll(got[0], ":", "") != want {

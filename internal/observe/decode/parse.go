@@ -17,17 +17,12 @@ var ecnNames = [4]string{"not-ect", "ect1", "ect0", "ce"}
 
 // parser converts frames into records. rec points into the parser and is valid until the next frame.
 type parser struct {
-	rec      Record
-	pkt      bth.Packet
-	base     Base
-	ack      Ack
-	flush    Flush
-	target   Target
-	operands Operands
-	dgram    Datagram
-	payload  int
-	pad      int
-	flor     flor.QueuePairs
+	rec     Record
+	pkt     bth.Packet
+	base    Base
+	payload int
+	pad     int
+	flor    flor.QueuePairs
 }
 
 // parse fills rec from f, frame n of its file, and returns its packet.
@@ -40,7 +35,7 @@ func (p *parser) parse(f *pcapng.Frame, n int) (*dissect.Packet, error) {
 	p.rec = Record{
 		Packet: n, Time: time.Unix(0, f.Time).UTC(), Dir: f.Direction.String(), VLAN: packet.VLAN, Outer: packet.Outer,
 		Src: d.Src.String(), Dst: d.Dst.String(), SPort: d.SPort,
-		DSCP: d.TOS >> 2, ECN: ecnNames[d.TOS&3], Comment: f.Comment,
+		DSCP: d.TOS >> 2, ECN: ecnNames[d.TOS&3], Comment: f.Comment, values: p.rec.values[:0],
 	}
 	p.rec.Truncated = len(packet.IP) < d.End
 	if err := p.transport(packet, len(f.Data) < f.Length); err != nil {
@@ -83,9 +78,7 @@ func (p *parser) whole(b []byte) error {
 	switch err := p.pkt.Decode(b); {
 	case errors.Is(err, bth.ErrTrimmed):
 		p.rec.ICRC = "" // the ICRC is not that of the whole packet
-		p.rec.MRC = mrc(&p.pkt, p.pkt.Headers())
-		p.rec.MRC.Trimmed = true
-		p.rec.Target, p.rec.DMALen, p.rec.Imm = nil, nil, nil
+		p.extensions(b, true)
 		return nil
 	case err != nil:
 		return err
@@ -141,48 +134,7 @@ func (p *parser) headers(b []byte) (int, error) {
 	}
 	p.rec.Base = &p.base
 	if err == nil {
-		p.extensions(pkt.Headers())
+		p.extensions(b, false)
 	}
 	return n, err
-}
-
-// extensions records the extension headers of the packet.
-func (p *parser) extensions(h bth.Headers) {
-	pkt, rec := &p.pkt, &p.rec
-	if h&bth.HdrXETH != 0 {
-		rec.Extended = extended(pkt)
-	}
-	if pkt.Opcode.IsMRC() {
-		rec.MRC = mrc(pkt, h)
-	}
-	if h&bth.HdrDETH != 0 {
-		p.dgram = Datagram{QKey: pkt.DETH.QKey, SrcQP: uint32(pkt.DETH.SrcQP)}
-		rec.Datagram = &p.dgram
-	}
-	if h&bth.HdrFETH != 0 {
-		p.flush = Flush{FlushType: pkt.FETH.Type, FlushLevel: pkt.FETH.Level}
-		rec.Flush = &p.flush
-	}
-	if h&bth.HdrRETH != 0 {
-		p.target = Target{VA: pkt.RETH.VA, RKey: pkt.RETH.RKey}
-		rec.Target, rec.DMALen = &p.target, &pkt.RETH.Length
-	}
-	if h&bth.HdrAtomicETH != 0 {
-		p.target = Target{VA: pkt.AtomicETH.VA, RKey: pkt.AtomicETH.RKey}
-		p.operands = Operands{SwapAdd: pkt.AtomicETH.SwapAdd, Compare: pkt.AtomicETH.Compare}
-		rec.Target, rec.Operands = &p.target, &p.operands
-	}
-	if h&bth.HdrAETH != 0 {
-		p.ack = Ack{Syndrome: pkt.AETH.Syndrome, MSN: pkt.AETH.MSN}
-		rec.Ack = &p.ack
-	}
-	if h&bth.HdrAtomicAck != 0 {
-		rec.Original = &pkt.AtomicAck
-	}
-	if h&bth.HdrImm != 0 {
-		rec.Imm = &pkt.Imm
-	}
-	if h&bth.HdrIETH != 0 {
-		rec.InvRKey = &pkt.IETH
-	}
 }

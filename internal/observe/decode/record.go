@@ -31,18 +31,8 @@ type Record struct {
 	ECN    string          `json:"ecn"` // "not-ect", "ect0", "ect1" or "ce"
 
 	*Base
-	*Ack
-	*Flush
-	*Target
-	*Operands
-	*Datagram
-	DMALen   *uint32    `json:"dmalen,omitempty"`
-	Original *uint64    `json:"original,omitempty"` // original value, of ATOMIC ACKNOWLEDGE
-	Imm      *uint32    `json:"imm,omitempty"`
-	InvRKey  *uint32    `json:"invrkey,omitempty"`
-	Extended *Extended  `json:"ext,omitempty"`
-	MRC      *MRC       `json:"mrc,omitempty"`
-	Flor     *flor.Info `json:"flor,omitempty"`
+	values []value    // of the extension headers; they follow the other members in JSON
+	Flor   *flor.Info `json:"flor,omitempty"`
 
 	Payload   *int   `json:"payload,omitempty"` // bytes, without the pad
 	Pad       *int   `json:"pad,omitempty"`
@@ -63,36 +53,6 @@ type Base struct {
 	FECN      bool   `json:"fecn"`
 	BECN      bool   `json:"becn"`
 	PKey      uint16 `json:"pkey"`
-}
-
-// Ack holds the fields of the AETH.
-type Ack struct {
-	Syndrome bth.Syndrome `json:"syndrome"`
-	MSN      uint32       `json:"msn"`
-}
-
-// Target holds the memory fields of an RETH or AtomicETH.
-type Target struct {
-	VA   uint64 `json:"va"`
-	RKey uint32 `json:"rkey"`
-}
-
-// Flush holds the fields of the FETH.
-type Flush struct {
-	FlushType  uint8 `json:"flush"`
-	FlushLevel uint8 `json:"level"`
-}
-
-// Operands holds the operands of an atomic request.
-type Operands struct {
-	SwapAdd uint64 `json:"swapadd"`
-	Compare uint64 `json:"compare"`
-}
-
-// Datagram holds the fields of the DETH.
-type Datagram struct {
-	QKey  uint32 `json:"qkey"`
-	SrcQP uint32 `json:"srcqp"`
 }
 
 // appendText appends the line of text.
@@ -163,42 +123,8 @@ func (r *Record) appendTransport(b []byte) []byte {
 	if r.PKey != bth.DefaultPKey {
 		b = fmt.Appendf(b, " pkey 0x%04x", r.PKey)
 	}
-	return r.appendExtensions(b)
-}
-
-func (r *Record) appendExtensions(b []byte) []byte {
-	if r.Extended != nil {
-		b = r.Extended.appendTo(b)
-	}
-	if r.MRC != nil {
-		b = r.MRC.appendTo(b)
-	}
-	if r.Datagram != nil {
-		b = fmt.Appendf(b, " qkey 0x%08x srcqp %s", r.QKey, bth.QPN(r.SrcQP).Text())
-	}
-	if r.Flush != nil {
-		b = fmt.Appendf(b, " flush %d level %d", r.FlushType, r.FlushLevel)
-	}
-	if r.Target != nil {
-		b = fmt.Appendf(b, " va 0x%x rkey 0x%08x", r.VA, r.RKey)
-	}
-	if r.DMALen != nil {
-		b = fmt.Appendf(b, " dmalen %d", *r.DMALen)
-	}
-	if r.Operands != nil {
-		b = fmt.Appendf(b, " swapadd %d compare %d", r.SwapAdd, r.Compare)
-	}
-	if r.Ack != nil {
-		b = fmt.Appendf(b, " %v msn %d", r.Syndrome, r.MSN)
-	}
-	if r.Original != nil {
-		b = fmt.Appendf(b, " original %d", *r.Original)
-	}
-	if r.Imm != nil {
-		b = fmt.Appendf(b, " imm 0x%08x", *r.Imm)
-	}
-	if r.InvRKey != nil {
-		b = fmt.Appendf(b, " invrkey 0x%08x", *r.InvRKey)
+	for i := range r.values {
+		b = r.values[i].appendText(b)
 	}
 	if r.Flor != nil {
 		b = r.Flor.AppendText(b)

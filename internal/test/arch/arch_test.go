@@ -56,7 +56,7 @@ func layer(pkg string) int {
 // core lists the packages that are deterministic and do no I/O: the daemon, the simulator and the tests drive the
 // same code on different clocks.
 var core = []string{
-	"plugin/balance", "plugin/mono", "plugin/param", "bth", "bth/inet", "bth/mad", "internal/base/registry", "internal/base/suggest", "internal/base/ring", "internal/base/list", "internal/base/psnring", "internal/base/bitpool", "internal/base/sched", "internal/base/quantity",
+	"plugin/balance", "plugin/mono", "plugin/param", "bth", "bth/fields", "bth/inet", "bth/mad", "internal/base/registry", "internal/base/suggest", "internal/base/ring", "internal/base/list", "internal/base/psnring", "internal/base/bitpool", "internal/base/sched", "internal/base/quantity",
 	"internal/base/fault", "internal/base/mapped", "reorder", "retrans", "ccalgo", "path", "qp", "qp/mrc", "qp/profile", "port/link", "rocev2", "rocev2/queue", "rocev2/stack", "rocev2/memory", "rocev2/object", "internal/daemon/cm", "internal/sim/engine",
 	"internal/sim/prefetch", "internal/sim/fabric", "internal/sim/nic", "internal/sim/workload", "internal/sim/flor", "flor/engine",
 	"internal/observe/flow", "drill/engine", "drill/frame", "drill/script",
