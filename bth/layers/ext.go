@@ -25,6 +25,8 @@ func (e *ext) next(h bth.Headers) gopacket.LayerType {
 	return layerTypeOf(e.within.headers() &^ (h<<1 - 1))
 }
 
+func (e *ext) setBTH(b *BTH) { e.within = b }
+
 func (e *ext) split(data []byte, n int) {
 	e.BaseLayer = layers.BaseLayer{Contents: data[:n], Payload: data[n:]}
 }

@@ -26,23 +26,23 @@ import (
 // Layer types of RoCEv2.
 var (
 	LayerTypeBTH          = register(1791, "BTH", decodeBTH)
-	LayerTypeDETH         = register(1792, "DETH", decodeAlone(bth.HdrDETH))
-	LayerTypeRETH         = register(1793, "RETH", decodeAlone(bth.HdrRETH))
-	LayerTypeAtomicETH    = register(1794, "AtomicETH", decodeAlone(bth.HdrAtomicETH))
-	LayerTypeAETH         = register(1795, "AETH", decodeAlone(bth.HdrAETH))
-	LayerTypeAtomicAckETH = register(1796, "AtomicAckETH", decodeAlone(bth.HdrAtomicAck))
-	LayerTypeImmDt        = register(1797, "ImmDt", decodeAlone(bth.HdrImm))
-	LayerTypeIETH         = register(1798, "IETH", decodeAlone(bth.HdrIETH))
-	LayerTypeXETH         = register(1799, "XETH", decodeAlone(bth.HdrXETH))
-	LayerTypeFETH         = register(1800, "FETH", decodeAlone(bth.HdrFETH))
-	LayerTypeMETH         = register(1801, "METH", decodeAlone(bth.HdrMETH))
-	LayerTypeTSETH        = register(1802, "TSETH", decodeAlone(bth.HdrTSETH))
-	LayerTypeSETH         = register(1803, "SETH", decodeAlone(bth.HdrSETH))
-	LayerTypeCCState      = register(1804, "CCState", decodeAlone(bth.HdrCCState))
-	LayerTypeNETH         = register(1805, "NETH", decodeAlone(bth.HdrNETH))
-	LayerTypePETH         = register(1806, "PETH", decodeAlone(bth.HdrPETH))
-	LayerTypeERTH         = register(1807, "ERTH", decodeAlone(bth.HdrERTH))
-	LayerTypeEETH         = register(1808, "EETH", decodeAlone(bth.HdrEETH))
+	LayerTypeDETH         = extension(1792, "DETH", bth.HdrDETH, func() header { return &DETH{} })
+	LayerTypeRETH         = extension(1793, "RETH", bth.HdrRETH, func() header { return &RETH{} })
+	LayerTypeAtomicETH    = extension(1794, "AtomicETH", bth.HdrAtomicETH, func() header { return &AtomicETH{} })
+	LayerTypeAETH         = extension(1795, "AETH", bth.HdrAETH, func() header { return &AETH{} })
+	LayerTypeAtomicAckETH = extension(1796, "AtomicAckETH", bth.HdrAtomicAck, func() header { return &AtomicAckETH{} })
+	LayerTypeImmDt        = extension(1797, "ImmDt", bth.HdrImm, func() header { return &ImmDt{} })
+	LayerTypeIETH         = extension(1798, "IETH", bth.HdrIETH, func() header { return &IETH{} })
+	LayerTypeXETH         = extension(1799, "XETH", bth.HdrXETH, func() header { return &XETH{} })
+	LayerTypeFETH         = extension(1800, "FETH", bth.HdrFETH, func() header { return &FETH{} })
+	LayerTypeMETH         = extension(1801, "METH", bth.HdrMETH, func() header { return &METH{} })
+	LayerTypeTSETH        = extension(1802, "TSETH", bth.HdrTSETH, func() header { return &TSETH{} })
+	LayerTypeSETH         = extension(1803, "SETH", bth.HdrSETH, func() header { return &SETH{} })
+	LayerTypeCCState      = extension(1804, "CCState", bth.HdrCCState, func() header { return &CCState{} })
+	LayerTypeNETH         = extension(1805, "NETH", bth.HdrNETH, func() header { return &NETH{} })
+	LayerTypePETH         = extension(1806, "PETH", bth.HdrPETH, func() header { return &PETH{} })
+	LayerTypeERTH         = extension(1807, "ERTH", bth.HdrERTH, func() header { return &ERTH{} })
+	LayerTypeEETH         = extension(1808, "EETH", bth.HdrEETH, func() header { return &EETH{} })
 )
 
 // Layer types of encapsulations.
@@ -56,46 +56,32 @@ func register(num int, name string, decode gopacket.DecodeFunc) gopacket.LayerTy
 	return gopacket.RegisterLayerType(num, gopacket.LayerTypeMetadata{Name: name, Decoder: decode})
 }
 
-// extension is an extension header.
-type extension interface {
+// header is an extension header.
+type header interface {
 	gopacket.SerializableLayer
 	gopacket.DecodingLayer
 	gopacket.Layer
 }
 
-// header is a layer type of an extension header and a function that makes its layer.
-type header struct {
+// extensions are the layer types of the extension headers and functions that make their layers, in the order of their bits
+// in bth.Headers.
+var extensions [32]struct {
 	gopacket.LayerType
-	make func() extension
+	make func() header
 }
 
-// extensions are the extension headers in the order of their bits in bth.Headers. init sets them, because the decoders of
-// the layer types use them.
-var extensions []header
+// extension registers the layer of an extension header. The decoder is for programs that start at such a layer, which payload
+// follows.
+func extension(num int, name string, h bth.Headers, make func() header) gopacket.LayerType {
+	e := &extensions[bits.TrailingZeros32(uint32(h))]
+	e.LayerType, e.make = register(num, name, chain(h).Decode), make
+	return e.LayerType
+}
 
 func init() {
 	layers.RegisterUDPPortLayerType(bth.UDPPort, LayerTypeBTH)
 	layers.RegisterUDPPortLayerType(bth.MRCUDPPort, LayerTypeBTH)
 	registerCarriers()
-	extensions = []header{
-		{LayerTypeXETH, func() extension { return &XETH{} }},
-		{LayerTypeMETH, func() extension { return &METH{} }},
-		{LayerTypeTSETH, func() extension { return &TSETH{} }},
-		{LayerTypeDETH, func() extension { return &DETH{} }},
-		{LayerTypeFETH, func() extension { return &FETH{} }},
-		{LayerTypeRETH, func() extension { return &RETH{} }},
-		{LayerTypeAtomicETH, func() extension { return &AtomicETH{} }},
-		{LayerTypeAETH, func() extension { return &AETH{} }},
-		{LayerTypeAtomicAckETH, func() extension { return &AtomicAckETH{} }},
-		{LayerTypeImmDt, func() extension { return &ImmDt{} }},
-		{LayerTypeIETH, func() extension { return &IETH{} }},
-		{LayerTypeSETH, func() extension { return &SETH{} }},
-		{LayerTypeCCState, func() extension { return &CCState{} }},
-		{LayerTypeNETH, func() extension { return &NETH{} }},
-		{LayerTypePETH, func() extension { return &PETH{} }},
-		{LayerTypeERTH, func() extension { return &ERTH{} }},
-		{LayerTypeEETH, func() extension { return &EETH{} }},
-	}
 }
 
 // registerCarriers adds the encapsulations that gopacket lacks, and replaces decoders of gopacket that lack a part.
@@ -144,11 +130,4 @@ func (c chain) Decode(data []byte, p gopacket.PacketBuilder) error {
 	}
 	p.AddLayer(l)
 	return p.NextDecoder(c & (c - 1))
-}
-
-// decodeAlone decodes one extension header followed by payload, for programs that start at such a layer.
-func decodeAlone(h bth.Headers) gopacket.DecodeFunc {
-	return func(data []byte, p gopacket.PacketBuilder) error {
-		return chain(h).Decode(data, p)
-	}
 }

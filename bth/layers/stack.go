@@ -33,16 +33,15 @@ type Stack struct {
 
 // Layers connects the layers of s and returns them.
 func (s *Stack) Layers() []gopacket.DecodingLayer {
-	for _, e := range []*ext{
-		&s.XETH.ext, &s.DETH.ext, &s.FETH.ext, &s.RETH.ext, &s.AtomicETH.ext, &s.AETH.ext,
-		&s.AtomicAckETH.ext, &s.ImmDt.ext, &s.IETH.ext, &s.METH.ext, &s.TSETH.ext, &s.SETH.ext, &s.CCState.ext,
-		&s.NETH.ext, &s.PETH.ext, &s.ERTH.ext, &s.EETH.ext,
-	} {
-		e.within = &s.BTH
-	}
-	return []gopacket.DecodingLayer{
+	all := []gopacket.DecodingLayer{
 		&s.BTH, &s.XETH, &s.DETH, &s.FETH, &s.RETH, &s.AtomicETH, &s.AETH,
 		&s.AtomicAckETH, &s.ImmDt, &s.IETH, &s.METH, &s.TSETH, &s.SETH, &s.CCState, &s.NETH, &s.PETH, &s.ERTH, &s.EETH,
 		&s.Payload,
 	}
+	for _, l := range all {
+		if e, ok := l.(interface{ setBTH(*BTH) }); ok {
+			e.setBTH(&s.BTH)
+		}
+	}
+	return all
 }
