@@ -2,16 +2,13 @@
 #define _GNU_SOURCE
 #include "agent.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum { LINE = 1 << 20 };
@@ -275,44 +272,18 @@ static void serve(void)
 	}
 }
 
-/* listen_for waits for one connection whose first line is the token: the commands give access to all memory of the agent. */
-static int listen_for(int number, const char *token)
-{
-	char line[256];
-	size_t n = 0;
-	int one = 1, l = socket(AF_INET6, SOCK_STREAM, 0);
-	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)number)};
-	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-	if (l < 0 || bind(l, (struct sockaddr *)&a, sizeof a) || listen(l, 1)) {
-		perror("listen");
-		return -1;
-	}
-	for (;;) {
-		int c = accept(l, NULL, NULL);
-		if (c < 0)
-			return -1;
-		setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-		for (n = 0; n < sizeof line - 1 && read(c, line + n, 1) == 1 && line[n] != '\n'; n++)
-			;
-		line[n] = '\0';
-		if (!strcmp(line, token)) {
-			close(l);
-			return c;
-		}
-		close(c);
-	}
-}
-
 static const char usage[] =
 	"usage: rocedrill-agent                drive verbs by commands on standard input\n"
 	"       rocedrill-agent FILE           by commands from a character device, such as a virtio port\n"
-	"       rocedrill-agent --listen PORT  by commands of one TCP client that sends $ROCEDRILL_TOKEN first\n";
+	"       rocedrill-agent --listen [ADDRESS:]PORT\n"
+	"                                      by commands of the first TCP client that sends $ROCEDRILL_TOKEN;\n"
+	"                                      without ADDRESS it listens on a loopback address\n";
 
 int main(int argc, char **argv)
 {
 	const char *token = getenv("ROCEDRILL_TOKEN");
 	if (argc == 3 && !strcmp(argv[1], "--listen") && token && *token)
-		in = out = listen_for(atoi(argv[2]), token);
+		in = out = listen_for(argv[2], token);
 	else if (argc == 2 && argv[1][0] == '/')
 		in = out = open(argv[1], O_RDWR);
 	else if (argc != 1) {
@@ -320,7 +291,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	if (in < 0) {
-		perror("rocedrill-agent");
+		if (argc == 2)
+			perror("rocedrill-agent");
 		return 1;
 	}
 	serve();

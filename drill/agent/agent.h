@@ -52,6 +52,9 @@ uint8_t *part(const char *value, struct object **mr, size_t *len);
 int access_flags(int otherwise);
 struct ibv_pd *domain(void);
 
+/* listen.c */
+int listen_for(const char *where, const char *token);
+
 /* objects.c: create, change and destroy objects */
 int cmd_open(void);
 int cmd_pd(void);

@@ -125,6 +125,9 @@ int cmd_pd(void)
 static const int all_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 	IBV_ACCESS_MW_BIND;
 
+/* The greatest size of a region, in bytes. */
+enum { MOST_MEMORY = 1 << 30 };
+
 int cmd_mr(void)
 {
 	struct object *o = create(MR);
@@ -132,7 +135,7 @@ int cmd_mr(void)
 	size_t size = number("size", 4096), page = 4096;
 	if (!o || !pd)
 		return -1;
-	if (posix_memalign((void **)&o->data, page, (size + page - 1) / page * page))
+	if (size > MOST_MEMORY || posix_memalign((void **)&o->data, page, (size + page - 1) / page * page))
 		return fail("memory of %zu bytes", size);
 	o->size = size;
 	memset(o->data, 0, size);

@@ -44,12 +44,14 @@ static unsigned flags(void)
 		(number("fence", 0) ? IBV_SEND_FENCE : 0u) | (number("inline", 0) ? IBV_SEND_INLINE : 0u);
 }
 
-/* unhex writes the bytes of a hexadecimal value and returns their number. */
+/* unhex writes the bytes of a hexadecimal value and returns their number; room + 1 if the value is longer or malformed. */
 static size_t unhex(const char *key, uint8_t *to, size_t room)
 {
 	const char *v = value(key);
-	size_t n = 0;
-	for (unsigned b; v && n < room && sscanf(v + 2 * n, "%2x", &b) == 1; n++)
+	size_t n = 0, digits = v ? strcspn(v, " ") : 0;
+	if (digits % 2 || digits / 2 > room || strspn(v ? v : "", "0123456789abcdefABCDEF") != digits)
+		return room + 1;
+	for (unsigned b; n < digits / 2 && sscanf(v + 2 * n, "%2x", &b) == 1; n++)
 		to[n] = (uint8_t)b;
 	return n;
 }
@@ -61,21 +63,28 @@ static int64_t nanoseconds(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* stream repeats a request, "depth" of them in flight, until "ms" have passed or a request fails. */
+/* The time that a stream waits for its last completions, in ns. */
+enum { DRAIN_NS = 1000000000 };
+
+/*
+ * stream repeats a request, "depth" of them in flight, until "ms" have passed or a request fails. Then it waits for the requests in
+ * flight, so that the next stream finds no completion of this one.
+ */
 static int stream(struct ibv_qp *qp, struct ibv_send_wr *wr)
 {
 	uint64_t depth = number("depth", 1), posted = 0, done = 0;
-	int64_t begin = nanoseconds(), until = begin + (int64_t)number("ms", 0) * 1000000;
+	int64_t begin = nanoseconds(), until = begin + (int64_t)number("ms", 0) * 1000000, now = begin;
 	struct ibv_send_wr *bad;
 	struct ibv_wc wc = {0};
-	while (wc.status == IBV_WC_SUCCESS && nanoseconds() < until) {
-		for (; posted - done < depth; posted++)
+	while (wc.status == IBV_WC_SUCCESS && (now < until || (done < posted && now < until + DRAIN_NS))) {
+		for (; now < until && posted - done < depth; posted++)
 			if ((errno = ibv_post_send(qp, wr, &bad)))
 				return fail("post_send");
 		if (ibv_poll_cq(qp->send_cq, 1, &wc) > 0 && wc.status == IBV_WC_SUCCESS)
 			done++;
+		now = nanoseconds();
 	}
-	say("ns=%lu done=%lu status=%s", (unsigned long)(nanoseconds() - begin), (unsigned long)done, status_name(wc.status));
+	say("ns=%lu done=%lu status=%s", (unsigned long)(now - begin), (unsigned long)done, status_name(wc.status));
 	return 0;
 }
 
@@ -119,7 +128,7 @@ int cmd_awrite(void)
 	if (!qp)
 		return o ? fail("the queue pair has no ATOMIC WRITE") : -1;
 	if (unhex("data", word, sizeof word) != sizeof word)
-		return fail("data has eight bytes");
+		return fail("data has not 16 hexadecimal digits");
 	ibv_wr_start(qp);
 	qp->wr_id = number("wr", 0);
 	qp->wr_flags = flags();
@@ -251,5 +260,5 @@ int cmd_set(void)
 		fill(at, len);
 		return 0;
 	}
-	return unhex("data", at, len) == len ? 0 : fail("data has another length than the part");
+	return unhex("data", at, len) == len ? 0 : fail("data has not two hexadecimal digits for each byte of the part");
 }

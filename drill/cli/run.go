@@ -39,7 +39,7 @@ func (a *app) run() *cobra.Command {
   rxe-6.12  Linux 6.12's
   agent:COMMAND  any device with libibverbs. The command starts rocedrill-agent on its host,
             such as 'agent:ssh host rocedrill-agent'; agent:tcp:HOST:PORT reaches
-            rocedrill-agent --listen PORT by the token in $ROCEDRILL_TOKEN. rocedrill-agent-cm
+            rocedrill-agent --listen HOST:PORT by the token in $ROCEDRILL_TOKEN. rocedrill-agent-cm
             also drives rdma_cm. --link leads to the device: an interface of this host, which
             needs CAP_NET_RAW; tap:NAME; or unix:PATH, a socket of AF_UNIX datagrams.
 

@@ -59,6 +59,12 @@ func TestAgent(t *testing.T) {
 		"check sge=mr:5:10 seed=7 from=5":    "byte 0 of 10 is 0xbe, want 0x9a",
 		"check sge=mr:3:13 seed=7 from=2":    "byte 12 of 13 is 0, want 0x84",
 		"set sge=mr:4090:7 seed=7 from=0":    "the part lies outside the region",
+		"set sge=mr:0:2 data=abc":            "not two hexadecimal digits for each byte",
+		"set sge=mr:0:2 data=abcdef":         "not two hexadecimal digits for each byte",
+		"set sge=mr:0:2 data=-1-1":           "not two hexadecimal digits for each byte",
+		"set sge=mr:0:1":                     "not two hexadecimal digits for each byte",
+		"mr name=huge size=1073741825":       "memory of 1073741825 bytes",
+		"mr name=huge size=-1":               "memory of 18446744073709551615 bytes",
 		"awrite on=mr data=0102030405060708": "no object mr",
 	} {
 		if _, err := a.Command(t.Context(), command, nil); err == nil || !strings.Contains(err.Error(), want) {
@@ -72,6 +78,10 @@ func TestAgent(t *testing.T) {
 	s := say("write on=qp sge=mr:0:8 remote=" + mr["va"] + " rkey=" + mr["rkey"] + " depth=4 ms=20")
 	if took := time.Since(begin); s["status"] != "SUCCESS" || s["done"] == "0" || took < 20*time.Millisecond {
 		t.Errorf("%v: %v", took, s)
+	}
+	s = say("write on=qp sge=mr:0:8 remote=" + mr["va"] + " rkey=" + mr["rkey"] + " depth=64 ms=0")
+	if s["status"] != "SUCCESS" || s["done"] != "0" { // no completion of the first one is left
+		t.Errorf("no time: %v", s)
 	}
 	s = say("write on=qp sge=mr:0:8 remote=0 rkey=0 depth=1 ms=1000000")
 	if s["status"] != "WR_FLUSH_ERR" || s["done"] != "0" { // the queue pair is the responder, too, which breaks

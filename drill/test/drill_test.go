@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -85,25 +86,56 @@ func TestLinks(t *testing.T) {
 	})
 }
 
-// TestTCP reaches an agent over TCP, which needs the token.
+// TestTCP reaches an agent over TCP, which needs the token. Connections that send nothing, or another line, keep no tester out.
 func TestTCP(t *testing.T) {
 	needAgent(t)
 	l := lab.New(t, netlab.LabOptions{})
 	const port = 7999
-	start := func(token string) *lab.Proc {
-		c := exec.Command("/bin/sh", "-c", "exec "+agentOf(l)+" --listen "+strconv.Itoa(port))
+	listen := func(where string) {
+		t.Helper()
+		c := exec.Command("/bin/sh", "-c", "exec "+agentOf(l)+" --listen "+where)
 		c.Env = append(os.Environ(), "ROCEDRILL_TOKEN=secret")
-		agent := lab.LaunchCmd(t, l.NS(0).Start, c)
-		lab.Must(t, agent.Listens(port))
+		lab.Must(t, lab.LaunchCmd(t, l.NS(0).Start, c).Listens(port))
+	}
+	connect := func(line string) net.Conn {
+		t.Helper()
+		var c net.Conn
+		lab.Must(t, l.NS(0).Do(func() (err error) {
+			c, err = net.Dial("tcp", net.JoinHostPort("::1", strconv.Itoa(port)))
+			return err
+		}))
+		t.Cleanup(func() { c.Close() })
+		_, err := io.WriteString(c, line)
+		lab.Must(t, err)
+		return c
+	}
+	drill := func(token string) *lab.Proc {
 		d := exec.Command(drills(l, "", "")[0], drills(l, "tcp:"+net.JoinHostPort("::1", strconv.Itoa(port)), netlab.Veth)[1:]...)
 		d.Env = append(os.Environ(), "ROCEDRILL_TOKEN="+token)
 		return lab.LaunchCmd(t, l.NS(0).Start, d)
 	}
-	if n := outcomes(t, start("secret")); n["passed"] == 0 {
-		t.Error(n)
-	}
-	wrong := start("guess")
+	listen(strconv.Itoa(port))
+	lab.Must(t, l.NS(0).Do(func() error {
+		if c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.2", strconv.Itoa(port))); err == nil {
+			c.Close()
+			t.Error("it listens on other addresses than loopback")
+		}
+		return nil
+	}))
+	wrong := drill("guess")
 	if code := wrong.Exit(lab.Limit); code != 3 || !strings.Contains(wrong.Diag.String(), "the agent has ended") {
 		t.Errorf("exit code %d: %s", code, wrong.Said())
 	}
+	for _, line := range []string{"\n", "secre\n", "secretx\n", "secret\x00\n", strings.Repeat("secret", 50)} {
+		if _, err := connect(line).Read(make([]byte, 1)); err == nil {
+			t.Errorf("%q is answered", line)
+		}
+	}
+	for range 20 {
+		connect("")
+	}
+	if n := outcomes(t, drill("secret")); n["passed"] == 0 {
+		t.Error(n)
+	}
+	listen("127.0.0.2:" + strconv.Itoa(port))
 }
