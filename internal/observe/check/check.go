@@ -14,7 +14,6 @@ import (
 	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
-	"roced.io/roced/plugin/mono"
 )
 
 // Verdict is the outcome of a check.
@@ -84,16 +83,17 @@ func (r *Report) Violated() bool {
 
 // packet is a RoCEv2 packet of the capture.
 type packet struct {
-	frame     int
-	at        int64 // nanoseconds
-	ip        bth.Datagram
-	opcode    bth.Opcode
-	psn       bth.PSN
-	dst       bth.QPN
-	aeth      bth.AETH
-	reth      bth.RETH
-	payload   int
-	duplicate bool // the network has duplicated it
+	frame  int
+	at     int64 // nanoseconds
+	ip     bth.Datagram
+	opcode bth.Opcode
+	psn    bth.PSN
+	dst    bth.QPN
+	aeth   bth.AETH
+	reth   bth.RETH
+	stream uint64 // as in flow.Seen
+	copied bool   // the network or the capture has duplicated it
+	fresh  bool   // a request with a new PSN
 }
 
 // capture is a capture in memory.
@@ -102,6 +102,7 @@ type capture struct {
 	flows   []flow.Flow
 	totals  flow.Totals
 	frames  int
+	holes   map[int][]Finding // of the response in a frame: requests that it acknowledges although the capture lacks them
 }
 
 // Read checks a capture and compares the hosts' counters with its packets.
@@ -131,8 +132,8 @@ func read(r io.Reader) (*capture, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &capture{}
-	a := flow.New(flow.Options{})
+	c := &capture{holes: map[int][]Finding{}}
+	a := flow.New(flow.Options{Unseen: true})
 	var f pcapng.Frame
 	for {
 		err := rd.Next(&f)
@@ -148,43 +149,33 @@ func read(r io.Reader) (*capture, error) {
 			return nil, fmt.Errorf("frame %d: %w", c.frames, err)
 		}
 		if !p.RoCE {
-			a.Packet(mono.Time(f.Time), nil)
+			a.Other()
 			continue
 		}
-		a.Datagram(mono.Time(f.Time), &p.Datagram, p.IP, p.ICRC == nil)
-		c.add(&f, p)
+		if seen, ok := a.Datagram(p.Input(&f)); ok {
+			c.add(f.Time, &p.Datagram, &seen)
+		}
 	}
 	c.flows, c.totals = a.Flows(), a.Totals()
 	return c, nil
 }
 
-// add keeps a packet if it is RoCEv2 with a good ICRC.
-func (c *capture) add(f *pcapng.Frame, in *dissect.Packet) {
-	d, ip := in.Datagram, in.IP
-	from := d.UDP + bth.UDPLen
-	if len(ip) >= d.End && in.ICRC != nil || from > min(len(ip), d.End-bth.ICRCLen) {
-		return
-	}
-	var p bth.Packet
-	n, err := p.DecodePart(ip[from:min(len(ip), d.End-bth.ICRCLen)])
-	if err != nil || n > len(ip)-from && p.Opcode.IsResponse() {
-		return
-	}
-	x := packet{frame: c.frames, at: f.Time, ip: d, opcode: p.Opcode, psn: p.PSN, dst: p.DestQP, aeth: p.AETH, reth: p.RETH,
-		payload: max(0, d.End-bth.ICRCLen-from-n-int(ip[from+1]>>4&3))}
-	x.duplicate = c.copied(&x)
-	c.packets = append(c.packets, x)
-}
-
-// copied reports whether the network has made the packet from a recent one: the same IP ID and PSN.
-func (c *capture) copied(x *packet) bool {
-	const recent = 64
-	for i := len(c.packets) - 1; i >= max(0, len(c.packets)-recent); i-- {
-		if p := &c.packets[i]; x.ip.ID != 0 && p.ip.ID == x.ip.ID && p.ip.Src == x.ip.Src && p.dst == x.dst && p.psn == x.psn && p.opcode == x.opcode {
-			return true
+// add keeps a packet.
+func (c *capture) add(at int64, d *bth.Datagram, s *flow.Seen) {
+	p := s.Packet
+	c.packets = append(c.packets, packet{c.frames, at, *d, p.Opcode, p.PSN, p.DestQP, p.AETH, p.RETH, s.Stream, s.Copy, s.Fresh})
+	for i := 0; i < len(s.Unseen); {
+		n := 1
+		for i+n < len(s.Unseen) && s.Unseen[i+n] == s.Unseen[i].Add(n) {
+			n++
 		}
+		text := fmt.Sprintf("request PSN %v is acknowledged, but the capture does not have it", s.Unseen[i])
+		if n > 1 {
+			text = fmt.Sprintf("requests PSN %v to %v are acknowledged, but the capture does not have them", s.Unseen[i], s.Unseen[i+n-1])
+		}
+		c.holes[c.frames] = append(c.holes[c.frames], Finding{[]int{c.frames}, text})
+		i += n
 	}
-	return false
 }
 
 // integrity checks that the packets can be read at all.

@@ -15,33 +15,29 @@ type connection struct {
 	packets []sided
 	mtu     int
 	holes   []Finding // requests that were acknowledged, but are not in the capture
-	lost    int       // PSNs whose first transmission did not reach the capture
+	lost    uint64    // requests whose first transmission did not reach the capture
 }
 
 // sided is a packet with its side.
 type sided struct {
 	packet
 	request bool
-	again   bool // a request whose PSN is not new
 }
 
 // newConnection selects the packets of a flow.
 func newConnection(c *capture, f *flow.Flow) *connection {
-	n := &connection{flow: f, mtu: f.MTU}
-	for _, p := range c.packets {
-		if p.opcode.Transport() != bth.TransportRC || p.opcode.IsExt() || p.duplicate {
-			continue
-		}
-		there := p.ip.Src == f.Requester.Addr && p.ip.Dst == f.Responder.Addr && f.Responder.QPN != nil && p.dst == *f.Responder.QPN
-		back := p.ip.Src == f.Responder.Addr && p.ip.Dst == f.Requester.Addr && f.Requester.QPN != nil && p.dst == *f.Requester.QPN
+	n := &connection{flow: f, mtu: f.MTU, lost: f.Requests.Recovered}
+	for i := range c.packets {
+		p := &c.packets[i]
 		switch {
-		case there && p.opcode.IsRequest():
-			n.packets = append(n.packets, sided{packet: p, request: true})
-		case back && p.opcode.IsResponse():
-			n.packets = append(n.packets, sided{packet: p})
+		case p.copied || p.opcode.Transport() != bth.TransportRC || p.opcode.IsExt():
+		case p.stream == f.Requests.Stream && p.opcode.IsRequest():
+			n.packets = append(n.packets, sided{*p, true})
+		case p.stream == f.Responses.Stream && p.opcode.IsResponse():
+			n.packets = append(n.packets, sided{*p, false})
+			n.holes = append(n.holes, c.holes[p.frame]...)
 		}
 	}
-	n.findHoles()
 	return n
 }
 
@@ -62,47 +58,9 @@ func (n *connection) psns(p *sided) int {
 	}
 	mtu := n.mtu
 	if mtu == 0 {
-		mtu = 4096 // the least number of PSNs: no hole is invented
+		mtu = 4096 // the least number of PSNs: no violation is invented
 	}
-	return max(1, (int(p.reth.Length)+mtu-1)/mtu)
-}
-
-// findHoles marks repeated requests, and finds requests that the responder has acknowledged although the capture lacks them.
-func (n *connection) findHoles() {
-	seen := map[bth.PSN]bool{}
-	var next, known bth.PSN // next new PSN; all before known are checked
-	begun := false
-	for i := range n.packets {
-		p := &n.packets[i]
-		if p.request {
-			if !begun {
-				begun, next, known = true, p.psn, p.psn
-			}
-			p.again = p.psn.Before(next)
-			if p.again && !seen[p.psn] {
-				n.lost++
-			}
-			for k := range n.psns(p) {
-				seen[p.psn.Add(k)] = true
-			}
-			if end := p.psn.Add(n.psns(p)); end.After(next) {
-				next = end
-			}
-			continue
-		}
-		acked := p.psn.Next()
-		if p.opcode.IsAck() && !p.aeth.Syndrome.IsACK() {
-			acked = p.psn // a NAK acknowledges the PSNs before its own
-		}
-		if !begun || p.opcode.IsReadResponse() && n.mtu == 0 {
-			continue
-		}
-		for ; known.Before(acked); known = known.Next() {
-			if !seen[known] {
-				n.holes = append(n.holes, Finding{[]int{p.frame}, fmt.Sprintf("request PSN %v is acknowledged, but the capture does not have it", known)})
-			}
-		}
-	}
+	return flow.Packets(p.reth.Length, mtu)
 }
 
 // checks runs all checks of the connection.
@@ -132,6 +90,9 @@ func (k *Check) conclude(cases int, what string) Check {
 	}
 	return *k
 }
+
+// repeats reports whether a packet is a request whose PSN is not new.
+func (p *sided) repeats() bool { return p.request && !p.fresh }
 
 // isSequenceNAK reports whether a packet is a NAK for a PSN sequence error.
 func (p *sided) isSequenceNAK() bool {
@@ -164,7 +125,7 @@ func (n *connection) resume() Check {
 // retransmission returns the first repeated request after packet i.
 func (n *connection) retransmission(i int) *sided {
 	for j := i + 1; j < len(n.packets); j++ {
-		if p := &n.packets[j]; p.request && p.again {
+		if p := &n.packets[j]; p.repeats() {
 			return p
 		}
 	}
@@ -316,11 +277,11 @@ func (n *connection) timeouts() Check {
 			answered = answered || p.opcode.IsAck() && !p.aeth.Syndrome.IsACK()
 			continue
 		}
-		if before := sent[p.psn]; before != nil && !answered && !n.packets[i-1].again {
+		if before := sent[p.psn]; before != nil && !answered && !n.packets[i-1].repeats() {
 			times, frames = append(times, time.Duration(p.at-before.at)), append(frames, []int{before.frame, p.frame})
 		}
 		sent[p.psn] = p
-		answered = answered && p.again
+		answered = answered && !p.fresh
 	}
 	return measure("retransmission without NAK", times, frames, "retransmissions after the request")
 }

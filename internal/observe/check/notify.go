@@ -22,6 +22,9 @@ func (c *capture) notifications() Check {
 	marks, cnps := 0, 0
 	for i := range c.packets {
 		p := &c.packets[i]
+		if p.copied {
+			continue
+		}
 		if !p.opcode.IsCNP() {
 			if p.ip.Marked() {
 				marks++
@@ -89,7 +92,7 @@ func (c *capture) scope() Check {
 		paces[name] = &pace{last: map[any]*packet{}}
 	}
 	for i := range c.packets {
-		if p := &c.packets[i]; p.opcode.IsCNP() {
+		if p := &c.packets[i]; p.opcode.IsCNP() && !p.copied {
 			w := way{p.ip.Src, p.ip.Dst}
 			paces["host"].add(p.ip.Src, p)
 			paces["peer"].add(w, p)

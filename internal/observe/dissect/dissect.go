@@ -12,7 +12,9 @@ import (
 
 	"roced.io/roced/bth"
 	rocelayers "roced.io/roced/bth/layers"
+	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/plugin/mono"
 )
 
 // Packet is the content of a frame.
@@ -24,6 +26,7 @@ type Packet struct {
 	Datagram bth.Datagram
 	IP       []byte // the innermost IP packet, to the captured end of what contains it
 	ICRC     error  // nil, bth.ErrICRC, or the reason for which it cannot be verified
+	vantage  uint32 // hash of the place where the frame was captured
 }
 
 // Outer is an encapsulation.
@@ -60,6 +63,11 @@ func Frame(f *pcapng.Frame) (*Packet, error) {
 	b.decode(layers.EthernetType(etherType), f.Data[off:])
 	p.read(b)
 	return p, nil
+}
+
+// Input returns the packet for an Analyzer. RoCE is set.
+func (p *Packet) Input(f *pcapng.Frame) *flow.Input {
+	return &flow.Input{Time: mono.Time(f.Time), Datagram: p.Datagram, IP: p.IP, Intact: p.ICRC == nil, Vantage: p.vantage}
 }
 
 // builder collects the layers of a frame. It decodes one after the other, and not recursively as gopacket.NewPacket, so that

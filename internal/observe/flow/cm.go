@@ -127,7 +127,7 @@ func (a *Analyzer) connect(p *arrival, c call, acceptor bth.QPN) {
 	a.marry(there, back, ByCM)
 	for _, s := range []*stream{there, back} {
 		s.service = c.service
-		s.requests.seq.started, s.responses.seq.started = false, false
+		s.requests.seq.started, s.responses.seq.started, s.requests.begun = false, false, false
 	}
 }
 

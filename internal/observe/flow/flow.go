@@ -30,6 +30,10 @@ type Options struct {
 	// Streams is the maximum number of streams. A new stream evicts the least recently used one. 0 means
 	// DefaultStreams.
 	Streams int
+	// IgnoreICRC accepts packets with a wrong ICRC and without one, as simulators write them.
+	IgnoreICRC bool
+	// Unseen lists the requests in Seen.Unseen.
+	Unseen bool
 }
 
 // DefaultStreams is enough for 2048 connections, in about 20 MB.
@@ -59,13 +63,15 @@ type key struct {
 
 // Analyzer analyses packets. It is not safe for concurrent use.
 type Analyzer struct {
-	limit  int
-	index  map[key]*stream
-	order  list.List[*stream] // in order of use, the most recent last
-	serial uint64
-	totals Totals
-	cm     connections
-	in     arrival
+	options Options
+	trailer int // bytes of the ICRC
+	index   map[key]*stream
+	order   list.List[*stream] // in order of use, the most recent last
+	serial  uint64
+	totals  Totals
+	cm      connections
+	in      arrival
+	unseen  []bth.PSN
 }
 
 // New returns an Analyzer.
@@ -73,7 +79,7 @@ func New(o Options) *Analyzer {
 	if o.Streams <= 0 {
 		o.Streams = DefaultStreams
 	}
-	return &Analyzer{limit: o.Streams, index: map[key]*stream{}, cm: newConnections()}
+	return &Analyzer{options: o, trailer: bth.ICRCLen, index: map[key]*stream{}, cm: newConnections()}
 }
 
 // Totals returns the counters.
@@ -81,64 +87,115 @@ func (a *Analyzer) Totals() Totals { return a.totals }
 
 // arrival is one RoCEv2 packet.
 type arrival struct {
-	now     mono.Time
-	ip      bth.Datagram
-	pkt     bth.Packet
-	payload int
-	body    []byte // captured part of the payload
+	now       mono.Time
+	ip        bth.Datagram
+	pkt       bth.Packet
+	payload   int
+	transport []byte // captured part of the UDP payload, without ICRC
+	body      []byte // captured part of the payload
+	icrc      uint32 // 0 if the packet is truncated
+	vantage   uint32
 }
+
+// Input is a RoCEv2 packet whose IP and UDP headers its capturer has parsed.
+type Input struct {
+	Time     mono.Time
+	Datagram bth.Datagram
+	IP       []byte // to the captured end
+	Intact   bool   // the ICRC is right; ignored if the packet is truncated
+	// Vantage identifies the place where the packet was seen, such as an interface. Copies of a packet have different ones.
+	Vantage uint32
+}
+
+// Seen is the place of a packet in its connection.
+type Seen struct {
+	Packet  *bth.Packet // valid until the next packet
+	Stream  uint64      // as in Flow and Stream
+	Payload int         // bytes, by the length in the headers
+	ICRC    int         // bytes of the ICRC
+	Copy    bool        // of a packet before, made by the network or by the capture
+	Fresh   bool        // a request with a PSN ahead of all before
+	// Unseen are the requests that a response acknowledges although they did not pass. It is valid until the next packet.
+	Unseen []bth.PSN
+}
+
+// Other counts a packet that is not RoCEv2.
+func (a *Analyzer) Other() { a.totals.Other++ }
 
 // Packet analyses the IP packet ip, which passed at now. The packet may be truncated. Call it in the order of the
 // packets.
 func (a *Analyzer) Packet(now mono.Time, ip []byte) {
 	d, ok := bth.ReadDatagram(bth.EtherType(ip), ip)
 	if !ok {
-		a.totals.Other++
+		a.Other()
 		return
 	}
-	a.Datagram(now, &d, ip, len(ip) < d.End || bth.CheckICRC(ip[:d.End]) == nil)
+	a.Datagram(&Input{Time: now, Datagram: d, IP: ip, Intact: a.options.IgnoreICRC || len(ip) < d.End || bth.CheckICRC(ip[:d.End]) == nil})
 }
 
-// Datagram analyses a packet like Packet, for a caller that has parsed its IP and UDP headers and verified its ICRC, for example
-// because the packet has IPv6 extension headers. intact is ignored if the packet is truncated.
-func (a *Analyzer) Datagram(now mono.Time, d *bth.Datagram, ip []byte, intact bool) {
+// Datagram analyses a packet like Packet. It returns false if the packet belongs to no stream: it is malformed, has a wrong ICRC,
+// or is truncated inside its headers.
+func (a *Analyzer) Datagram(in *Input) (s Seen, ok bool) {
+	d, ip := &in.Datagram, in.IP
 	a.totals.Packets++
 	a.totals.Bytes += uint64(d.End)
-	size := d.UDPLen - bth.UDPLen - bth.ICRCLen
-	if d.UDPLen != d.End-d.UDP || size < bth.BTHLen {
+	start := d.UDP + bth.UDPLen
+	if d.UDPLen != d.End-d.UDP || d.UDPLen < bth.UDPLen+bth.BTHLen+a.trailer {
 		a.totals.Malformed++
-		return
+		return s, false
 	}
 	whole := len(ip) >= d.End
-	if whole && a.trimmed(ip[d.UDP+bth.UDPLen:d.End]) {
-		return
-	}
-	if !whole {
+	switch {
+	case whole && a.trimmed(ip[start:d.End]):
+		return s, false
+	case !whole:
 		a.totals.Cut++
-	} else if !intact {
+	case !in.Intact && !a.options.IgnoreICRC:
 		a.badICRC(d, ip)
-		return
+		return s, false
 	}
-	a.decode(now, d, ip[d.UDP+bth.UDPLen:min(len(ip), d.End-bth.ICRCLen)], whole)
+	a.in.now, a.in.ip, a.in.vantage = in.Time, *d, in.Vantage
+	if !a.decode(ip[start:min(len(ip), d.End)], whole) {
+		return s, false
+	}
+	return a.accept(&a.in)
 }
 
-// decode analyses a UDP payload without ICRC.
-func (a *Analyzer) decode(now mono.Time, d *bth.Datagram, body []byte, whole bool) {
-	n, err := a.in.pkt.DecodePart(body)
+// decode decodes a UDP payload. It returns false for a packet that it counts as malformed, and for one that is truncated inside
+// its headers.
+func (a *Analyzer) decode(b []byte, whole bool) bool {
+	in := &a.in
+	body := b[:min(len(b), in.ip.UDPLen-bth.UDPLen-a.trailer)]
+	n, err := in.pkt.DecodePart(body)
 	cut := n > len(body)
-	payload := d.UDPLen - bth.UDPLen - bth.ICRCLen - n
+	in.payload = in.ip.UDPLen - bth.UDPLen - a.trailer - n
 	if err == nil {
-		payload -= int(body[1] >> 4 & 3)
+		in.payload -= int(body[1] >> 4 & 3)
 	}
-	if !whole && (err == bth.ErrShort || cut && a.in.pkt.Opcode.IsResponse()) {
-		return // without its fields it means nothing
+	if a.options.IgnoreICRC && a.trailer > 0 && err == nil && a.lacksICRC(n, len(b), whole) {
+		a.trailer = 0
+		return a.decode(b, whole)
 	}
-	if err != nil || cut && whole || payload < 0 {
+	if !whole && (err == bth.ErrShort || cut && in.pkt.Opcode.IsResponse()) {
+		return false // without its fields it means nothing
+	}
+	if err != nil || cut && whole || in.payload < 0 {
 		a.totals.Malformed++
-		return
+		return false
 	}
-	a.in.now, a.in.ip, a.in.payload, a.in.body = now, *d, payload, body[min(n, len(body)):]
-	a.accept(&a.in)
+	in.transport, in.body, in.icrc = body, body[min(n, len(body)):], 0
+	if whole && a.trailer > 0 {
+		in.icrc = bth.GetICRC(b[len(body):])
+	}
+	return true
+}
+
+// lacksICRC reports whether a packet can have no ICRC: its headers, of n bytes, reach to the end of its UDP payload, or the payload
+// of a FIRST or MIDDLE packet is an MTU less the ICRC.
+func (a *Analyzer) lacksICRC(n, size int, whole bool) bool {
+	p := &a.in
+	mtu := p.payload + bth.ICRCLen
+	return whole && n > size-bth.ICRCLen && n <= size || (p.pkt.Opcode.IsFirst() || p.pkt.Opcode.IsMiddle()) && isMTU(mtu)
 }
 
 // trimmed counts b, a UDP payload, if it is a trimmed packet of MRC. These have no ICRC, so that the Analyzer ignores
@@ -162,10 +219,10 @@ func (a *Analyzer) badICRC(d *bth.Datagram, ip []byte) {
 }
 
 // accept passes a packet to its stream.
-func (a *Analyzer) accept(p *arrival) {
+func (a *Analyzer) accept(p *arrival) (out Seen, ok bool) {
 	if p.pkt.Opcode.IsEndpoint() { // of no connection
 		a.totals.Endpoint++
-		return
+		return out, false
 	}
 	k := key{src: p.ip.Src, dst: p.ip.Dst, qpn: p.pkt.DestQP}
 	if p.pkt.Opcode.HasDETH() {
@@ -175,14 +232,19 @@ func (a *Analyzer) accept(p *arrival) {
 	}
 	s := a.stream(k, p.now)
 	s.last = p.now
+	copied := s.copies.has(p, a.totals.Packets, s.doubled())
 	s.packets++
 	s.bytes += uint64(p.ip.End)
+	out = Seen{Packet: &p.pkt, Stream: s.serial + 1, Payload: p.payload, ICRC: a.trailer, Copy: copied}
 	switch op := p.pkt.Opcode; {
 	case op.IsCNP():
-		s.cnps++
+		if !copied {
+			s.cnps++
+		}
 	case op.IsResponse() || op.IsReadAck():
-		a.response(s, p)
+		out.Unseen = a.response(s, p, copied)
 	default:
-		s.request(p, s.peer)
+		out.Fresh = a.request(s, p, copied) == fresh
 	}
+	return out, true
 }

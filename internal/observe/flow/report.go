@@ -65,6 +65,7 @@ type Opcode struct {
 
 // Requests counts the packets of the requester.
 type Requests struct {
+	Stream  uint64 `json:"-"` // as in Seen
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"` // of payload, with retransmissions
 	CE      uint64 `json:"ce"`    // marked "congestion experienced"
@@ -76,6 +77,7 @@ type Requests struct {
 
 // Responses counts the packets of the responder.
 type Responses struct {
+	Stream     uint64   `json:"-"` // as in Seen; 0 if it is unknown
 	Packets    uint64   `json:"packets"`
 	Bytes      uint64   `json:"bytes"`
 	CE         uint64   `json:"ce"`
@@ -119,6 +121,27 @@ func (a *Analyzer) Flows() []Flow {
 		if t == nil && (s.responses.total.packets > 0 || s.cnps > 0 && s.requests.total.packets == 0) {
 			out = append(out, flowOf(nil, s))
 		}
+	}
+	return out
+}
+
+// Stream is the traffic from one address to one queue pair of another.
+type Stream struct {
+	ID        uint64 // as in Seen
+	Peer      uint64 // ID of the other direction of the connection; 0 if it is unknown
+	Src, Dst  netip.Addr
+	QPN       bth.QPN // at Dst
+	Transport string  // as in Flow
+}
+
+// Streams returns all known streams, the oldest first.
+func (a *Analyzer) Streams() (out []Stream) {
+	for _, s := range a.byAge() {
+		x := Stream{ID: s.serial + 1, Src: s.src, Dst: s.dst, QPN: s.qpn, Transport: s.transport}
+		if s.peer != nil {
+			x.Peer = s.peer.serial + 1
+		}
+		out = append(out, x)
 	}
 	return out
 }
@@ -168,7 +191,7 @@ func (f *Flow) addRequests(s *stream) {
 	f.SentCNPs, f.BadICRC = s.cnps, s.badICRC
 	f.RTT = r.rtt.summary()
 	f.Requests = Requests{
-		Packets: r.total.packets, Bytes: r.total.bytes, CE: r.ce, ReadAcks: r.readAcks,
+		Stream: s.serial + 1, Packets: r.total.packets, Bytes: r.total.bytes, CE: r.ce, ReadAcks: r.readAcks,
 		SequenceCounts: r.seq.counts(), Opcodes: opcodesOf(r.opcodes),
 	}
 }
@@ -187,7 +210,7 @@ func (f *Flow) addResponses(t *stream, alone bool) {
 	f.CNPs = t.cnps
 	f.BadICRC += t.badICRC
 	f.Responses = Responses{
-		Packets: r.total.packets, Bytes: r.total.bytes, CE: r.ce, Acks: r.acks, AtomicAcks: r.atomics,
+		Stream: t.serial + 1, Packets: r.total.packets, Bytes: r.total.bytes, CE: r.ce, Acks: r.acks, AtomicAcks: r.atomics,
 		ReadPkts: r.reads.packets, RNRNaks: r.rnrs, NAKs: naksOf(&r.naks), BECN: r.becn, Reasons: reasonsOf(r.reasons),
 		SequenceCounts: r.seq.counts(), Opcodes: opcodesOf(r.opcodes),
 	}

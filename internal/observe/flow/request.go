@@ -103,6 +103,8 @@ type requests struct {
 	ce       uint64
 	readAcks uint64
 	asked    bth.PSN // last request that requires an answer
+	acked    bth.PSN // the requests before it are known to have passed, or are reported as unseen
+	begun    bool    // acked is valid
 	rtt      timer
 	// reads is a ring of the last READ requests before the MTU is known. Until then the number of PSNs that they use
 	// is unknown.
@@ -115,22 +117,26 @@ type read struct {
 	length uint32 // bytes
 }
 
-// request processes a request. peer is the stream of the responses, or nil.
-func (s *stream) request(p *arrival, peer *stream) {
-	r, pkt := &s.requests, &p.pkt
+// request processes a request. copied means that it is a copy of one before.
+func (a *Analyzer) request(s *stream, p *arrival, copied bool) sighting {
+	r, pkt, peer := &s.requests, &p.pkt, s.peer
 	op := pkt.Opcode
 	s.transport = transportOf(pkt)
 	r.total.add(p.payload)
 	r.opcodes.add(op, p.payload)
+	if copied {
+		r.seq.c.Duplicated++
+		return duplicate
+	}
 	if p.ip.Marked() {
 		r.ce++
 	}
 	if s.datagram {
 		r.datagram(p)
-		return
+		return fresh
 	}
 	if op.IsProbe() {
-		return // it has no PSN
+		return duplicate // it has no PSN
 	}
 	if op.IsFirst() || op.IsMiddle() {
 		s.learnMTU(p.payload, peer)
@@ -147,6 +153,7 @@ func (s *stream) request(p *arrival, peer *stream) {
 		r.rtt.void(pkt.PSN)
 		if op.IsReadRequest() && peer != nil {
 			peer.responses.seq.naked(pkt.PSN)
+			peer.copies.refuse(pkt.PSN, a.totals.Packets)
 		}
 	}
 	if op.IsReadRequest() && (kind == fresh || kind == late) {
@@ -156,6 +163,7 @@ func (s *stream) request(p *arrival, peer *stream) {
 		r.asked = pkt.PSN
 		r.rtt.start(pkt.PSN, p.now)
 	}
+	return kind
 }
 
 // once updates the counters that ignore retransmissions.
@@ -177,7 +185,7 @@ func (r *requests) datagram(p *arrival) {
 
 // learnMTU derives the MTU from the payload of a FIRST or MIDDLE packet.
 func (s *stream) learnMTU(n int, peer *stream) {
-	if n == s.mtu || n < 256 || n > 4096 || n&(n-1) != 0 {
+	if n == s.mtu || !isMTU(n) {
 		return
 	}
 	s.mtu = n
@@ -186,6 +194,9 @@ func (s *stream) learnMTU(n int, peer *stream) {
 	}
 }
 
+// isMTU reports whether n is a path MTU of InfiniBand.
+func isMTU(n int) bool { return n >= 256 && n <= 4096 && n&(n-1) == 0 }
+
 // contiguous reports whether a jump to next is a gap. A jump after a READ request is no gap while the MTU is unknown:
 // the skipped PSNs may belong to the READ responses.
 func (r *requests) contiguous(next bth.PSN) bool {
@@ -193,7 +204,7 @@ func (r *requests) contiguous(next bth.PSN) bool {
 		return true
 	}
 	last := r.reads[(r.unknown-1)%len(r.reads)]
-	return last.psn != r.seq.high || next.Diff(last.psn) > packets(last.length, 256)
+	return last.psn != r.seq.high || next.Diff(last.psn) > Packets(last.length, 256)
 }
 
 // takeRest reserves the PSNs of the READ requests that came before the MTU was known.
@@ -204,13 +215,13 @@ func (s *stream) takeRest() {
 	}
 	for i := max(0, r.unknown-len(r.reads)); i < r.unknown; i++ {
 		q := r.reads[i%len(r.reads)]
-		r.seq.span(q.psn, packets(q.length, s.mtu))
+		r.seq.span(q.psn, Packets(q.length, s.mtu))
 	}
 	r.unknown = 0
 }
 
-// packets returns the number of packets for n bytes.
-func packets(n uint32, mtu int) int {
+// Packets returns the number of packets for n bytes.
+func Packets(n uint32, mtu int) int {
 	return max(1, int((uint64(n)+uint64(mtu)-1)/uint64(mtu)))
 }
 
@@ -222,5 +233,5 @@ func (s *stream) takePSNs(pkt *bth.Packet) {
 		r.unknown++
 		return
 	}
-	r.seq.span(pkt.PSN, packets(n, max(s.mtu, 256)))
+	r.seq.span(pkt.PSN, Packets(n, max(s.mtu, 256)))
 }

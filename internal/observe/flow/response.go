@@ -23,15 +23,21 @@ type responses struct {
 }
 
 // response processes a packet from a responder to a requester.
-func (a *Analyzer) response(s *stream, p *arrival) {
+//
+// It returns the requests that the response acknowledges although they did not pass.
+func (a *Analyzer) response(s *stream, p *arrival, copied bool) (unseen []bth.PSN) {
 	op, r := p.pkt.Opcode, &s.responses
 	if op.IsReadAck() {
 		s.requests.readAcks++ // sent by a requester
-		return
+		return nil
 	}
 	s.transport = transportOf(&p.pkt)
 	r.total.add(p.payload)
 	r.opcodes.add(op, p.payload)
+	if copied {
+		r.seq.c.Duplicated++
+		return nil
+	}
 	if p.ip.Marked() {
 		r.ce++
 	}
@@ -43,8 +49,41 @@ func (a *Analyzer) response(s *stream, p *arrival) {
 		s.readResponse(p)
 	}
 	if peer != nil {
-		peer.answer(p)
+		peer.answer(p, a.totals.Packets)
+		unseen = a.acknowledged(peer, &p.pkt)
 	}
+	r.count(p)
+	return unseen
+}
+
+// acknowledged returns the requests of s that a response acknowledges although they did not pass.
+func (a *Analyzer) acknowledged(s *stream, p *bth.Packet) []bth.PSN {
+	r := &s.requests
+	if !a.options.Unseen || s.transport != "RC" || !r.seq.started {
+		return nil
+	}
+	if !r.begun {
+		r.acked, r.begun = r.seq.first, true
+	}
+	end := p.PSN.Next()
+	if p.Opcode.IsAck() && !p.AETH.Syndrome.IsACK() {
+		end = p.PSN // a NAK acknowledges the PSNs before its own
+	}
+	if end.Diff(r.acked) > window {
+		r.acked = end.Add(-window)
+	}
+	a.unseen = a.unseen[:0]
+	for ; r.acked.Before(end); r.acked = r.acked.Next() {
+		if r.unknown == 0 && !r.seq.has(r.acked) {
+			a.unseen = append(a.unseen, r.acked)
+		}
+	}
+	return a.unseen
+}
+
+// count counts a response by its kind.
+func (r *responses) count(p *arrival) {
+	op := p.pkt.Opcode
 	switch y := p.pkt.AETH.Syndrome; {
 	case op.IsAtomicAck():
 		r.atomics++
@@ -120,7 +159,7 @@ func (s *stream) readResponse(p *arrival) {
 }
 
 // answer updates s, a stream of requests, from a response.
-func (s *stream) answer(p *arrival) {
+func (s *stream) answer(p *arrival, number uint64) {
 	r, op, psn := &s.requests, p.pkt.Opcode, answered(&p.pkt)
 	y := p.pkt.AETH.Syndrome
 	switch {
@@ -129,13 +168,15 @@ func (s *stream) answer(p *arrival) {
 	case op.IsNACK():
 		r.seq.naked(psn)
 		r.rtt.void(psn)
+		s.copies.refuse(psn, number)
 	case !op.IsAck():
 	case y.IsACK():
 		r.rtt.answered(psn, p.now, false)
-	case y == bth.SyndromePSNSeqErr:
-		r.seq.naked(psn)
-		r.rtt.void(psn)
 	default:
+		if y == bth.SyndromePSNSeqErr {
+			r.seq.naked(psn)
+		}
 		r.rtt.void(psn)
+		s.copies.refuse(psn, number)
 	}
 }

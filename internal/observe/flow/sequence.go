@@ -31,16 +31,8 @@ type sequence struct {
 	run         lateRun
 	nak         bth.PSN // PSN that the receiver requests
 	hasNAK      bool
-	recent      [16]packetID
-	turn        uint8
 	highID      uint16 // IP ID of the packet with PSN high
 	c           SequenceCounts
-}
-
-// packetID distinguishes network duplicates from retransmissions.
-type packetID struct {
-	psn bth.PSN
-	id  uint16
 }
 
 // lateRun is a run of consecutive late packets that is not yet classified.
@@ -112,10 +104,8 @@ func (s *sequence) observe(p bth.PSN, id uint16, goesOn bool) sighting {
 	if d := s.high.Diff(p); !s.started || d >= window || d <= -window {
 		s.restart(p)
 		s.highID = id
-		s.remember(p, id)
 		return fresh
 	}
-	defer s.remember(p, id)
 	switch {
 	case p.After(s.high):
 		s.settle()
@@ -124,10 +114,6 @@ func (s *sequence) observe(p bth.PSN, id uint16, goesOn bool) sighting {
 		s.highID = id
 		return fresh
 	case s.has(p):
-		if s.doubled(p, id) {
-			s.c.Duplicated++
-			return duplicate
-		}
 		s.settleBy(p)
 		s.c.Retransmitted++
 		return again
@@ -145,7 +131,7 @@ func (s *sequence) restart(p bth.PSN) {
 	} else {
 		s.first = p
 	}
-	s.started, s.hasNAK, s.recent = true, false, [16]packetID{}
+	s.started, s.hasNAK = true, false
 	s.seen, s.holes = [window / 64]uint64{}, [window / 64]uint64{}
 	s.advance(p)
 }
@@ -249,24 +235,6 @@ func (s *sequence) declared() {
 
 // naked records that the receiver requests p.
 func (s *sequence) naked(p bth.PSN) { s.nak, s.hasNAK = p, true }
-
-// doubled reports whether one of the last packets had the same PSN and IP ID.
-func (s *sequence) doubled(p bth.PSN, id uint16) bool {
-	if id == 0 {
-		return false
-	}
-	for _, r := range s.recent {
-		if r == (packetID{p, id}) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *sequence) remember(p bth.PSN, id uint16) {
-	s.recent[s.turn%uint8(len(s.recent))] = packetID{p, id}
-	s.turn++
-}
 
 // counts returns the counters, with the current late run classified.
 func (s *sequence) counts() SequenceCounts {

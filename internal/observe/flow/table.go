@@ -21,6 +21,7 @@ type stream struct {
 	badICRC      uint64
 	transport    string // as in Flow; empty while only CNPs passed
 	mtu          int
+	copies       copies
 	requests     requests
 	responses    responses
 	tries, wrong int // number of searches for the peer, and of mismatches with it in a row
@@ -54,7 +55,7 @@ func (a *Analyzer) stream(k key, now mono.Time) *stream {
 
 // take returns an unused stream: a new one, or the least recently used one.
 func (a *Analyzer) take() *stream {
-	if len(a.index) < a.limit {
+	if len(a.index) < a.options.Streams {
 		return new(stream)
 	}
 	s := a.order.First().Item
