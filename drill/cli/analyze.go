@@ -15,6 +15,7 @@ import (
 
 func (a *app) analyze() *cobra.Command {
 	var counters []string
+	var o check.Options
 	c := &cobra.Command{
 		Use: "analyze CAPTURE", Short: "Check a capture of two NICs against the rules of RoCEv2",
 		Long: `Checks any capture (pcap or pcapng) of RoCEv2 traffic, as Lumina does:
@@ -24,7 +25,8 @@ func (a *app) analyze() *cobra.Command {
   latencies       from a gap to its NAK, from a NAK to the retransmission, retransmission timeouts
   counters        --counters compares a host's counters with its packets
 
-Findings name frames as Wireshark counts them. The exit code is 1 if a rule is violated.`,
+Findings name frames as Wireshark counts them. The exit code is 1 if a rule is violated, 4 if the
+capture has no RoCEv2.`,
 		Example: `  rocedrill analyze roce.pcapng
   rdma -p statistic show link rxe0/1 | tr ' ' '\n' | paste - - >counters
   rocedrill analyze roce.pcapng --counters 198.18.0.1=counters --json`,
@@ -32,8 +34,8 @@ Findings name frames as Wireshark counts them. The exit code is 1 if a rule is v
 			if len(args) != 1 {
 				return usageError{errors.New("usage: rocedrill analyze CAPTURE")}
 			}
-			hosts, err := readCounters(counters)
-			if err != nil {
+			var err error
+			if o.Counters, err = readCounters(counters); err != nil {
 				return err
 			}
 			f, err := os.Open(args[0])
@@ -41,21 +43,36 @@ Findings name frames as Wireshark counts them. The exit code is 1 if a rule is v
 				return usageError{err}
 			}
 			defer f.Close()
-			r, err := check.Read(bufio.NewReader(f), hosts)
+			r, err := check.Read(bufio.NewReader(f), o)
 			if err != nil {
 				return usageError{fmt.Errorf("%s: %w", args[0], err)}
 			}
 			if err := a.printChecks(r); err != nil {
 				return err
 			}
-			if r.Violated() {
+			switch {
+			case r.Violated():
 				return errFailed
+			case r.Empty():
+				return errNothing
 			}
 			return nil
 		},
 	}
 	c.Flags().StringArrayVar(&counters, "counters", nil, "`ADDRESS=FILE` with lines of a counter's name and its growth during the capture")
+	icrcFlag(c, &o.IgnoreICRC)
 	return c
+}
+
+// icrcFlag adds --icrc.
+func icrcFlag(c *cobra.Command, ignore *bool) {
+	c.Flags().Func("icrc", "`MODE`: check, or ignore: accept packets with a wrong ICRC or without one (default check)", func(s string) error {
+		if s != "check" && s != "ignore" {
+			return fmt.Errorf("%q is neither check nor ignore", s)
+		}
+		*ignore = s == "ignore"
+		return nil
+	})
 }
 
 // readCounters reads the files of --counters.

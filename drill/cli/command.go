@@ -22,6 +22,7 @@ const (
 	exitFailed      = 1 // a script failed
 	exitUsage       = 2 // the command line or a script is wrong
 	exitLost        = 3 // the device or the agent cannot be reached, or does not answer
+	exitNothing     = 4 // a capture has no RoCEv2
 	exitInterrupted = 130
 )
 
@@ -30,6 +31,9 @@ type usageError struct{ error }
 
 // errFailed says that scripts failed. The report has told why.
 var errFailed = errors.New("the device fails")
+
+// errNothing says that a capture has nothing to analyze.
+var errNothing = errors.New("the capture has no frame of RoCEv2")
 
 // app is the state that all commands share.
 type app struct {
@@ -54,6 +58,8 @@ func Main(args []string, out, diag io.Writer) int {
 	}
 	fmt.Fprintln(diag, "rocedrill:", err)
 	switch {
+	case errors.Is(err, errNothing):
+		return exitNothing
 	case errors.As(err, &usage), errors.As(err, &bad):
 		return exitUsage
 	case errors.Is(err, context.Canceled):

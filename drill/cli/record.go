@@ -16,6 +16,7 @@ import (
 
 func (a *app) record() *cobra.Command {
 	var qp, address, out string
+	var d record.Device
 	c := &cobra.Command{
 		Use: "record CAPTURE --qp N", Short: "Turn a capture into a script to edit",
 		Long: `Turns the packets between a queue pair and its peer into a script. The queue pair is the
@@ -29,7 +30,6 @@ pcapng; RC and UC can be recorded.`,
 			if len(args) != 1 || qp == "" {
 				return usageError{errors.New("usage: rocedrill record CAPTURE --qp N")}
 			}
-			d := record.Device{}
 			var err error
 			if d.QPN, err = strconv.ParseUint(qp, 0, 24); err != nil {
 				return usageError{fmt.Errorf("--qp %s: a number of up to 24 bits, such as 0x11", qp)}
@@ -59,6 +59,7 @@ pcapng; RC and UC can be recorded.`,
 	}
 	c.Flags().StringVar(&qp, "qp", "", "number of the device's queue pair, decimal or 0x")
 	c.Flags().StringVar(&address, "address", "", "IP address of the device, if both hosts have a queue pair of this number")
+	icrcFlag(c, &d.IgnoreICRC)
 	c.Flags().StringVarP(&out, "output", "o", "", "write `FILE` instead of standard output")
 	return c
 }

@@ -3,7 +3,6 @@
 package record
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/netip"
@@ -11,40 +10,77 @@ import (
 	"strings"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/drill/frame"
+	"roced.io/roced/internal/observe/dissect"
+	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
 )
 
 // packet is a frame of the connection.
 type packet struct {
 	*frame.Frame
-	number  int  // of the frame in the capture, from 1 as in Wireshark
-	fromDUT bool // else from the peer, whose part the tester plays
+	number  int    // of the frame in the capture, from 1 as in Wireshark
+	stream  uint64 // as in flow.Seen
+	fromDUT bool   // else from the peer, whose part the tester plays
 }
 
-// read returns the RoCEv2 frames of a capture.
-func read(capture io.Reader) ([]packet, error) {
-	r, err := pcapng.NewReader(capture)
-	if err != nil {
-		return nil, err
+// capture holds the packets of a file, without copies.
+type capture struct {
+	packets []packet
+	streams []flow.Stream
+	cut     []damaged // truncated inside their headers
+	bad     []damaged // malformed, or with a wrong ICRC
+}
+
+// damaged is a frame that cannot be recorded.
+type damaged struct {
+	number   int
+	src, dst netip.Addr
+}
+
+// read reads the RoCEv2 packets of a capture.
+func read(in io.Reader, ignoreICRC bool) (*capture, error) {
+	c := &capture{}
+	a := flow.New(flow.Options{IgnoreICRC: ignoreICRC})
+	err := dissect.Read(in, func(n int, f *pcapng.Frame, p *dissect.Packet) error {
+		seen, ok := p.Analyse(a, f)
+		switch d := (damaged{n, p.Datagram.Src, p.Datagram.Dst}); {
+		case !p.RoCE || seen.Copy:
+		case seen.Partial || !ok && len(p.IP) < p.Datagram.End:
+			c.cut = append(c.cut, d)
+		case !ok:
+			c.bad = append(c.bad, d)
+		default:
+			if x, err := frame.Parse(plain(p, &seen)); err == nil {
+				c.packets = append(c.packets, packet{Frame: x, number: n, stream: seen.Stream})
+			}
+		}
+		return nil
+	})
+	c.streams = a.Streams()
+	return c, err
+}
+
+// plain returns the frame of a packet without tunnels, VLAN tags and extension headers of IPv6. Zeros stand for the truncated part of
+// its payload, and for a missing ICRC.
+func plain(p *dissect.Packet, s *flow.Seen) []byte {
+	const nextHeader, udp = 6, 17
+	d := &p.Datagram
+	l3, etherType := d.UDP, uint16(inet.TypeIPv4)
+	if !d.Src.Is4() {
+		l3, etherType = inet.IPv6Len, inet.TypeIPv6
 	}
-	var out []packet
-	var f pcapng.Frame
-	for n := 1; ; n++ {
-		err := r.Next(&f)
-		if err == io.EOF {
-			return out, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if f.Link != pcapng.LinkEthernet {
-			return nil, fmt.Errorf("link type %d: only captures of Ethernet can be recorded", f.Link)
-		}
-		if p, err := frame.Parse(bytes.Clone(f.Data)); err == nil {
-			out = append(out, packet{Frame: p, number: n})
-		}
+	size := d.UDPLen + bth.ICRCLen - s.ICRC
+	all := make([]byte, inet.EthernetLen+l3+size)
+	b := inet.PutEthernet(all, &inet.MAC{}, &inet.MAC{}, 0, etherType)
+	copy(b, p.IP[:l3])
+	copy(b[l3:], p.IP[d.UDP:min(len(p.IP), d.End)])
+	if etherType == inet.TypeIPv6 {
+		b[nextHeader] = udp
 	}
+	inet.SetLengths(b[:l3], b[l3:], d.ID, size-inet.UDPLen)
+	return all
 }
 
 // field returns a field, 0 if the packet does not have it.
@@ -53,17 +89,11 @@ func (p *packet) field(name string) uint64 {
 	return v
 }
 
-// hosts returns the addresses of a packet.
-func (p *packet) hosts() (src, dst string) {
-	s, _ := p.Address("ip.src")
-	d, _ := p.Address("ip.dst")
-	return string(s), string(d)
-}
-
 // Device names a queue pair of a capture. Queue pairs of two hosts may have the same number: Addr, if valid, selects one.
 type Device struct {
-	QPN  uint64
-	Addr netip.Addr
+	QPN        uint64
+	Addr       netip.Addr
+	IgnoreICRC bool // the capture has no ICRCs, or wrong ones
 }
 
 // String returns the queue pair for messages.
@@ -74,46 +104,82 @@ func (d Device) String() string {
 	return fmt.Sprintf("%#x", d.QPN)
 }
 
-// has reports whether a packet goes to the queue pair.
-func (d Device) has(p *packet) bool {
-	_, dst := p.hosts()
-	return p.field("dst") == d.QPN && (!d.Addr.IsValid() || dst == string(d.Addr.AsSlice()))
+// find returns the stream to the queue pair d.
+func (c *capture) find(d Device) (s flow.Stream, err error) {
+	var all []flow.Stream
+	for _, s := range c.streams {
+		if uint64(s.QPN) == d.QPN && (!d.Addr.IsValid() || s.Dst == d.Addr) && s.Transport != "" {
+			all = append(all, s)
+		}
+	}
+	if len(all) == 0 {
+		return s, fmt.Errorf("no packet goes to queue pair %v; the capture has %s", d, c.queuePairs())
+	}
+	s = all[0]
+	for _, t := range all {
+		switch {
+		case t.Transport != "RC" && t.Transport != "UC":
+			return s, fmt.Errorf("queue pair %v has packets of %s; only those of RC and UC can be recorded", d, t.Transport)
+		case t.Dst != s.Dst:
+			return s, fmt.Errorf("%v and %v both have a queue pair %#x: select one with --address", s.Dst, t.Dst, d.QPN)
+		case t.Src != s.Src:
+			return s, fmt.Errorf("queue pair %v has several peers, %v and %v: record a part of the capture with one of them", d, s.Src, t.Src)
+		}
+	}
+	return s, nil
 }
 
-// connection returns the packets between the queue pair d and its peer. The peer's queue pair is the destination of most of
-// the device's packets.
-func connection(all []packet, d Device) ([]packet, error) {
-	i := slices.IndexFunc(all, func(p packet) bool { return d.has(&p) })
-	if i < 0 {
-		return nil, fmt.Errorf("no packet goes to queue pair %v; the capture has %s", d, queuePairs(all))
+// peer returns the stream from the device to the peer of s, or an ID of 0 if the device has sent nothing. If no packet tells which one
+// it is, the only stream left is.
+func (c *capture) peer(s flow.Stream) (id uint64, err error) {
+	if s.Peer != 0 {
+		return s.Peer, nil
 	}
-	peer, dut := all[i].hosts()
-	transport := all[i].Opcode & transportBits
-	count := map[uint64]int{}
-	best := uint64(0)
-	for _, p := range all {
-		if src, dst := p.hosts(); src == dut && dst == peer && p.Opcode&transportBits == transport {
-			to := p.field("dst")
-			if count[to]++; count[to] > count[best] {
-				best = to
-			}
+	var open []flow.Stream
+	for _, t := range c.streams {
+		if t.Src == s.Dst && t.Dst == s.Src && t.Peer == 0 && t.Transport == s.Transport {
+			open = append(open, t)
 		}
 	}
-	var out []packet
-	for _, p := range all {
-		src, dst := p.hosts()
-		switch to := p.field("dst"); {
-		case src == peer && dst == dut && to == d.QPN:
-			out = append(out, p)
-		case src == dut && dst == peer && to == best:
-			p.fromDUT = true
+	switch len(open) {
+	case 0:
+		return 0, nil
+	case 1:
+		return open[0].ID, nil
+	}
+	return 0, fmt.Errorf("no acknowledgement in the capture tells which peer queue pair %#x has: %#x, %#x or another", uint32(s.QPN), uint32(open[0].QPN), uint32(open[1].QPN))
+}
+
+// connection returns the packets between the queue pair d and its peer.
+func (c *capture) connection(d Device) (out []packet, s flow.Stream, err error) {
+	if s, err = c.find(d); err != nil {
+		return nil, s, err
+	}
+	back, err := c.peer(s)
+	if err != nil {
+		return nil, s, err
+	}
+	for _, x := range c.cut {
+		if x.src == s.Src && x.dst == s.Dst || x.src == s.Dst && x.dst == s.Src {
+			return nil, s, fmt.Errorf("frame %d is truncated inside its headers, so that its fields are unknown: capture at least 256 bytes of each frame", x.number)
+		}
+	}
+	for _, p := range c.packets {
+		if p.fromDUT = p.stream == back; p.fromDUT || p.stream == s.ID {
 			out = append(out, p)
 		}
 	}
-	if name := frame.OpcodeName(out[0].Opcode); transport != 0 && transport != unreliable {
-		return nil, fmt.Errorf("queue pair %v has packets such as %s; only those of RC and UC can be recorded", d, name)
+	return out, s, nil
+}
+
+// omitted returns the numbers of damaged frames between the hosts of s.
+func (c *capture) omitted(s flow.Stream) (list []int) {
+	for _, x := range c.bad {
+		if x.src == s.Src && x.dst == s.Dst || x.src == s.Dst && x.dst == s.Src {
+			list = append(list, x.number)
+		}
 	}
-	return out, nil
+	return list
 }
 
 // Transports in the upper bits of opcodes (IBTA vol.1 9.2.1).
@@ -123,11 +189,11 @@ const (
 )
 
 // queuePairs lists the destinations of a capture.
-func queuePairs(all []packet) string {
-	var list []uint64
-	for _, p := range all {
-		if to := p.field("dst"); !slices.Contains(list, to) {
-			list = append(list, to)
+func (c *capture) queuePairs() string {
+	var list []bth.QPN
+	for _, s := range c.streams {
+		if !slices.Contains(list, s.QPN) {
+			list = append(list, s.QPN)
 		}
 	}
 	if len(list) == 0 {
@@ -137,23 +203,26 @@ func queuePairs(all []packet) string {
 	const most = 20
 	text := make([]string, 0, most)
 	for _, q := range list[:min(most, len(list))] {
-		text = append(text, fmt.Sprintf("%#x", q))
+		text = append(text, fmt.Sprintf("%#x", uint32(q)))
 	}
 	return strings.Join(text, ", ")
 }
 
 // Script returns a script of the queue pair's packets. name describes the capture.
-func Script(capture io.Reader, name string, d Device) (string, error) {
-	all, err := read(capture)
+func Script(in io.Reader, name string, d Device) (string, error) {
+	c, err := read(in, d.IgnoreICRC)
 	if err != nil {
 		return "", err
 	}
-	packets, err := connection(all, d)
+	packets, s, err := c.connection(d)
 	if err != nil {
 		return "", err
 	}
-	w := newWriter(packets)
+	w := newWriter(packets, s.MTU)
 	w.head(name, d)
+	if list := c.omitted(s); len(list) > 0 {
+		w.printf("# Omitted frames, which are malformed or have a wrong ICRC: %s\n", strings.Trim(fmt.Sprint(list), "[]"))
+	}
 	for i := 0; i < len(packets); {
 		i += w.packet(packets[i:])
 	}

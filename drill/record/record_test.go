@@ -2,7 +2,6 @@ package record
 
 import (
 	"bytes"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,20 +21,18 @@ func recorded(t *testing.T, path string) map[Device]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := read(bytes.NewReader(b))
+	c, err := read(bytes.NewReader(b), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	scripts := map[Device]string{}
-	for _, p := range all {
-		_, to := p.hosts()
-		addr, _ := netip.AddrFromSlice([]byte(to))
-		d := Device{p.field("dst"), addr}
-		if scripts[d] != "" || p.Opcode&transportBits != 0 && p.Opcode&transportBits != unreliable {
+	for _, s := range c.streams {
+		if s.Transport != "RC" && s.Transport != "UC" {
 			continue
 		}
+		d := Device{QPN: uint64(s.QPN), Addr: s.Dst}
 		if scripts[d], err = Script(bytes.NewReader(b), filepath.Base(path), d); err != nil {
-			t.Fatal(d, err)
+			t.Fatal(path, d, err)
 		}
 	}
 	return scripts
@@ -92,12 +89,12 @@ func TestErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := read(bytes.NewReader(b))
-		if err != nil {
-			t.Fatal(err)
-		}
 		if c.qpn == 0x11 {
-			c.qpn = all[0].field("dst")
+			all, err := read(bytes.NewReader(b), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.qpn = uint64(all.streams[0].QPN)
 		}
 		if _, err := Script(bytes.NewReader(b), c.capture, Device{QPN: c.qpn}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.capture, err, c.want)

@@ -42,9 +42,17 @@ func index(fromDUT bool) int {
 // isRequest reports whether the sender of a packet is the requester.
 func isRequest(o bth.Opcode) bool { return o.IsRequest() }
 
-// newWriter finds the bases of PSNs and addresses.
-func newWriter(packets []packet) *writer {
-	w := &writer{packets: packets, va: ^uint64(0), size: 4096, mtu: 1024}
+// newWriter finds the bases of PSNs and addresses. mtu is that of the connection, or 0 if no message of several packets tells it.
+func newWriter(packets []packet, mtu int) *writer {
+	w := &writer{packets: packets, va: ^uint64(0), size: 4096, mtu: mtu}
+	if mtu == 0 {
+		w.mtu = 1024
+		for _, p := range packets {
+			for w.mtu < min(len(p.Payload), 4096) {
+				w.mtu *= 2
+			}
+		}
+	}
 	w.first = [2]base{{name: "Q"}, {name: "P"}}
 	keys := map[uint64]int{}
 	for _, p := range packets {
@@ -55,9 +63,6 @@ func newWriter(packets []packet) *writer {
 		}
 		if b := &w.first[index(p.fromDUT)]; isRequest(p.Opcode) && !b.known {
 			b.known, b.psn = true, p.PSN()
-		}
-		if name := frame.OpcodeName(p.Opcode); strings.HasSuffix(name, "_FIRST") || strings.HasSuffix(name, "_MIDDLE") {
-			w.mtu = len(p.Payload)
 		}
 		if va, ok := p.Get("va"); ok && !p.fromDUT && !w.empty(&p) {
 			w.va = min(w.va, va)

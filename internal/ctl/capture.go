@@ -149,11 +149,10 @@ func (a *app) decodeStream(in io.Reader, carry flor.QueuePairs) error {
 	if errors.Is(err, unix.EPIPE) {
 		return nil // the reader of our output closed the pipe
 	}
-	fragments := ""
-	if st.Fragments > 0 {
-		fragments = fmt.Sprintf(" (%d IP fragments)", st.Fragments)
+	fmt.Fprintf(a.diag, "%d frames, %d RoCE, %d other%v, %d truncated, %d malformed, %d with a bad ICRC\n",
+		st.Frames, st.RoCE, st.Skipped, st.Others, st.Truncated, st.Malformed, st.BadICRC)
+	if err == nil && st.RoCE == 0 {
+		return errNoRoCE
 	}
-	fmt.Fprintf(a.diag, "%d frames, %d RoCE, %d other%s, %d malformed, %d with a bad ICRC\n",
-		st.Frames, st.RoCE, st.Skipped, fragments, st.Malformed, st.BadICRC)
 	return err
 }

@@ -33,8 +33,11 @@ type app struct {
 	out, diag      io.Writer
 }
 
-// Main runs rocectl and returns its exit code: 0 on success, 1 on failure, 2 for a usage error. If exec finds no
-// program, Main returns the codes of env(1).
+// errNoRoCE says that a file of frames has none of RoCEv2.
+var errNoRoCE = exitError{errors.New("the file has no frame of RoCEv2"), 4}
+
+// Main runs rocectl and returns its exit code: 0 on success, 1 on failure, 2 for a usage error, 4 if decode or watch finds no
+// RoCEv2 in a file. If exec finds no program, Main returns the codes of env(1).
 func Main(args []string, out, diag io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), endings()...)
 	defer cancel()

@@ -33,6 +33,7 @@ type watching struct {
 	once          bool
 	qp            string
 	streams       int
+	ignoreICRC    bool
 	reporter      watch.Reporter
 }
 
@@ -42,7 +43,8 @@ func (a *app) watchTraffic() *cobra.Command {
 		Use: "watch INTERFACE|NIC|FILE", Short: "Show the RoCEv2 traffic of an interface, a NIC or a capture, passively", Args: between(1, 1),
 		Long: `Shows who asks whom for what in any RoCEv2 traffic, also of NICs that are not
 ours, without touching it: on an interface, in both directions, or in a pcap or
-pcapng file (a name with a slash or the ending of one; - is standard input). A
+pcapng file, also of gzip (a name with a slash or the ending of one; - is standard
+input). Exit code 4 says that a file has no RoCEv2. A
 name without an interface is a NIC of the daemon: only there the packets of a
 switch are seen.
 
@@ -92,6 +94,13 @@ NIC needs the rights of rocectl capture, a file none.`,
 	f.BoolVar(&o.once, "once", false, "one report, after one interval")
 	f.StringVar(&o.qp, "qp", "", "details of this queue pair, such as 17 or 0x11, at either end")
 	f.StringVar(&o.reporter.Select.Sort, "sort", "rate", "order: "+watch.Orders)
+	f.Func("icrc", "`MODE`: check, or ignore: accept packets with a wrong ICRC or without one (default check)", func(s string) error {
+		if s != "check" && s != "ignore" {
+			return fmt.Errorf("%q is neither check nor ignore", s)
+		}
+		o.ignoreICRC = s == "ignore"
+		return nil
+	})
 	f.IntVar(&o.streams, "streams", flow.DefaultStreams, "how many streams to remember, two a connection")
 	return cmd
 }
@@ -127,7 +136,7 @@ func (o *watching) validate() error {
 // isFile reports whether source names a file.
 func isFile(source string) bool {
 	return source == "-" || strings.Contains(source, "/") ||
-		slices.Contains([]string{".pcap", ".pcapng", ".cap"}, filepath.Ext(source))
+		slices.Contains([]string{".pcap", ".pcapng", ".cap", ".gz"}, filepath.Ext(source))
 }
 
 func (a *app) watchFile(ctx context.Context, in io.Reader, o *watching) error {
@@ -135,9 +144,16 @@ func (a *app) watchFile(ctx context.Context, in io.Reader, o *watching) error {
 	if !o.often {
 		every = 0
 	}
-	return watch.Replay(ctx, in, &o.reporter, flow.New(flow.Options{Streams: o.streams}), every, func(r *watch.Report) error {
-		return a.showTraffic(o, r, 0)
-	})
+	analyzer := o.analyzer()
+	err := watch.Replay(ctx, in, &o.reporter, analyzer, every, func(r *watch.Report) error { return a.showTraffic(o, r, 0) })
+	if err == nil && analyzer.Totals().Packets == 0 {
+		return errNoRoCE
+	}
+	return err
+}
+
+func (o *watching) analyzer() *flow.Analyzer {
+	return flow.New(flow.Options{Streams: o.streams, IgnoreICRC: o.ignoreICRC})
 }
 
 func (a *app) watchInterface(ctx context.Context, o *watching) (err error) {
@@ -160,7 +176,7 @@ func (a *app) watchInterface(ctx context.Context, o *watching) (err error) {
 	if err := host.DropCaps(host.NetworkCaps); err != nil {
 		fmt.Fprintln(a.diag, "rocectl: privileges are kept:", err)
 	}
-	return a.follow(ctx, s, o)
+	return a.follow(ctx, watch.Live(s), o)
 }
 
 // watchNIC watches a live capture of a NIC.
@@ -182,8 +198,8 @@ func (a *app) follow(ctx context.Context, s watch.Tap, o *watching) error {
 	if !redraw {
 		fmt.Fprintf(a.diag, "watching %s; Ctrl-C ends\n", o.source)
 	}
-	analyzer := flow.New(flow.Options{Streams: o.streams})
-	err := watch.Follow(ctx, s, &o.reporter, analyzer, o.interval, o.count, func(r *watch.Report) error {
+	o.reporter.Live = true
+	err := watch.Follow(ctx, s, &o.reporter, o.analyzer(), o.interval, o.count, func(r *watch.Report) error {
 		if redraw && !a.json {
 			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
 		}

@@ -59,9 +59,12 @@ type Connection struct {
 // Report is the outcome of all checks.
 type Report struct {
 	Frames      int          `json:"frames"`
-	Checks      []Check      `json:"checks"` // of the whole capture
+	Checks      []Check      `json:"checks"` // of the whole capture, that of its packets first
 	Connections []Connection `json:"connections"`
 }
+
+// Empty reports whether the capture has no packet of RoCEv2.
+func (r *Report) Empty() bool { return r.Checks[0].Verdict == NoCase }
 
 // Violated reports whether a check found a violation.
 func (r *Report) Violated() bool {
@@ -105,9 +108,15 @@ type capture struct {
 	holes   map[int][]Finding // of the response in a frame: requests that it acknowledges although the capture lacks them
 }
 
-// Read checks a capture and compares the hosts' counters with its packets.
-func Read(r io.Reader, counters Counters) (*Report, error) {
-	c, err := read(r)
+// Options are the inputs of Read besides the capture.
+type Options struct {
+	Counters   Counters // of the hosts, to compare with their packets
+	IgnoreICRC bool     // the capture has no ICRCs, or wrong ones
+}
+
+// Read checks a capture.
+func Read(r io.Reader, o Options) (*Report, error) {
+	c, err := read(r, o)
 	if err != nil {
 		return nil, err
 	}
@@ -123,41 +132,22 @@ func Read(r io.Reader, counters Counters) (*Report, error) {
 		out.Connections = append(out.Connections, Connection{n.name(), n.checks()})
 	}
 	out.Checks = append(out.Checks, c.notifications(), c.scope())
-	return out, errors.Join(c.compare(out, counters, holes))
+	return out, errors.Join(c.compare(out, o.Counters, holes))
 }
 
 // read reads all packets, and lets the analyzer join them to flows.
-func read(r io.Reader) (*capture, error) {
-	rd, err := pcapng.NewReader(r)
-	if err != nil {
-		return nil, err
-	}
+func read(r io.Reader, o Options) (*capture, error) {
 	c := &capture{holes: map[int][]Finding{}}
-	a := flow.New(flow.Options{Unseen: true})
-	var f pcapng.Frame
-	for {
-		err := rd.Next(&f)
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		c.frames++
-		p, err := dissect.Frame(&f)
-		if err != nil && c.frames == 1 {
-			return nil, fmt.Errorf("frame %d: %w", c.frames, err)
-		}
-		if !p.RoCE {
-			a.Other()
-			continue
-		}
-		if seen, ok := a.Datagram(p.Input(&f)); ok {
+	a := flow.New(flow.Options{Unseen: true, IgnoreICRC: o.IgnoreICRC})
+	err := dissect.Read(r, func(n int, f *pcapng.Frame, p *dissect.Packet) error {
+		c.frames = n
+		if seen, ok := p.Analyse(a, f); ok {
 			c.add(f.Time, &p.Datagram, &seen)
 		}
-	}
+		return nil
+	})
 	c.flows, c.totals = a.Flows(), a.Totals()
-	return c, nil
+	return c, err
 }
 
 // add keeps a packet.
@@ -181,7 +171,7 @@ func (c *capture) add(at int64, d *bth.Datagram, s *flow.Seen) {
 // integrity checks that the packets can be read at all.
 func (c *capture) integrity() Check {
 	t := &c.totals
-	k := Check{Name: "packets", Verdict: OK, Text: fmt.Sprintf("%d RoCEv2 packets, %d others", t.Packets, t.Other)}
+	k := Check{Name: "packets", Verdict: OK, Text: fmt.Sprintf("%d RoCEv2 packets, %d others%v", t.Packets, t.Other, t.Others)}
 	if t.Packets == 0 {
 		k.Verdict = NoCase
 	}
@@ -189,6 +179,8 @@ func (c *capture) integrity() Check {
 		k.Verdict, k.Text = Violated, fmt.Sprintf("%d malformed packets and %d with a wrong ICRC", t.Malformed, t.BadICRC)
 	} else if t.Cut > 0 {
 		k.Verdict, k.Text = Undecidable, fmt.Sprintf("%d packets are truncated; their ICRC cannot be checked", t.Cut)
+	} else if t.Evicted > 0 {
+		k.Verdict, k.Text = Undecidable, fmt.Sprintf("the capture has %d connections more than can be checked at once", t.Evicted)
 	}
 	return k
 }

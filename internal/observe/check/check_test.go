@@ -41,7 +41,7 @@ func TestCaptures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := Read(bytes.NewReader(b), nil)
+		r, err := Read(bytes.NewReader(b), Options{})
 		if err != nil {
 			t.Fatal(path, err)
 		}
@@ -162,7 +162,7 @@ func (x *trace) steps(text string) *trace {
 // check reads the trace and returns the check of this name.
 func (x *trace) check(name string, counters Counters) string {
 	x.t.Helper()
-	r, err := Read(bytes.NewReader(x.b.Bytes()), counters)
+	r, err := Read(bytes.NewReader(x.b.Bytes()), Options{Counters: counters})
 	if err != nil {
 		return err.Error()
 	}
@@ -276,11 +276,11 @@ func TestBroken(t *testing.T) {
 	i := bytes.LastIndex(x.b.Bytes(), make([]byte, 8))
 	b := slices.Clone(x.b.Bytes())
 	b[i] ^= 1
-	r, err := Read(bytes.NewReader(b), nil)
+	r, err := Read(bytes.NewReader(b), Options{})
 	if err != nil || r.Checks[0].Verdict != Violated || r.Checks[0].Text != "0 malformed packets and 1 with a wrong ICRC" {
 		t.Errorf("%v %+v", err, r)
 	}
-	if _, err := Read(strings.NewReader("no capture"), nil); err == nil {
+	if _, err := Read(strings.NewReader("no capture"), Options{}); err == nil {
 		t.Error("no error")
 	}
 }

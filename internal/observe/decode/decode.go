@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 
+	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/flor"
+	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
 )
 
@@ -21,12 +23,13 @@ type Options struct {
 
 // Stats counts the frames that Stream read.
 type Stats struct {
-	Frames    int // all frames in the file
-	RoCE      int // printed
-	Skipped   int // not RoCEv2
-	Fragments int // IP fragments, which are among the skipped ones
-	Malformed int // RoCEv2 with an error
-	BadICRC   int // RoCEv2 with a wrong ICRC
+	Frames    int         // all frames in the file
+	RoCE      int         // printed
+	Skipped   int         // not RoCEv2
+	Others    flow.Others // the skipped ones, by reason
+	Truncated int         // RoCEv2, the capture holds only the first part
+	Malformed int         // RoCEv2 with an error
+	BadICRC   int         // RoCEv2 with a wrong ICRC
 }
 
 // Stream reads a pcap or pcapng file from r and writes one line to w for every RoCEv2 frame (UDP port 4791, and 4971 of MRC). Each
@@ -34,53 +37,41 @@ type Stats struct {
 // error. A damaged file ends the stream with an error that names the packet and the byte offset; earlier frames are
 // already printed.
 func Stream(r io.Reader, w io.Writer, opt Options) (Stats, error) {
-	var s Stats
-	rd, err := pcapng.NewReader(r)
-	if err != nil {
-		return s, fmt.Errorf("decode: %w", err)
-	}
+	s := Stats{Others: flow.Others{}}
 	put := textWriter(w)
 	if opt.JSON {
 		put = jsonWriter(w)
 	}
-	var f pcapng.Frame
 	p := parser{flor: opt.Flor}
-	for {
-		err := rd.Next(&f)
-		if err == io.EOF {
-			return s, nil
+	err := dissect.Read(r, func(n int, f *pcapng.Frame, packet *dissect.Packet) error {
+		s.Frames = n
+		if !packet.RoCE {
+			s.Skipped++
+			s.Others[packet.Other]++
+			return nil
 		}
-		if err != nil {
-			return s, fmt.Errorf("decode: %w", err)
-		}
-		s.Frames++
-		if err := s.frame(&f, &p, put); err != nil {
-			return s, fmt.Errorf("decode: packet %d: %w", s.Frames, err)
-		}
+		p.parse(f, n, packet)
+		s.count(&p.rec)
+		return put(&p.rec)
+	})
+	if err != nil {
+		err = fmt.Errorf("decode: %w", err)
 	}
+	return s, err
 }
 
-// frame parses f, counts it and prints it. A frame of a link type that is not supported is an error, unless others came before.
-func (s *Stats) frame(f *pcapng.Frame, p *parser, put func(*Record) error) error {
-	packet, err := p.parse(f, s.Frames)
-	if err != nil && s.Frames == 1 {
-		return err
-	}
-	if packet.Fragment {
-		s.Fragments++
-	}
-	if !packet.RoCE {
-		s.Skipped++
-		return nil
-	}
+// count counts a frame of RoCEv2.
+func (s *Stats) count(r *Record) {
 	s.RoCE++
-	if p.rec.Error != "" {
+	if r.Truncated {
+		s.Truncated++
+	}
+	if r.Error != "" {
 		s.Malformed++
 	}
-	if p.rec.ICRC == icrcBad {
+	if r.ICRC == icrcBad {
 		s.BadICRC++
 	}
-	return put(&p.rec)
 }
 
 func jsonWriter(w io.Writer) func(*Record) error {

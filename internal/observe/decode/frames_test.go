@@ -11,6 +11,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
 )
 
@@ -78,8 +79,8 @@ func encode(p bth.Packet) []byte {
 }
 
 const (
-	text4 = "1970-01-01 00:00:01.000000002 10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce "
-	json4 = `{"packet":1,"time":"1970-01-01T00:00:01.000000002Z","src":"10.0.0.1","dst":"10.0.0.2","sport":49152,"dscp":26,"ecn":"ce",`
+	text4 = "1970-01-01 00:00:01.000000002 10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce ttl 64 id 1 "
+	json4 = `{"packet":1,"time":"1970-01-01T00:00:01.000000002Z","src":"10.0.0.1","dst":"10.0.0.2","sport":49152,"dscp":26,"ecn":"ce","hop_limit":64,"flow_label":0,"id":1,`
 	flags = `"ackreq":false,"solicited":false,"migreq":false,"fecn":false,"becn":false,"pkey":65535,`
 )
 
@@ -164,7 +165,7 @@ func object(t *testing.T, text string) (o map[string]any) {
 func TestLinksAndNotes(t *testing.T) {
 	v4, v6 := ipv4(17, send()), ipv6(17, send())
 	tail := " RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq payload 5 pad 3 icrc ok"
-	four, six := "10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce"+tail, "fd00::1 > fd00::2 sport 49152"+tail
+	four, six := "10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce ttl 64 id 1"+tail, "fd00::1 > fd00::2 sport 49152 ttl 64"+tail
 	qinq := append([]byte{0x20, 5, 0x81, 0, 0, 6, 8, 0}, v4...)
 	for name, c := range map[string]struct {
 		link  pcapng.LinkType
@@ -175,7 +176,7 @@ func TestLinksAndNotes(t *testing.T) {
 		"ethernet": {pcapng.LinkEthernet, ethernet(0x0800, v4), pcapng.PacketInfo{}, four},
 		"padded":   {pcapng.LinkEthernet, append(ethernet(0x0800, v4), 0, 0), pcapng.PacketInfo{}, four},
 		"IPv6":     {pcapng.LinkEthernet, ethernet(0x86dd, v6), pcapng.PacketInfo{}, six},
-		"QinQ":     {pcapng.LinkEthernet, ethernet(0x88a8, qinq), pcapng.PacketInfo{}, "vlan 5 vlan 6 " + four},
+		"QinQ":     {pcapng.LinkEthernet, ethernet(0x88a8, qinq), pcapng.PacketInfo{}, "vlan 5 priority 1 vlan 6 " + four},
 		"raw IPv4": {pcapng.LinkIPv4, v4, pcapng.PacketInfo{}, four},
 		"raw IPv6": {pcapng.LinkRaw, v6, pcapng.PacketInfo{}, six},
 		"SLL":      {pcapng.LinkSLL, append(append(make([]byte, 14), 8, 0), v4...), pcapng.PacketInfo{}, four},
@@ -190,7 +191,7 @@ func TestLinksAndNotes(t *testing.T) {
 	}
 	file := capture(t, pcapng.LinkEthernet, pcapng.PacketInfo{Direction: pcapng.Outbound, Comment: "why"}, ethernet(0x88a8, qinq))
 	got, _ := decodeOne(t, file, decode.Options{JSON: true})
-	for _, want := range []string{`"dir":"out"`, `"vlan":[5,6]`, `"comment":"why"`} {
+	for _, want := range []string{`"dir":"out"`, `"smac":"00:00:00:00:00:00","dmac":"00:00:00:00:00:00","vlan":[5,6],"priority":[1,0]`, `"comment":"why"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s lacks %s", got, want)
 		}
@@ -202,27 +203,28 @@ func TestSkipped(t *testing.T) {
 	fragment[6] = 0x20
 	port := ipv4(17, send())
 	port[23]++
-	for name, frame := range map[string][]byte{
-		"empty": {}, "short": make([]byte, 13), "ARP": ethernet(0x0806, make([]byte, 28)),
-		"TCP": ethernet(0x0800, ipv4(6, send())), "IPv6 TCP": ethernet(0x86dd, ipv6(6, send())),
-		"short VLAN": ethernet(0x8100, []byte{0, 1}), "short IPv4": ethernet(0x0800, make([]byte, 19)),
-		"not version 6": ethernet(0x86dd, make([]byte, 60)), "fragment": ethernet(0x0800, fragment),
-		"other port": ethernet(0x0800, port), "no UDP": ethernet(0x0800, port[:27]),
+	for name, c := range map[string]struct {
+		frame []byte
+		want  string
+	}{
+		"empty": {nil, "truncated before UDP"}, "short": {make([]byte, 13), "truncated before UDP"}, "ARP": {ethernet(0x0806, make([]byte, 28)), "ARP"},
+		"TCP": {ethernet(0x0800, ipv4(6, send())), "TCP"}, "IPv6 TCP": {ethernet(0x86dd, ipv6(6, send())), "TCP"},
+		"short VLAN": {ethernet(0x8100, []byte{0, 1}), "truncated before UDP"}, "short IPv4": {ethernet(0x0800, port[:19]), "truncated before UDP"},
+		"not version 6": {ethernet(0x86dd, make([]byte, 60)), "malformed"}, "fragment": {ethernet(0x0800, fragment), "IP fragments"},
+		"other port": {ethernet(0x0800, port), "other UDP ports"}, "no UDP": {ethernet(0x0800, port[:27]), "truncated before UDP"},
+		"RoCE v1": {ethernet(0x8915, make([]byte, 60)), "RoCE v1"}, "PFC": {ethernet(0x8808, make([]byte, 46)), "MAC control"},
+		"other type": {ethernet(0x1234, nil), "other EtherTypes"}, "other protocol": {ethernet(0x0800, ipv4(89, send())), "other IP protocols"},
 	} {
-		line, stats := decodeOne(t, capture(t, pcapng.LinkEthernet, pcapng.PacketInfo{}, frame), decode.Options{})
-		want := decode.Stats{Frames: 1, Skipped: 1}
-		if name == "fragment" {
-			want.Fragments = 1
-		}
-		if line != "" || stats != want {
-			t.Errorf("%s: %q %+v", name, line, stats)
+		line, stats := decodeOne(t, capture(t, pcapng.LinkEthernet, pcapng.PacketInfo{}, c.frame), decode.Options{})
+		if d := cmp.Diff(decode.Stats{Frames: 1, Skipped: 1, Others: flow.Others{c.want: 1}}, stats); line != "" || d != "" {
+			t.Errorf("%s: %q (-want +got)\n%s", name, line, d)
 		}
 	}
-	var out strings.Builder
-	file := capture(t, 147, pcapng.PacketInfo{}, []byte("?"))
-	if _, err := decode.Stream(bytes.NewReader(file), &out, decode.Options{}); err == nil ||
-		err.Error() != "decode: packet 1: link type 147 is not supported" {
-		t.Errorf("link type 147: %v", err)
+	for link, want := range map[pcapng.LinkType]string{147: "link type 147", 197: "ERF", 247: "InfiniBand"} {
+		_, stats := decodeOne(t, capture(t, link, pcapng.PacketInfo{}, []byte("?")), decode.Options{})
+		if stats.Others[want] != 1 {
+			t.Errorf("%s: %+v", want, stats)
+		}
 	}
 }
 
@@ -241,12 +243,11 @@ func TestMalformed(t *testing.T) {
 		"opcode":      {ipv4(17, append([]byte{0x15}, send()[1:]...)), "0x15 qp 17 (0x11) psn 16777208 ackreq icrc ok error: unknown opcode", 0},
 		"short":       {ipv4(17, send()[:10]), "error: packet shorter than its headers", 0},
 		"no ICRC":     {ipv4(17, send()[:12]), "RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq error: packet shorter than its headers", 0},
-		"UDP length":  {change(func(b []byte) { b[25]++ }), "error: UDP length is 33, the IP header leaves 32", 0},
-		"IP length":   {change(func(b []byte) { b[3] += 4; b[25] += 4 }), "RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq payload 9 pad 3 truncated error: IP packet of 56 bytes in a frame that holds 52", 0},
+		"UDP length":  {change(func(b []byte) { b[25]++ }), "RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq payload 5 pad 3 error: UDP length is 33, the IP header leaves 32", 0},
 		"tiny length": {change(func(b []byte) { b[3] = 24; b[25] = 4 }), "error: UDP length is 4", 0},
 	} {
 		line, stats := decodeOne(t, capture(t, pcapng.LinkRaw, pcapng.PacketInfo{}, c.frame), decode.Options{})
-		want := "1970-01-01 00:00:00.000000000 10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce " + c.want
+		want := "1970-01-01 00:00:00.000000000 10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce ttl 64 id 1 " + c.want
 		if line != want || stats.BadICRC != c.bad || stats.Malformed != 1-c.bad {
 			t.Errorf("%s: %+v\n%s, want\n%s", name, stats, line, want)
 		}

@@ -25,41 +25,41 @@ type parser struct {
 	flor    flor.QueuePairs
 }
 
-// parse fills rec from f, frame n of its file, and returns its packet.
-func (p *parser) parse(f *pcapng.Frame, n int) (*dissect.Packet, error) {
-	packet, err := dissect.Frame(f)
-	if err != nil || !packet.RoCE {
-		return packet, err
-	}
+// parse fills rec from packet, which is RoCEv2, in f, frame n of its file.
+func (p *parser) parse(f *pcapng.Frame, n int, packet *dissect.Packet) {
 	d := &packet.Datagram
 	p.rec = Record{
-		Packet: n, Time: time.Unix(0, f.Time).UTC(), Dir: f.Direction.String(), VLAN: packet.VLAN, Outer: packet.Outer,
-		Src: d.Src.String(), Dst: d.Dst.String(), SPort: d.SPort,
+		Packet: n, Time: time.Unix(0, f.Time).UTC(), Dir: f.Direction.String(), Outer: packet.Outer,
+		Src: d.Src.String(), Dst: d.Dst.String(), SPort: d.SPort, HopLimit: packet.HopLimit(), FlowLabel: packet.FlowLabel(), ID: d.ID,
 		DSCP: d.TOS >> 2, ECN: ecnNames[d.TOS&3], Comment: f.Comment, values: p.rec.values[:0],
 	}
+	if e := packet.Ethernet; e != nil {
+		p.rec.SMAC, p.rec.DMAC = e.Src.String(), e.Dst.String()
+	}
+	for _, t := range packet.VLAN {
+		p.rec.VLAN, p.rec.Priority = append(p.rec.VLAN, t.VLAN()), append(p.rec.Priority, uint16(t.Priority()))
+	}
 	p.rec.Truncated = len(packet.IP) < d.End
-	if err := p.transport(packet, len(f.Data) < f.Length); err != nil {
+	if err := p.transport(packet); err != nil {
 		p.rec.Error = strings.TrimPrefix(err.Error(), "bth: ")
 	}
-	return packet, nil
 }
 
-// transport parses the BTH and everything after it. snapped means that the capture holds only the first part of the frame.
-func (p *parser) transport(packet *dissect.Packet, snapped bool) error {
+// transport parses the BTH and everything after it.
+func (p *parser) transport(packet *dissect.Packet) error {
 	d := &packet.Datagram
-	if d.UDPLen != d.End-d.UDP {
-		return fmt.Errorf("UDP length is %d, the IP header leaves %d", d.UDPLen, d.End-d.UDP)
-	}
 	if d.UDPLen < bth.UDPLen {
 		return fmt.Errorf("UDP length is %d", d.UDPLen)
 	}
-	start := d.UDP + bth.UDPLen
-	if p.rec.Truncated {
-		err := p.partOf(packet.IP[start:], d.End-start)
-		if err == nil && !snapped { // a mirror may have cut the frame
-			err = fmt.Errorf("IP packet of %d bytes in a frame that holds %d", d.End, len(packet.IP))
+	start, end := d.UDP+bth.UDPLen, min(d.End, d.UDP+d.UDPLen)
+	if d.UDPLen != d.End-d.UDP {
+		if end >= start {
+			_ = p.partOf(packet.IP[start:max(start, min(end, len(packet.IP)))], end-start)
 		}
-		return err
+		return fmt.Errorf("UDP length is %d, the IP header leaves %d", d.UDPLen, d.End-d.UDP)
+	}
+	if p.rec.Truncated {
+		return p.partOf(packet.IP[start:], end-start)
 	}
 	switch err := packet.ICRC; {
 	case err == nil:
@@ -67,7 +67,7 @@ func (p *parser) transport(packet *dissect.Packet, snapped bool) error {
 	case errors.Is(err, bth.ErrICRC):
 		p.rec.ICRC = icrcBad
 	}
-	return p.whole(packet.IP[start:d.End])
+	return p.whole(packet.IP[start:end])
 }
 
 // whole parses b, a complete UDP payload.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/flor"
 )
@@ -19,16 +20,22 @@ const (
 // Record describes one RoCEv2 frame. Parts that a frame does not have are nil, empty or zero, and the JSON object
 // omits them.
 type Record struct {
-	Packet int             `json:"packet"` // frame number in the file, from 1
-	Time   time.Time       `json:"time"`
-	Dir    string          `json:"dir,omitempty"`   // "in" or "out"
-	VLAN   []uint16        `json:"vlan,omitempty"`  // outermost first
-	Outer  []dissect.Outer `json:"outer,omitempty"` // encapsulations, outermost first
-	Src    string          `json:"src"`
-	Dst    string          `json:"dst"`
-	SPort  uint16          `json:"sport"`
-	DSCP   uint8           `json:"dscp,omitempty"`
-	ECN    string          `json:"ecn"` // "not-ect", "ect0", "ect1" or "ce"
+	Packet    int             `json:"packet"` // frame number in the file, from 1
+	Time      time.Time       `json:"time"`
+	Dir       string          `json:"dir,omitempty"`  // "in" or "out"
+	SMAC      string          `json:"smac,omitempty"` // source of the innermost Ethernet header
+	DMAC      string          `json:"dmac,omitempty"`
+	VLAN      []uint16        `json:"vlan,omitempty"`     // outermost first
+	Priority  []uint16        `json:"priority,omitempty"` // of each VLAN tag
+	Outer     []dissect.Outer `json:"outer,omitempty"`    // encapsulations, outermost first
+	Src       string          `json:"src"`
+	Dst       string          `json:"dst"`
+	SPort     uint16          `json:"sport"`
+	DSCP      uint8           `json:"dscp"`
+	ECN       string          `json:"ecn"`       // "not-ect", "ect0", "ect1" or "ce"
+	HopLimit  uint8           `json:"hop_limit"` // or TTL
+	FlowLabel uint32          `json:"flow_label"`
+	ID        uint16          `json:"id"` // of IPv4
 
 	*Base
 	values []value    // of the extension headers; they follow the other members in JSON
@@ -61,9 +68,7 @@ func (r *Record) appendText(b []byte) []byte {
 	if r.Dir != "" {
 		b = fmt.Appendf(b, " %s", r.Dir)
 	}
-	for _, id := range r.VLAN {
-		b = fmt.Appendf(b, " vlan %d", id)
-	}
+	b = r.appendLink(b)
 	for i := range r.Outer {
 		b = r.Outer[i].AppendText(b)
 	}
@@ -73,6 +78,14 @@ func (r *Record) appendText(b []byte) []byte {
 	}
 	if r.ECN != ecnNames[0] {
 		b = fmt.Appendf(b, " %s", r.ECN)
+	}
+	for _, v := range []struct {
+		name  string
+		value uint32
+	}{{"ttl", uint32(r.HopLimit)}, {"label", r.FlowLabel}, {"id", uint32(r.ID)}} {
+		if v.value != 0 {
+			b = fmt.Appendf(b, " %s %d", v.name, v.value)
+		}
 	}
 	b = r.appendTransport(b)
 	if r.Payload != nil {
@@ -92,6 +105,20 @@ func (r *Record) appendText(b []byte) []byte {
 	}
 	if r.Comment != "" {
 		b = fmt.Appendf(b, " comment: %s", strings.Map(printable, r.Comment))
+	}
+	return b
+}
+
+// appendLink appends the Ethernet addresses and the VLAN tags.
+func (r *Record) appendLink(b []byte) []byte {
+	if none := (inet.MAC{}).String(); r.SMAC != "" && (r.SMAC != none || r.DMAC != none) {
+		b = fmt.Appendf(b, " %s > %s", r.SMAC, r.DMAC)
+	}
+	for i, id := range r.VLAN {
+		b = fmt.Appendf(b, " vlan %d", id)
+		if r.Priority[i] != 0 {
+			b = fmt.Appendf(b, " priority %d", r.Priority[i])
+		}
 	}
 	return b
 }

@@ -4,6 +4,8 @@ package dissect
 
 import (
 	"fmt"
+	"hash/crc32"
+	"io"
 	"net/netip"
 	"strings"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	rocelayers "roced.io/roced/bth/layers"
 	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
@@ -19,15 +22,23 @@ import (
 
 // Packet is the content of a frame.
 type Packet struct {
-	VLAN     []uint16 // IDs of all tags, outermost first
-	Outer    []Outer  // encapsulations, outermost first
-	RoCE     bool     // Datagram, IP and ICRC are set
-	Fragment bool     // an IP fragment, which the package does not reassemble
+	Ethernet *Ethernet  // the innermost Ethernet header, or nil
+	VLAN     []inet.Tag // all tags, outermost first
+	Outer    []Outer    // encapsulations, outermost first
+	RoCE     bool       // Datagram, IP and ICRC are set
+	Other    string     // the reason for which a frame is not RoCEv2, such as "TCP" or "IP fragments"
 	Datagram bth.Datagram
 	IP       []byte // the innermost IP packet, to the captured end of what contains it
 	ICRC     error  // nil, bth.ErrICRC, or the reason for which it cannot be verified
-	vantage  uint32 // hash of the place where the frame was captured
+
+	ethernet Ethernet
+	tags     []uint16
+	fragment bool
+	vantage  uint32
 }
+
+// Ethernet holds the addresses of an Ethernet header.
+type Ethernet struct{ Dst, Src inet.MAC }
 
 // Outer is an encapsulation.
 type Outer struct {
@@ -52,35 +63,117 @@ var carriers = map[gopacket.LayerType]bool{
 	rocelayers.LayerTypeERSPANIII: true, rocelayers.LayerTypeBTH: true,
 }
 
-// Frame dissects a frame. It returns an error if its link type is not supported.
-func Frame(f *pcapng.Frame) (*Packet, error) {
-	p := &Packet{}
-	off, etherType, err := f.Link.Network(f.Data, &p.VLAN)
-	if err != nil || etherType == 0 {
-		return p, err
+// Frame dissects a frame into p, whose slices it reuses. A plain frame of RoCEv2, without tunnels and extension headers, causes no
+// allocation.
+func (p *Packet) Frame(f *pcapng.Frame) {
+	*p = Packet{VLAN: p.VLAN[:0], tags: p.tags[:0]}
+	off, etherType, err := f.Link.Network(f.Data, &p.tags)
+	if err != nil {
+		p.Other = f.Link.String()
+		return
 	}
-	b := &builder{}
-	b.decode(layers.EthernetType(etherType), f.Data[off:])
-	p.read(b)
-	return p, nil
+	for _, t := range p.tags {
+		p.VLAN = append(p.VLAN, inet.Tag(t))
+	}
+	if f.Link == pcapng.LinkEthernet && len(f.Data) >= inet.EthernetLen {
+		p.setEthernet(f.Data)
+	}
+	p.IP = f.Data[off:]
+	if p.Datagram, p.RoCE = bth.ReadDatagram(etherType, p.IP); p.RoCE {
+		p.ICRC = rocelayers.ErrTruncated
+		if len(p.IP) >= p.Datagram.End {
+			p.ICRC = bth.CheckICRC(p.IP[:p.Datagram.End])
+		}
+	} else {
+		b := &builder{}
+		if etherType != 0 {
+			b.decode(layers.EthernetType(etherType), p.IP)
+		}
+		p.read(b)
+		if !p.RoCE {
+			p.Other = b.reason(p, etherType)
+		}
+	}
+	p.vantage = p.place(f, off)
 }
 
-// Input returns the packet for an Analyzer. RoCE is set.
-func (p *Packet) Input(f *pcapng.Frame) *flow.Input {
-	return &flow.Input{Time: mono.Time(f.Time), Datagram: p.Datagram, IP: p.IP, Intact: p.ICRC == nil, Vantage: p.vantage}
+// setEthernet sets the Ethernet addresses from a header.
+func (p *Packet) setEthernet(h []byte) {
+	p.ethernet = Ethernet{inet.MAC(h[:6]), inet.MAC(h[6:12])}
+	p.Ethernet = &p.ethernet
+}
+
+// place returns a hash of the place where the frame was captured: interface, headers below IP, encapsulations, and hop limit.
+func (p *Packet) place(f *pcapng.Frame, off int) uint32 {
+	h := crc32.Update(uint32(f.Interface)<<8|uint32(f.Direction), crc32.IEEETable, f.Data[:off])
+	for i := range p.Outer {
+		h = crc32.Update(h, crc32.IEEETable, p.Outer[i].AppendText(nil))
+	}
+	if !p.RoCE {
+		return h
+	}
+	return h*31 + uint32(p.HopLimit())
+}
+
+// HopLimit returns the TTL or hop limit of the innermost IP header.
+func (p *Packet) HopLimit() uint8 {
+	if p.Datagram.Src.Is4() {
+		return p.IP[8]
+	}
+	return p.IP[7]
+}
+
+// FlowLabel returns the flow label of the innermost IP header, 0 for IPv4.
+func (p *Packet) FlowLabel() uint32 { return inet.FlowLabel(p.IP) }
+
+// Read dissects the frames of a capture, and calls take for each. n counts frames from 1, as Wireshark does.
+func Read(r io.Reader, take func(n int, f *pcapng.Frame, p *Packet) error) error {
+	rd, err := pcapng.NewReader(r)
+	if err != nil {
+		return err
+	}
+	var f pcapng.Frame
+	var p Packet
+	for n := 1; ; n++ {
+		switch err := rd.Next(&f); {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		p.Frame(&f)
+		if err := take(n, &f, &p); err != nil {
+			return err
+		}
+	}
+}
+
+// Analyse passes the packet of the frame f to an Analyzer. It returns false if the packet belongs to no stream.
+func (p *Packet) Analyse(a *flow.Analyzer, f *pcapng.Frame) (s flow.Seen, ok bool) {
+	if !p.RoCE {
+		a.Other(p.Other, 1)
+		return s, false
+	}
+	return a.Datagram(&flow.Input{Time: mono.Time(f.Time), Datagram: p.Datagram, IP: p.IP, Intact: p.ICRC == nil, Vantage: p.vantage})
 }
 
 // builder collects the layers of a frame. It decodes one after the other, and not recursively as gopacket.NewPacket, so that
 // their number is bounded.
 type builder struct {
 	layers []gopacket.Layer
-	data   [][]byte // of each layer, from its header on
-	next   gopacket.Decoder
+	data   [][]byte         // of each layer, from its header on
+	next   gopacket.Decoder // of the layer that cannot contain RoCEv2
+	broken bool             // a layer is malformed or truncated
+	cut    bool             // a layer is truncated
 }
 
 // decode decodes layers until one fails, or cannot contain RoCEv2. A decoder of gopacket may panic on a short header.
 func (b *builder) decode(first gopacket.Decoder, data []byte) {
-	defer func() { _ = recover() }()
+	defer func() {
+		if recover() != nil {
+			b.broken = true
+		}
+	}()
 	for b.next = first; carries(b.next) && len(data) > 0 && len(b.layers) < maxLayers; {
 		d, n := b.next, len(b.layers)
 		b.next = nil
@@ -89,6 +182,7 @@ func (b *builder) decode(first gopacket.Decoder, data []byte) {
 			b.data = append(b.data, data)
 		}
 		if err != nil || len(b.layers) == n {
+			b.broken = true
 			return
 		}
 		data = b.layers[len(b.layers)-1].LayerPayload()
@@ -128,8 +222,8 @@ func (b *builder) DecodeOptions() *gopacket.DecodeOptions {
 	return &gopacket.DecodeOptions{NoCopy: true}
 }
 
-// SetTruncated implements gopacket.PacketBuilder. Lengths in headers tell which packets are truncated.
-func (b *builder) SetTruncated() {}
+// SetTruncated implements gopacket.PacketBuilder.
+func (b *builder) SetTruncated() { b.cut = true }
 
 // SetLinkLayer implements gopacket.PacketBuilder, as the other setters. Packet.read finds layers by their order.
 func (b *builder) SetLinkLayer(gopacket.LinkLayer) {}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	rocelayers "roced.io/roced/bth/layers"
 	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/pcapng"
@@ -23,28 +23,25 @@ import (
 // packets returns the packets of a capture.
 func packets(t *testing.T, name string) (all []*dissect.Packet) {
 	t.Helper()
-	file, err := os.ReadFile("testdata/" + name)
+	file, err := os.Open("../../test/captures/testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := pcapng.NewReader(bytes.NewReader(file))
-	if err != nil {
+	defer file.Close()
+	if err := dissect.Read(file, func(_ int, f *pcapng.Frame, _ *dissect.Packet) error {
+		all = append(all, read(bytes.Clone(f.Data), f.Link))
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
-	var f pcapng.Frame
-	for {
-		if err := r.Next(&f); err == io.EOF {
-			return all
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		f.Data = bytes.Clone(f.Data)
-		p, err := dissect.Frame(&f)
-		if err != nil {
-			t.Log(err)
-		}
-		all = append(all, p)
-	}
+	return all
+}
+
+// read dissects a frame.
+func read(data []byte, link pcapng.LinkType) *dissect.Packet {
+	p := &dissect.Packet{}
+	p.Frame(&pcapng.Frame{Data: data, Length: len(data), Link: link})
+	return p
 }
 
 // TestCaptures dissects captures of mirrors, of tunnels and of fragments.
@@ -65,7 +62,7 @@ func TestCaptures(t *testing.T) {
 					good++
 				}
 			}
-			if p.Fragment {
+			if p.Other == dissect.Fragments {
 				fragments++
 			}
 			outer = text(p)
@@ -161,12 +158,12 @@ func TestEncapsulations(t *testing.T) {
 		{" vxlan 1" + via + " ipip" + via, uses(eth, v4(17), udp(4789), &layers.VXLAN{ValidIDFlag: true, VNI: 1}, eth, v4(4))},
 	} {
 		frame := serialise(append(c.outer, gopacket.Payload(inner()))...)
-		p, err := dissect.Frame(&pcapng.Frame{Data: frame, Length: len(frame), Link: pcapng.LinkEthernet})
-		if err != nil || !p.RoCE || p.ICRC != nil || text(p) != c.want || p.Datagram.Src != netip.MustParseAddr("10.0.0.1") {
-			t.Errorf("%q: %+v, %v", c.want, p, err)
+		p := read(frame, pcapng.LinkEthernet)
+		if !p.RoCE || p.ICRC != nil || text(p) != c.want || p.Datagram.Src != netip.MustParseAddr("10.0.0.1") {
+			t.Errorf("%q: %+v", c.want, p)
 		}
 		frame[slices.Index(frame, 0xca)+21]++ // the BTH's opcode, then a byte of the RETH
-		p, _ = dissect.Frame(&pcapng.Frame{Data: frame, Length: len(frame), Link: pcapng.LinkEthernet})
+		p = read(frame, pcapng.LinkEthernet)
 		if !errors.Is(p.ICRC, bth.ErrICRC) {
 			t.Errorf("%q: a changed packet: %+v", c.want, p)
 		}
@@ -179,9 +176,9 @@ func TestVLAN(t *testing.T) {
 		&layers.Dot1Q{VLANIdentifier: 6, Type: layers.EthernetTypeIPv4}, v4(17), udp(4789), &layers.VXLAN{ValidIDFlag: true},
 		ethernet(layers.EthernetTypeDot1Q), &layers.Dot1Q{VLANIdentifier: 7, Type: layers.EthernetTypeIPv4}, gopacket.Payload(inner())}
 	frame := serialise(tags...)
-	p, err := dissect.Frame(&pcapng.Frame{Data: frame, Link: pcapng.LinkEthernet})
-	if err != nil || !p.RoCE || !slices.Equal(p.VLAN, []uint16{5, 6, 7}) {
-		t.Errorf("%+v, %v", p, err)
+	p := read(frame, pcapng.LinkEthernet)
+	if !p.RoCE || !slices.Equal(p.VLAN, []inet.Tag{5, 6, 7}) {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -191,16 +188,16 @@ func TestDepth(t *testing.T) {
 	for range 100 {
 		b = serialise(v4(4), gopacket.Payload(b))
 	}
-	p, err := dissect.Frame(&pcapng.Frame{Data: b, Link: pcapng.LinkRaw})
-	if err != nil || p.RoCE || len(p.Outer) != 63 {
-		t.Errorf("%d tunnels, RoCE %v, %v", len(p.Outer), p.RoCE, err)
+	p := read(b, pcapng.LinkRaw)
+	if p.RoCE || len(p.Outer) != 63 || p.Other != dissect.TooDeep {
+		t.Errorf("%d tunnels, RoCE %v, %v", len(p.Outer), p.RoCE, p.Other)
 	}
 }
 
 // FuzzFrame dissects arbitrary frames. Offsets of the result lie in the frame.
 func FuzzFrame(f *testing.F) {
 	for _, name := range []string{"vxlan.pcap", "erspan2.pcap", "v6hbh.pcap", "v4frag.pcap"} {
-		file, err := os.ReadFile("testdata/" + name)
+		file, err := os.ReadFile("../../test/captures/testdata/" + name)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -208,8 +205,11 @@ func FuzzFrame(f *testing.F) {
 	}
 	f.Add([]byte(strings.Repeat("\x00\x00\x00\x40", 100)), uint16(pcapng.LinkRaw))
 	f.Fuzz(func(t *testing.T, data []byte, link uint16) {
-		p, err := dissect.Frame(&pcapng.Frame{Data: data, Length: len(data), Link: pcapng.LinkType(link)})
-		if err != nil || !p.RoCE {
+		p := read(data, pcapng.LinkType(link))
+		if p.RoCE == (p.Other != "") {
+			t.Errorf("RoCE %v, %q", p.RoCE, p.Other)
+		}
+		if !p.RoCE {
 			return
 		}
 		if d := p.Datagram; d.UDP+bth.UDPLen > len(p.IP) || len(p.IP) > len(data) || len(p.Outer) > 64 || !d.Src.IsValid() {

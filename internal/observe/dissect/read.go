@@ -8,6 +8,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/bth/inet"
 	rocelayers "roced.io/roced/bth/layers"
 )
 
@@ -56,7 +57,7 @@ func (r *reader) network(l gopacket.Layer, data []byte) bool {
 	r.here = Outer{}
 	r.here.Src, _ = netip.AddrFromSlice(src)
 	r.here.Dst, _ = netip.AddrFromSlice(dst)
-	r.inIP, r.off, r.IP, r.Fragment = true, 0, data, fragment
+	r.inIP, r.off, r.IP, r.fragment = true, 0, data, fragment
 	r.Datagram, r.RoCE = bth.ReadDatagram(bth.EtherType(data), data)
 	if ip, ok := l.(*layers.IPv6); ok && ip.Version == 6 && !r.RoCE {
 		r.Datagram = bth.Datagram{Src: r.here.Src, Dst: r.here.Dst, TOS: ip.TrafficClass, End: len(ip.Contents) + int(ip.Length)}
@@ -90,6 +91,7 @@ func (r *reader) tunnel(l gopacket.Layer) bool {
 		r.name(kindGRE, &l.Key, l.KeyPresent)
 	case *layers.Ethernet:
 		r.name("gretap", r.here.ID, r.here.Kind == kindGRE)
+		r.setEthernet(l.Contents)
 	case *rocelayers.ERSPANI:
 		r.name("erspan", nil, true)
 	case *layers.ERSPANII:
@@ -104,7 +106,7 @@ func (r *reader) tunnel(l gopacket.Layer) bool {
 	case *rocelayers.SRH:
 		r.here.Kind, r.here.Segments, r.here.Left = kindSRv6, l.Segments, &l.SegmentsLeft
 	case *layers.Dot1Q:
-		r.VLAN = append(r.VLAN, l.VLANIdentifier)
+		r.VLAN = append(r.VLAN, inet.Tag(binary.BigEndian.Uint16(l.Contents)))
 	default:
 		return false
 	}
@@ -115,7 +117,7 @@ func (r *reader) tunnel(l gopacket.Layer) bool {
 func (r *reader) transport(l gopacket.Layer) {
 	switch l := l.(type) {
 	case *layers.IPv6Fragment:
-		r.Fragment = l.MoreFragments || l.FragmentOffset != 0
+		r.fragment = l.MoreFragments || l.FragmentOffset != 0
 	case *layers.UDP:
 		if !r.RoCE && r.Datagram.Src.IsValid() && (l.DstPort == bth.UDPPort || l.DstPort == bth.MRCUDPPort) {
 			r.RoCE = true

@@ -17,8 +17,13 @@
 package flow
 
 import (
+	"cmp"
 	"encoding/binary"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/list"
@@ -39,17 +44,33 @@ type Options struct {
 // DefaultStreams is enough for 2048 connections, in about 20 MB.
 const DefaultStreams = 4096
 
+// Others counts frames that are not RoCEv2, by reason.
+type Others map[string]uint64
+
+// String lists the reasons in parentheses after a space, the most frequent first. It is empty without any.
+func (o Others) String() string {
+	var list []string
+	for _, name := range slices.SortedFunc(maps.Keys(o), func(a, b string) int { return cmp.Or(cmp.Compare(o[b], o[a]), cmp.Compare(a, b)) }) {
+		list = append(list, fmt.Sprintf("%d %s", o[name], name))
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
 // Totals counts all packets of an Analyzer.
 type Totals struct {
-	Packets   uint64 `json:"packets"`   // all RoCEv2 packets
-	Bytes     uint64 `json:"bytes"`     // from the IP header on
-	Other     uint64 `json:"other"`     // not RoCEv2
-	Malformed uint64 `json:"malformed"` // RoCEv2, but malformed
-	BadICRC   uint64 `json:"bad_icrc"`  // complete packets with a wrong ICRC
-	Cut       uint64 `json:"cut"`       // truncated packets; the ICRC is not checked
-	Trimmed   uint64 `json:"trimmed"`   // WRITEs of MRC that a switch trimmed
-	Endpoint  uint64 `json:"endpoint"`  // endpoint requests and responses of MRC
-	Evicted   uint64 `json:"evicted"`   // streams evicted for lack of space
+	Packets   uint64 `json:"packets"`          // all RoCEv2 packets
+	Bytes     uint64 `json:"bytes"`            // from the IP header on
+	Other     uint64 `json:"other"`            // not RoCEv2
+	Others    Others `json:"others,omitempty"` // the same, by reason
+	Malformed uint64 `json:"malformed"`        // RoCEv2, but malformed
+	BadICRC   uint64 `json:"bad_icrc"`         // complete packets with a wrong ICRC
+	Cut       uint64 `json:"cut"`              // truncated packets; the ICRC is not checked
+	Trimmed   uint64 `json:"trimmed"`          // WRITEs of MRC that a switch trimmed
+	Endpoint  uint64 `json:"endpoint"`         // endpoint requests and responses of MRC
+	Evicted   uint64 `json:"evicted"`          // streams evicted for lack of space
 	CM        CM     `json:"cm"`
 }
 
@@ -79,11 +100,15 @@ func New(o Options) *Analyzer {
 	if o.Streams <= 0 {
 		o.Streams = DefaultStreams
 	}
-	return &Analyzer{options: o, trailer: bth.ICRCLen, index: map[key]*stream{}, cm: newConnections()}
+	return &Analyzer{options: o, totals: Totals{Others: Others{}}, trailer: bth.ICRCLen, index: map[key]*stream{}, cm: newConnections()}
 }
 
 // Totals returns the counters.
-func (a *Analyzer) Totals() Totals { return a.totals }
+func (a *Analyzer) Totals() Totals {
+	t := a.totals
+	t.Others = maps.Clone(t.Others)
+	return t
+}
 
 // arrival is one RoCEv2 packet.
 type arrival struct {
@@ -95,6 +120,7 @@ type arrival struct {
 	body      []byte // captured part of the payload
 	icrc      uint32 // 0 if the packet is truncated
 	vantage   uint32
+	partial   bool // the headers are truncated
 }
 
 // Input is a RoCEv2 packet whose IP and UDP headers its capturer has parsed.
@@ -115,19 +141,23 @@ type Seen struct {
 	ICRC    int         // bytes of the ICRC
 	Copy    bool        // of a packet before, made by the network or by the capture
 	Fresh   bool        // a request with a PSN ahead of all before
+	Partial bool        // the capture lacks a part of the headers, whose fields are zero
 	// Unseen are the requests that a response acknowledges although they did not pass. It is valid until the next packet.
 	Unseen []bth.PSN
 }
 
-// Other counts a packet that is not RoCEv2.
-func (a *Analyzer) Other() { a.totals.Other++ }
+// Other counts n packets that are not RoCEv2 for this reason.
+func (a *Analyzer) Other(reason string, n uint64) {
+	a.totals.Other += n
+	a.totals.Others[reason] += n
+}
 
 // Packet analyses the IP packet ip, which passed at now. The packet may be truncated. Call it in the order of the
 // packets.
 func (a *Analyzer) Packet(now mono.Time, ip []byte) {
 	d, ok := bth.ReadDatagram(bth.EtherType(ip), ip)
 	if !ok {
-		a.Other()
+		a.Other("not RoCEv2", 1)
 		return
 	}
 	a.Datagram(&Input{Time: now, Datagram: d, IP: ip, Intact: a.options.IgnoreICRC || len(ip) < d.End || bth.CheckICRC(ip[:d.End]) == nil})
@@ -183,6 +213,7 @@ func (a *Analyzer) decode(b []byte, whole bool) bool {
 		a.totals.Malformed++
 		return false
 	}
+	in.partial = cut
 	in.transport, in.body, in.icrc = body, body[min(n, len(body)):], 0
 	if whole && a.trailer > 0 {
 		in.icrc = bth.GetICRC(b[len(body):])
@@ -235,7 +266,7 @@ func (a *Analyzer) accept(p *arrival) (out Seen, ok bool) {
 	copied := s.copies.has(p, a.totals.Packets, s.doubled())
 	s.packets++
 	s.bytes += uint64(p.ip.End)
-	out = Seen{Packet: &p.pkt, Stream: s.serial + 1, Payload: p.payload, ICRC: a.trailer, Copy: copied}
+	out = Seen{Packet: &p.pkt, Stream: s.serial + 1, Payload: p.payload, ICRC: a.trailer, Copy: copied, Partial: p.partial}
 	switch op := p.pkt.Opcode; {
 	case op.IsCNP():
 		if !copied {

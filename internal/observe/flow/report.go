@@ -132,12 +132,13 @@ type Stream struct {
 	Src, Dst  netip.Addr
 	QPN       bth.QPN // at Dst
 	Transport string  // as in Flow
+	MTU       int     // as in Flow
 }
 
 // Streams returns all known streams, the oldest first.
 func (a *Analyzer) Streams() (out []Stream) {
 	for _, s := range a.byAge() {
-		x := Stream{ID: s.serial + 1, Src: s.src, Dst: s.dst, QPN: s.qpn, Transport: s.transport}
+		x := Stream{ID: s.serial + 1, Src: s.src, Dst: s.dst, QPN: s.qpn, Transport: s.transport, MTU: s.mtu}
 		if s.peer != nil {
 			x.Peer = s.peer.serial + 1
 		}

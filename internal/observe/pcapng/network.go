@@ -15,12 +15,15 @@ const (
 )
 
 // Network returns the offset of the network header in a frame with link type link, and its EtherType. The EtherType
-// is 0 if the frame is too short. Network appends the IDs of VLAN tags to vlan.
-func (link LinkType) Network(b []byte, vlan *[]uint16) (off int, etherType uint16, err error) {
+// is 0 if the frame is too short. Network appends the VLAN tags to tags.
+func (link LinkType) Network(b []byte, tags *[]uint16) (off int, etherType uint16, err error) {
 	typeAt := 0
 	switch link {
-	case LinkRaw, LinkIPv4, LinkIPv6:
+	case LinkRaw, LinkIPv4, LinkIPv6, linkRawBSD, linkRawOpen:
 		return 0, bth.EtherType(b), nil
+	case LinkNull, LinkLoop: // the protocol family has a number of its own on each system
+		off = min(4, len(b))
+		return off, bth.EtherType(b[off:]), nil
 	case LinkEthernet:
 		typeAt, off = 12, 14
 	case LinkSLL:
@@ -28,7 +31,7 @@ func (link LinkType) Network(b []byte, vlan *[]uint16) (off int, etherType uint1
 	case LinkSLL2:
 		typeAt, off = 0, 20
 	default:
-		return 0, 0, fmt.Errorf("link type %d is not supported", link)
+		return 0, 0, fmt.Errorf("%v is not supported", link)
 	}
 	if len(b) < off {
 		return 0, 0, nil
@@ -38,7 +41,7 @@ func (link LinkType) Network(b []byte, vlan *[]uint16) (off int, etherType uint1
 		if len(b) < off+4 {
 			return 0, 0, nil
 		}
-		*vlan = append(*vlan, binary.BigEndian.Uint16(b[off:])&0xfff)
+		*tags = append(*tags, binary.BigEndian.Uint16(b[off:]))
 		etherType = binary.BigEndian.Uint16(b[off+2:])
 		off += 4
 	}

@@ -17,13 +17,34 @@ type LinkType uint16
 
 // Link types that can carry RoCEv2.
 const (
+	LinkNull     LinkType = 0 // loopback of BSD
 	LinkEthernet LinkType = 1
+	linkRawBSD   LinkType = 12  // LinkRaw in files of some systems
+	linkRawOpen  LinkType = 14  // LinkRaw in files of OpenBSD
 	LinkRaw      LinkType = 101 // IPv4 or IPv6 without a link layer
+	LinkLoop     LinkType = 108 // loopback of OpenBSD
 	LinkSLL      LinkType = 113 // Linux "cooked", written by tcpdump -i any
 	LinkIPv4     LinkType = 228
 	LinkIPv6     LinkType = 229
 	LinkSLL2     LinkType = 276 // Linux "cooked", version 2
 )
+
+// Link types that have a name although their frames are not read.
+const (
+	LinkERF        LinkType = 197
+	LinkInfiniBand LinkType = 247
+)
+
+// String returns the name of a link type for counts and messages.
+func (link LinkType) String() string {
+	switch link {
+	case LinkERF:
+		return "ERF"
+	case LinkInfiniBand:
+		return "InfiniBand"
+	}
+	return fmt.Sprintf("link type %d", uint16(link))
+}
 
 // Direction is bits 1:0 of the flags word of a packet (4.3.1).
 type Direction uint8
@@ -71,6 +92,7 @@ func (e *FileError) Unwrap() error { return e.Err }
 const (
 	blockSection   = 0x0a0d0d0a
 	blockInterface = 1
+	blockPacket    = 2 // obsolete
 	blockSimple    = 3
 	blockEnhanced  = 6
 

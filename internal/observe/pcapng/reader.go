@@ -2,6 +2,7 @@ package pcapng
 
 import (
 	"bufio"
+	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -47,10 +48,22 @@ type ifDesc struct {
 	tsOffset int64  // seconds to add
 }
 
-// NewReader reads the file header of r and detects the format, pcap or pcapng.
+// NewReader reads the file header of r and detects the format, pcap or pcapng. It decompresses a gzip file; offsets in errors are
+// then those of the content.
 func NewReader(r io.Reader) (*Reader, error) {
 	rd := &Reader{r: bufio.NewReaderSize(r, 64<<10), order: binary.LittleEndian}
 	magic, err := rd.r.Peek(4)
+	if len(magic) > 1 && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(rd.r)
+		if err != nil {
+			return nil, fmt.Errorf("pcapng: gzip file: %w", err)
+		}
+		rd.r = bufio.NewReaderSize(z, 64<<10)
+		magic, err = rd.r.Peek(4)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("pcapng: gzip file: %w", err)
+		}
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
@@ -118,7 +131,7 @@ func (r *Reader) nextBlock(f *Frame) error {
 	if length < 12 || length%4 != 0 {
 		return fmt.Errorf("block of length %d: %w", length, ErrFormat)
 	}
-	if kind != blockInterface && kind != blockEnhanced && kind != blockSimple {
+	if kind != blockInterface && kind != blockEnhanced && kind != blockSimple && kind != blockPacket {
 		return r.skip(int64(length) - 8)
 	}
 	b, err := r.readBody(length)
@@ -130,6 +143,8 @@ func (r *Reader) nextBlock(f *Frame) error {
 		return r.readInterface(b)
 	case blockEnhanced:
 		return r.readEnhanced(f, b)
+	case blockPacket:
+		return r.readPacket(f, b)
 	}
 	return r.readSimple(f, b)
 }
@@ -227,7 +242,21 @@ func (r *Reader) readEnhanced(f *Frame, b []byte) error {
 	if len(b) < 20 {
 		return ErrFormat
 	}
-	i, n := r.order.Uint32(b), int(r.order.Uint32(b[12:]))
+	return r.readFrame(f, b, r.order.Uint32(b))
+}
+
+// readPacket reads an obsolete packet block (appendix A). It differs from an enhanced one in the width of the interface's number, which
+// the number of lost packets follows.
+func (r *Reader) readPacket(f *Frame, b []byte) error {
+	if len(b) < 20 {
+		return ErrFormat
+	}
+	return r.readFrame(f, b, uint32(r.order.Uint16(b)))
+}
+
+// readFrame reads a packet block of interface i from its timestamp on.
+func (r *Reader) readFrame(f *Frame, b []byte, i uint32) error {
+	n := int(r.order.Uint32(b[12:]))
 	if i >= uint32(len(r.ifs)) {
 		return fmt.Errorf("packet of interface %d, there are %d: %w", i, len(r.ifs), ErrFormat)
 	}

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"roced.io/roced/internal/observe/dissect"
+	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
-	"roced.io/roced/plugin/mono"
 )
 
 // Recording is a Tap on the live capture of a NIC, which the daemon ends after ctx.
@@ -18,8 +19,8 @@ type Recording struct {
 	err   error         // of the capture, valid after ended
 
 	mu     sync.Mutex
-	turn   *sync.Cond // take or closed has changed
-	take   func(now mono.Time, ip []byte)
+	turn   *sync.Cond     // take or closed has changed
+	take   *flow.Analyzer // of Read, or nil
 	closed bool
 	lost   uint64
 }
@@ -32,13 +33,13 @@ func Record(ctx context.Context, r io.Reader) *Recording {
 	p.turn = sync.NewCond(&p.mu)
 	go func() {
 		defer close(p.ended)
-		p.err = read(context.WithoutCancel(ctx), r, p.frame)
+		p.err = dissect.Read(r, p.frame)
 	}()
 	return p
 }
 
 // frame passes a frame to Read. Between calls of Read the capture waits.
-func (p *Recording) frame(f *pcapng.Frame, ip []byte) error {
+func (p *Recording) frame(_ int, f *pcapng.Frame, packet *dissect.Packet) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.take == nil && !p.closed {
@@ -48,12 +49,12 @@ func (p *Recording) frame(f *pcapng.Frame, ip []byte) error {
 		return io.ErrClosedPipe
 	}
 	p.lost += f.Lost
-	p.take(mono.Time(f.Time), ip)
+	packet.Analyse(p.take, f)
 	return nil
 }
 
-// set replaces the function that takes frames.
-func (p *Recording) set(take func(now mono.Time, ip []byte), closed bool) {
+// set replaces the Analyzer that takes frames.
+func (p *Recording) set(take *flow.Analyzer, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.take, p.closed = take, closed
@@ -61,8 +62,8 @@ func (p *Recording) set(take func(now mono.Time, ip []byte), closed bool) {
 }
 
 // Read implements Tap. After ctx it also passes the frames that the daemon has not sent yet.
-func (p *Recording) Read(deadline time.Time, f func(now mono.Time, ip []byte)) error {
-	p.set(f, false)
+func (p *Recording) Read(deadline time.Time, a *flow.Analyzer) error {
+	p.set(a, false)
 	defer p.set(nil, false)
 	var late <-chan time.Time
 	if p.ctx.Err() == nil {

@@ -30,6 +30,7 @@ type Report struct {
 	// Lost is the number of packets that the program was too slow to see. The flows' counters are then too low.
 	Lost  uint64 `json:"lost"`
 	Flows []Row  `json:"flows"`
+	Live  bool   `json:"-"` // as in Reporter
 }
 
 // Selection selects flows and their order.
@@ -82,13 +83,14 @@ type before struct {
 // Reporter creates reports of an Analyzer and computes the rates between them.
 type Reporter struct {
 	Source string
+	Live   bool // the source is no file
 	Select Selection
 	last   map[uint64]before
 }
 
 // Report creates a report of a at time now. lost is the number of dropped packets.
 func (r *Reporter) Report(now time.Time, a *flow.Analyzer, lost uint64) *Report {
-	out := &Report{Time: now, Source: r.Source, Totals: a.Totals(), Lost: lost, Flows: []Row{}}
+	out := &Report{Time: now, Source: r.Source, Totals: a.Totals(), Lost: lost, Flows: []Row{}, Live: r.Live}
 	state := map[uint64]before{}
 	for _, f := range a.Flows() {
 		row := Row{Flow: f}

@@ -26,7 +26,7 @@ func WriteTable(out io.Writer, r *Report, rows int) error {
 		count uint64
 		what  string
 	}{
-		{r.Lost, "LOST"}, {t.Malformed, "malformed"}, {t.BadICRC, "with a bad ICRC"}, {t.Trimmed, "trimmed"}, {t.Endpoint, "of endpoints"}, {t.Evicted, "streams forgotten"},
+		{r.Lost, "LOST"}, {t.Other, "other" + t.Others.String()}, {r.truncated(), "truncated"}, {t.Malformed, "malformed"}, {t.BadICRC, "with a bad ICRC"}, {t.Trimmed, "trimmed"}, {t.Endpoint, "of endpoints"}, {t.Evicted, "streams forgotten"},
 	} {
 		if n.count > 0 {
 			fmt.Fprintf(out, ", %d %s", n.count, n.what)
@@ -43,6 +43,14 @@ func WriteTable(out io.Writer, r *Report, rows int) error {
 		writeRow(w, &r.Flows[i])
 	}
 	return w.Flush()
+}
+
+// truncated counts the truncated packets of a file. Live observation truncates all packets.
+func (r *Report) truncated() uint64 {
+	if r.Live {
+		return 0
+	}
+	return r.Totals.Cut
 }
 
 func writeRow(w io.Writer, f *Row) {

@@ -1,0 +1,135 @@
+// Package captures tests all programs that read captures on the same files: decode, watch, analyze and record give the same answers.
+package captures
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"roced.io/roced/drill/record"
+	"roced.io/roced/internal/observe/check"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/watch"
+)
+
+// answers are those of the programs about a capture.
+type answers struct {
+	decoded  decode.Stats
+	watched  flow.Totals
+	flows    []flow.Flow
+	analyzed *check.Report
+	script   string // of queue pair 0x11
+	refusal  error  // of record
+}
+
+// ask runs all programs on a capture.
+func ask(t *testing.T, file []byte, ignoreICRC bool) (a answers) {
+	t.Helper()
+	var err error
+	if a.decoded, err = decode.Stream(bytes.NewReader(file), new(bytes.Buffer), decode.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	x := flow.New(flow.Options{IgnoreICRC: ignoreICRC})
+	if err := watch.Replay(t.Context(), bytes.NewReader(file), &watch.Reporter{}, x, 0, func(*watch.Report) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	a.watched, a.flows = x.Totals(), x.Flows()
+	if a.analyzed, err = check.Read(bytes.NewReader(file), check.Options{IgnoreICRC: ignoreICRC}); err != nil {
+		t.Fatal(err)
+	}
+	a.script, a.refusal = record.Script(bytes.NewReader(file), "test", record.Device{QPN: 0x11, IgnoreICRC: ignoreICRC})
+	return a
+}
+
+// messages and retransmitted are those of all flows.
+func (a *answers) messages() (n, retransmitted uint64) {
+	for i := range a.flows {
+		n += a.flows[i].Messages
+		retransmitted += a.flows[i].Requests.Retransmitted + a.flows[i].Responses.Retransmitted
+	}
+	return n, retransmitted
+}
+
+// String summarises the answers.
+func (a answers) String() string {
+	d, w := &a.decoded, &a.watched
+	n, again := a.messages()
+	packets := a.analyzed.Checks[0]
+	text := fmt.Sprintf("decode: %d frames, %d RoCE, %d other%v, %d truncated, %d malformed, %d bad ICRC\n", d.Frames, d.RoCE, d.Skipped, d.Others, d.Truncated, d.Malformed, d.BadICRC)
+	text += fmt.Sprintf("watch: %d packets, %d other%v, %d truncated, %d malformed, %d bad ICRC, %d messages, %d retransmitted\n",
+		w.Packets, w.Other, w.Others, w.Cut, w.Malformed, w.BadICRC, n, again)
+	text += fmt.Sprintf("analyze: %s: %s, violated %v\n", packets.Verdict, packets.Text, a.analyzed.Violated())
+	if a.refusal != nil {
+		return text + "record: " + a.refusal.Error()
+	}
+	_, script, _ := strings.Cut(a.script, "need ")
+	return text + "record: " + strings.ReplaceAll(strings.TrimSpace(script), "\n", "; ")
+}
+
+// TestFiles: the answers about captures of the field.
+func TestFiles(t *testing.T) {
+	const (
+		head  = "record: rc; mr = dut.mr size=4096 fill=count; qp = dut.qp rc mtu=1024 psn=P rqpsn=Q; "
+		recv  = head + "dut.recv qp wr=1 mr[0:4096]; < SEND_ONLY psn=Q ackreq=1 payload=count(16); "
+		three = recv + "< WRITE_FIRST psn=Q+1 va=mr.va rkey=mr.rkey len=0x1000 payload=count(1024); dut.cqe qp SUCCESS wr=1"
+		whole = "decode: 3 frames, 3 RoCE, 0 other, 0 truncated, 0 malformed, 0 bad ICRC\n" +
+			"watch: 3 packets, 0 other, 0 truncated, 0 malformed, 0 bad ICRC, 1 messages, 0 retransmitted\n" +
+			"analyze: ok: 3 RoCEv2 packets, 0 others, violated false\n" + three
+		cut = "decode: 3 frames, 3 RoCE, 0 other, 2 truncated, 0 malformed, 0 bad ICRC\n" +
+			"watch: 3 packets, 0 other, 2 truncated, 0 malformed, 0 bad ICRC, 1 messages, 0 retransmitted\n" +
+			"analyze: undecidable: 2 packets are truncated; their ICRC cannot be checked, violated false\n" +
+			"record: frame 3 is truncated inside its headers, so that its fields are unknown: capture at least 256 bytes of each frame"
+	)
+	for name, want := range map[string]string{
+		"vxlan.pcap": whole, "erspan2.pcap": whole, "v6hbh.pcap": whole, "snap64.pcap": cut, "trunc_noorig.pcap": cut,
+		"ng_unsup.pcapng": "decode: 3 frames, 2 RoCE, 1 other (1 link type 220), 0 truncated, 0 malformed, 0 bad ICRC\n" +
+			"watch: 2 packets, 1 other (1 link type 220), 0 truncated, 0 malformed, 0 bad ICRC, 1 messages, 0 retransmitted\n" +
+			"analyze: ok: 2 RoCEv2 packets, 1 others (1 link type 220), violated false\n" + three,
+		"v4frag.pcap": "decode: 2 frames, 0 RoCE, 2 other (2 IP fragments), 0 truncated, 0 malformed, 0 bad ICRC\n" +
+			"watch: 0 packets, 2 other (2 IP fragments), 0 truncated, 0 malformed, 0 bad ICRC, 0 messages, 0 retransmitted\n" +
+			"analyze: no case: 0 RoCEv2 packets, 2 others (2 IP fragments), violated false\n" +
+			"record: no packet goes to queue pair 0x11; the capture has no RoCEv2 packets",
+		"two_conn.pcap": "decode: 14 frames, 14 RoCE, 0 other, 0 truncated, 0 malformed, 0 bad ICRC\n" +
+			"watch: 14 packets, 0 other, 0 truncated, 0 malformed, 0 bad ICRC, 7 messages, 0 retransmitted\n" +
+			"analyze: ok: 14 RoCEv2 packets, 0 others, violated false\n" +
+			head + "< WRITE_ONLY psn=Q ackreq=1 va=mr.va rkey=mr.rkey len=0x10 payload=count(16); > ACKNOWLEDGE psn=Q syndrome=ACK; " +
+			"< WRITE_ONLY psn=Q+1 ackreq=1 va=mr.va rkey=mr.rkey len=0x10 payload=count(16); > ACKNOWLEDGE psn=Q+1 syndrome=ACK",
+		"many_comments.pcapng.gz": "decode: 1 frames, 1 RoCE, 0 other, 0 truncated, 0 malformed, 0 bad ICRC\n" +
+			"watch: 1 packets, 0 other, 0 truncated, 0 malformed, 0 bad ICRC, 1 messages, 0 retransmitted\n" +
+			"analyze: ok: 1 RoCEv2 packets, 0 others, violated false\n" +
+			head + "dut.recv qp wr=1 mr[0:4096]; < SEND_ONLY psn=Q payload=count(16); dut.cqe qp SUCCESS wr=1",
+	} {
+		if got := ask(t, load(t, name), false).String(); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}
+
+func load(t *testing.T, name string) []byte {
+	t.Helper()
+	file, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestCopies: frames that were captured twice are no retransmissions, acknowledgements, or steps of a script.
+func TestCopies(t *testing.T) {
+	a := ask(t, load(t, "any_v6.pcap"), false)
+	n, again := a.messages()
+	if f := a.flows[0]; len(a.flows) != 1 || n != 20 || again != 0 || f.Requests.Duplicated != 20 || f.Responses.Duplicated != 20 || f.Responses.Acks != 20 {
+		t.Errorf("%d messages, %d retransmitted: %+v", n, again, f)
+	}
+	if strings.Count(a.script, "< WRITE_ONLY") != 20 || strings.Count(a.script, "> ACKNOWLEDGE") != 20 {
+		t.Error(a.script)
+	}
+	for _, c := range a.analyzed.Connections[0].Checks {
+		if c.Name == "acknowledgements in order" && c.Text != "20 ACKs" || c.Name == "retransmission without NAK" && c.Verdict != check.NoCase {
+			t.Errorf("%+v", c)
+		}
+	}
+}
