@@ -32,7 +32,7 @@ type copies struct {
 	recent  [32]passed // by PSN
 	n       uint64     // copies found
 	refused uint32     // number of the last negative acknowledgement
-	from    bth.PSN    // of the packet that it refuses; packets from there on are sent again
+	from    bth.PSN    // of the packet that it refuses; retransmission starts there
 	lastID  uint16
 	lastPSN bth.PSN
 	fixed   bool // the sender gives all packets the same IP ID
