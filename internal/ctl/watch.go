@@ -87,6 +87,12 @@ NIC needs the rights of rocectl capture, a file none.`,
 			return a.watchInterface(c.Context(), &o)
 		},
 	}
+	o.flags(cmd)
+	return cmd
+}
+
+// flags defines the options.
+func (o *watching) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.netns, "netns", "", "network namespace of the interface, a name or a path")
 	f.DurationVar(&o.interval, "interval", time.Second, "time between reports; in files only if given, by their time stamps")
@@ -102,7 +108,6 @@ NIC needs the rights of rocectl capture, a file none.`,
 		return nil
 	})
 	f.IntVar(&o.streams, "streams", flow.DefaultStreams, "how many streams to remember, two a connection")
-	return cmd
 }
 
 // validate checks the options and fills in defaults.
