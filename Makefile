@@ -4,7 +4,7 @@ GO    ?= go
 BIN   := bin
 TOOLS := roced rocectl roceperf rocesim rocedrill
 
-.PHONY: all help needs-go build install package image setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate web bench-page bench-sim profiles papers demo curves clean
+.PHONY: all help needs-go build install package image release setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate web bench-page bench-sim profiles papers demo curves clean
 
 all: build
 
@@ -74,6 +74,9 @@ package: ## Debian packages for ARCHS in out/package
 
 image: build ## a container image, out/image/roced.oci.tar, by buildah
 	@tools/scripts/image $(BIN) out/image
+
+release: package image ## tarballs, packages, image, bills of materials, notes and checksums in out/release
+	@tools/scripts/release out/release $(ARCHS)
 
 setup: ## install what make test needs (Debian, Ubuntu; as root)
 	@tools/scripts/setup.sh test
