@@ -19,6 +19,10 @@ const (
 	eventSegment   = 8
 )
 
+// reasons names enum reason in watch.c.
+var reasons = [...]string{"other EtherTypes", "ARP", "RoCE v1", "MPLS", "IP fragments", "TCP", "ICMP", "GRE", "IP in IP", "other IP protocols", "VXLAN",
+	"GENEVE", "other UDP ports", "nested too deeply", "malformed"}
+
 // packet assembles the packet of a record and returns it with its time.
 func (s *Socket) packet(b []byte) (at int64, ip []byte, ok bool) {
 	if len(b) < eventTransport {

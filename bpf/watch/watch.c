@@ -6,16 +6,22 @@
  * packets into a ring buffer and passes no packet to the socket itself. It sees the
  * same packets as tcpdump. A super-frame consists of datagrams with gso_size bytes;
  * the kernel segments it as late as possible. The program copies the headers of each
- * of its datagrams.
+ * of its datagrams. It reads VLAN tags and extension headers of IPv6, and counts all
+ * other packets by reason. It does not look into tunnels.
  *
- * The socket has type SOCK_DGRAM: packets start at the IP header.
+ * The socket has type SOCK_DGRAM: packets start after the Ethernet header.
  */
 #include "roce.h"
+#include <linux/stddef.h>
+
+#define MRC_PORT 4971 /* UDP destination port of MRC */
 
 #define GSI_QPN 1 /* queue pair of the connection manager */
 #define MAX_SEGMENTS 128 /* UDP_MAX_SEGMENTS of the kernel */
 
 #define HEADERS 68    /* longest IPv4 header, and UDP */
+#define MOST_TAGS 4	  /* VLAN tags, extension headers of IPv6 */
+#define MOST_EXTENSIONS 8
 #define TRANSPORT 96  /* longest BTH with extension headers */
 #define MANAGEMENT 276 /* BTH, DETH and a management datagram of 256 bytes */
 
@@ -27,7 +33,7 @@ struct event {
 	__u64 time;	   /* ns, CLOCK_MONOTONIC */
 	__u16 segment;	   /* index in its super-frame */
 	__u16 payload;	   /* bytes of the UDP payload of a segment; 0: as in the headers */
-	__u16 headers_len; /* IP and UDP */
+	__u16 headers_len; /* IP without extension headers, and UDP */
 	__u16 kept;	   /* copied bytes of the UDP payload */
 	__u8 headers[HEADERS];
 	__u8 transport[]; /* TRANSPORT bytes; MANAGEMENT to the connection manager */
@@ -39,12 +45,43 @@ struct {
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
+/* Reasons for which a packet is not reported; event.go has their names. */
+enum reason {
+	OTHER_TYPE,
+	ARP,
+	ROCE_V1,
+	MPLS,
+	FRAGMENT,
+	TCP,
+	ICMP,
+	GRE,
+	IP_IN_IP,
+	OTHER_PROTOCOL,
+	VXLAN,
+	GENEVE,
+	OTHER_PORT,
+	TOO_DEEP,
+	MALFORMED,
+	REASONS,
+};
+
+__u64 others[REASONS];	/* packets that are not reported */
 __u64 lost;		/* packets for which the ring buffer had no room */
 volatile const __u64 wakeup; /* fill level in bytes that wakes the reader */
 
+/* A packet or super-frame, whose headers are found. */
+struct super {
+	struct __sk_buff *skb;
+	__u32 l3;      /* offset and length of the IP header */
+	__u32 l3_len;
+	__u32 udp;     /* offset of the UDP header */
+	__u32 len;     /* bytes of all */
+	__u32 size;    /* bytes of a datagram of a super-frame; 0: single packet */
+	__u32 payload; /* bytes of the UDP payload of a packet with extension headers; else 0 */
+};
+
 /* A single packet or a datagram of a super-frame: offset and length of its UDP payload. */
 struct piece {
-	__u32 headers;
 	__u32 from;
 	__u32 len;
 	__u32 segment;
@@ -58,35 +95,51 @@ static __always_inline void submit(void *e)
 	bpf_ringbuf_submit(e, waiting >= wakeup ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* Fills e with the packet of p and up to room bytes of its transport. */
-static __always_inline int fill(struct __sk_buff *skb, const struct piece *p, struct event *e, __u32 room)
+/* Copies the IP header, without extension headers, and the UDP header. */
+static __always_inline int copy_headers(const struct super *s, struct event *e)
 {
-	__u64 headers = p->headers, kept = p->len;
+	__u64 len = s->l3_len;
+
+	if (len < sizeof(struct iphdr))
+		return -1;
+	KEEP(len);
+	if (len > HEADERS - sizeof(struct udphdr))
+		return -1;
+	e->headers_len = len + sizeof(struct udphdr);
+	if (bpf_skb_load_bytes(s->skb, s->l3, e->headers, len))
+		return -1;
+	if (s->payload)
+		e->headers[offsetof(struct ipv6hdr, nexthdr)] = IPPROTO_UDP;
+	return bpf_skb_load_bytes(s->skb, s->udp, e->headers + len, sizeof(struct udphdr));
+}
+
+/* Fills e with the packet of p and up to room bytes of its transport. */
+static __always_inline int fill(const struct super *s, const struct piece *p, struct event *e, __u32 room)
+{
+	__u64 kept = p->len;
 
 	if (kept < sizeof(struct roce_bth))
 		return -1;
+	if (s->payload) /* the ICRC covers the extension headers, which the copy lacks */
+		kept -= ROCE_ICRC;
 	KEEP(kept);
 	if (kept > room)
 		kept = room;
 	KEEP(kept);
-	if (headers < 1)
-		return -1;
-	KEEP(headers);
-	if (headers > HEADERS)
+	if (kept < 1)
 		return -1;
 	e->time = bpf_ktime_get_ns();
 	e->segment = p->segment;
 	e->payload = p->payload;
-	e->headers_len = headers;
 	e->kept = kept;
-	if (bpf_skb_load_bytes(skb, 0, e->headers, headers))
+	if (copy_headers(s, e))
 		return -1;
-	return bpf_skb_load_bytes(skb, p->from, e->transport, kept);
+	return bpf_skb_load_bytes(s->skb, p->from, e->transport, kept);
 }
 
 /* Copies the headers of the packet of p into the ring buffer, with up to room bytes of
  * transport. */
-static __always_inline void copy(struct __sk_buff *skb, const struct piece *p, __u32 room)
+static __always_inline void copy(const struct super *s, const struct piece *p, __u32 room)
 {
 	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e) + room, 0);
 
@@ -94,27 +147,21 @@ static __always_inline void copy(struct __sk_buff *skb, const struct piece *p, _
 		__sync_fetch_and_add(&lost, 1);
 		return;
 	}
-	if (fill(skb, p, e, room))
+	if (fill(s, p, e, room)) {
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
-	else
+		__sync_fetch_and_add(&others[MALFORMED], 1);
+	} else {
 		submit(e);
+	}
 }
-
-/* A packet or super-frame. */
-struct super {
-	struct __sk_buff *skb;
-	__u32 headers; /* bytes of IP and UDP headers */
-	__u32 len;     /* bytes of all */
-	__u32 size;    /* bytes of a datagram of a super-frame; 0: single packet */
-};
 
 /* Reports the i-th datagram of a packet; returns 1 after the last one. */
 static long show(__u32 i, struct super *s)
 {
-	struct piece p = {.headers = s->headers, .segment = i};
+	struct piece p = {.segment = i};
 	struct roce_bth bth;
 
-	p.from = s->headers + i * s->size;
+	p.from = s->udp + sizeof(struct udphdr) + i * s->size;
 	if (p.from >= s->len)
 		return 1;
 	p.len = s->len - p.from;
@@ -122,47 +169,183 @@ static long show(__u32 i, struct super *s)
 		if (p.len > s->size)
 			p.len = s->size;
 		p.payload = p.len;
+	} else if (s->payload) {
+		if (p.len > s->payload)
+			p.len = s->payload;
+		p.payload = s->payload;
 	}
-	if (bpf_skb_load_bytes(s->skb, p.from, &bth, sizeof(bth)))
+	if (bpf_skb_load_bytes(s->skb, p.from, &bth, sizeof(bth))) {
+		__sync_fetch_and_add(&others[MALFORMED], 1);
 		return 1;
+	}
 	if ((bpf_ntohl(bth.qpn) & ROCE_24BITS) == GSI_QPN)
-		copy(s->skb, &p, MANAGEMENT);
+		copy(s, &p, MANAGEMENT);
 	else
-		copy(s->skb, &p, TRANSPORT);
+		copy(s, &p, TRANSPORT);
 	return !s->size;
 }
 
-/* Returns the length of the IP header, 0 if no whole UDP datagram follows it. */
-static __always_inline __u32 ip_len(struct __sk_buff *skb)
+static __always_inline int is_vlan(__be16 type)
 {
-	struct ipv6hdr ip6;
+	return type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD) || type == bpf_htons(ETH_P_QINQ1);
+}
+
+/*
+ * Skips VLAN tags at the start of a packet, and returns the EtherType after them. The
+ * kernel removes the outermost tag of a received frame. A sent frame begins at its IP
+ * header even if it has tags; then its start differs from what follows the Ethernet header.
+ */
+static __always_inline __be16 skip_tags(struct __sk_buff *skb, __u32 *l3)
+{
+	__be16 type = skb->protocol;
+	struct roce_vlan tag, after;
+	__u8 version;
+	int i;
+
+	if (!is_vlan(type))
+		return type;
+	if (bpf_skb_load_bytes(skb, 0, &tag, sizeof(tag)) ||
+	    bpf_skb_load_bytes_relative(skb, ETH_HLEN, &after, sizeof(after), BPF_HDR_START_MAC))
+		return 0;
+	if (tag.tci != after.tci || tag.proto != after.proto) {
+		version = (tag.tci & bpf_htons(0xf000)) == bpf_htons(0x4000);
+		return version ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	}
+	for (i = 0; i < MOST_TAGS && is_vlan(type); i++) {
+		if (bpf_skb_load_bytes(skb, *l3, &tag, sizeof(tag)))
+			return 0;
+		type = tag.proto;
+		*l3 += sizeof(tag);
+	}
+	return type;
+}
+
+/* Returns the reason for which a protocol of IP is not RoCEv2. */
+static __always_inline enum reason protocol(__u8 next)
+{
+	switch (next) {
+	case IPPROTO_TCP:
+		return TCP;
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		return ICMP;
+	case IPPROTO_GRE:
+		return GRE;
+	case IPPROTO_IPIP:
+	case IPPROTO_IPV6:
+		return IP_IN_IP;
+	}
+	return OTHER_PROTOCOL;
+}
+
+/* Finds the UDP header of an IPv4 packet; returns REASONS or the reason for which there is none. */
+static __always_inline enum reason find_ipv4(struct super *s)
+{
 	struct iphdr ip;
 
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
-			return 0;
-		if (ip.protocol != IPPROTO_UDP || ip.frag_off & bpf_htons(ROCE_IP_FRAGMENT))
-			return 0;
-		return ip.ihl * 4;
+	if (bpf_skb_load_bytes(s->skb, s->l3, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
+		return MALFORMED;
+	if (ip.frag_off & bpf_htons(ROCE_IP_FRAGMENT))
+		return FRAGMENT;
+	if (ip.protocol != IPPROTO_UDP)
+		return protocol(ip.protocol);
+	s->l3_len = ip.ihl * 4;
+	s->udp = s->l3 + s->l3_len;
+	return REASONS;
+}
+
+/* An extension header of IPv6, or its first bytes. */
+struct extension {
+	__u8 next;
+	__u8 len; /* of all but routing and fragment headers, in 8 bytes less 1 */
+	__be16 offset; /* of a fragment header: offset and more-fragments flag */
+};
+
+/* Finds the UDP header of an IPv6 packet, like find_ipv4. */
+static __always_inline enum reason find_ipv6(struct super *s)
+{
+	struct extension x;
+	struct ipv6hdr ip;
+	__u8 next;
+	int i;
+
+	if (bpf_skb_load_bytes(s->skb, s->l3, &ip, sizeof(ip)) || ip.version != 6)
+		return MALFORMED;
+	next = ip.nexthdr;
+	s->l3_len = sizeof(ip);
+	s->udp = s->l3 + sizeof(ip);
+	for (i = 0; i < MOST_EXTENSIONS; i++) {
+		if (next == IPPROTO_UDP)
+			return REASONS;
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_DSTOPTS && next != IPPROTO_ROUTING && next != IPPROTO_FRAGMENT)
+			return protocol(next);
+		if (bpf_skb_load_bytes(s->skb, s->udp, &x, sizeof(x)))
+			return MALFORMED;
+		if (next != IPPROTO_FRAGMENT)
+			s->udp += (x.len + 1) * 8;
+		else if (x.offset & bpf_htons(0xfff9))
+			return FRAGMENT;
+		else
+			s->udp += 8;
+		next = x.next;
+		s->payload = 1;
 	}
-	if (skb->protocol != bpf_htons(ETH_P_IPV6))
-		return 0;
-	if (bpf_skb_load_bytes(skb, 0, &ip6, sizeof(ip6)) || ip6.version != 6)
-		return 0;
-	return ip6.nexthdr == IPPROTO_UDP ? sizeof(ip6) : 0;
+	return TOO_DEEP;
+}
+
+/* Finds the headers of a packet; returns REASONS or the reason for which it is not reported. */
+static __always_inline enum reason find(struct super *s)
+{
+	__be16 type = skip_tags(s->skb, &s->l3);
+	enum reason why;
+	struct udphdr udp;
+
+	switch (bpf_ntohs(type)) {
+	case ETH_P_IP:
+		why = find_ipv4(s);
+		break;
+	case ETH_P_IPV6:
+		why = find_ipv6(s);
+		break;
+	case ETH_P_ARP:
+		return ARP;
+	case ETH_P_IBOE:
+		return ROCE_V1;
+	case ETH_P_MPLS_UC:
+	case ETH_P_MPLS_MC:
+		return MPLS;
+	default:
+		return OTHER_TYPE;
+	}
+	if (why != REASONS)
+		return why;
+	if (bpf_skb_load_bytes(s->skb, s->udp, &udp, sizeof(udp)))
+		return MALFORMED;
+	if (s->payload)
+		s->payload = bpf_ntohs(udp.len) - sizeof(udp);
+	switch (bpf_ntohs(udp.dest)) {
+	case ROCE_PORT:
+	case MRC_PORT:
+		return REASONS;
+	case 4789:
+	case 8472:
+		return VXLAN;
+	case 6081:
+		return GENEVE;
+	}
+	return OTHER_PORT;
 }
 
 SEC("socket")
 int watch(struct __sk_buff *skb)
 {
-	__u32 l3 = ip_len(skb);
 	struct super s = {.skb = skb, .len = skb->len, .size = skb->gso_size};
-	struct udphdr udp;
+	enum reason why = find(&s);
 
-	if (!l3 || bpf_skb_load_bytes(skb, l3, &udp, sizeof(udp)) || udp.dest != bpf_htons(ROCE_PORT))
-		return 0;
-	s.headers = l3 + sizeof(udp);
-	bpf_loop(MAX_SEGMENTS, show, &s, 0);
+	if (why < REASONS)
+		__sync_fetch_and_add(&others[why], 1);
+	else
+		bpf_loop(MAX_SEGMENTS, show, &s, 0);
 	return 0; /* nothing for the socket */
 }
 

@@ -128,7 +128,17 @@ func (s *Socket) Lost() (n uint64, err error) { return n, s.objs.Lost.Get(&n) }
 
 // Others returns how many other packets have passed, by the reason for which they are not reported.
 func (s *Socket) Others() (map[string]uint64, error) {
-	return nil, nil
+	var counts [len(reasons)]uint64
+	if err := s.objs.Others.Get(&counts); err != nil {
+		return nil, fmt.Errorf("counters: %w", err)
+	}
+	m := map[string]uint64{}
+	for i, n := range counts {
+		if n > 0 {
+			m[reasons[i]] = n
+		}
+	}
+	return m, nil
 }
 
 // ErrGone means that the interface no longer exists.

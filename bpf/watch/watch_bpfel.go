@@ -19,6 +19,7 @@ const (
 	watchMapEvents = "events"
 	watchProgWatch = "watch"
 	watchVarLost   = "lost"
+	watchVarOthers = "others"
 	watchVarWakeup = "wakeup"
 )
 
@@ -79,6 +80,7 @@ type watchMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type watchVariableSpecs struct {
 	Lost   *ebpf.VariableSpec `ebpf:"lost"`
+	Others *ebpf.VariableSpec `ebpf:"others"`
 	Wakeup *ebpf.VariableSpec `ebpf:"wakeup"`
 }
 
@@ -116,6 +118,7 @@ func (m *watchMaps) Close() error {
 // It can be passed to loadWatchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type watchVariables struct {
 	Lost   *ebpf.Variable `ebpf:"lost"`
+	Others *ebpf.Variable `ebpf:"others"`
 	Wakeup *ebpf.Variable `ebpf:"wakeup"`
 }
 

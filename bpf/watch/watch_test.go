@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -174,25 +175,98 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestOthers passes frames that are not RoCEv2. The program does not report them.
+// tagged returns a frame with VLAN tags.
+func tagged(f []byte, types ...uint16) []byte {
+	out := slices.Clone(f[:12])
+	for i, t := range types {
+		out = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(out, t), uint16(0x4005+i))
+	}
+	return append(out, f[12:]...)
+}
+
+// extended returns an IPv6 frame with extension headers.
+func extended(f []byte, headers ...[]byte) []byte {
+	next := f[20]
+	var all []byte
+	for i := len(headers) - 1; i >= 0; i-- {
+		h := slices.Clone(headers[i])
+		next, h[0] = h[0], next
+		all = append(h, all...)
+	}
+	out := append(slices.Clone(f[:54]), all...)
+	out[20] = next
+	binary.BigEndian.PutUint16(out[18:], binary.BigEndian.Uint16(f[18:])+uint16(len(all)))
+	return append(out, f[54:]...)
+}
+
+// Extension headers, with their own number in place of that of the next header.
+var (
+	hopByHop    = []byte{0, 0, 1, 4, 0, 0, 0, 0}
+	destination = append([]byte{60, 1, 1, 12}, make([]byte, 12)...)
+	routing     = append([]byte{43, 2, 4, 0, 0, 0, 0, 0}, make([]byte, 16)...)
+	atomic      = []byte{44, 0, 0, 0, 0, 0, 0, 1}
+)
+
+// TestTags passes frames with VLAN tags, and frames with extension headers. The reader receives them without both, and without the
+// ICRC, which covers the extension headers.
+func TestTags(t *testing.T) {
+	s := open(t, 1<<20)
+	ack := (&bth.Packet{Opcode: bth.OpAcknowledge, PKey: bth.DefaultPKey, DestQP: 17}).AppendTo(nil)
+	long := (&bth.Packet{Opcode: bth.OpSendOnly, PKey: bth.DefaultPKey, DestQP: 17, Payload: make([]byte, 1024)}).AppendTo(nil)
+	for _, types := range [][]uint16{{0x8100}, {0x88a8, 0x8100}, {0x9100, 0x8100, 0x8100}} {
+		for _, v6 := range []bool{false, true} {
+			f := frame(v6, 7, bth.UDPPort, long)
+			compare(t, fmt.Sprintf("tags %x, v6 %t", types, v6), run(t, s, tagged(f, types...), 0), [][]byte{cut(f, 96)})
+		}
+	}
+	for name, headers := range map[string][][]byte{"hop by hop": {hopByHop}, "all": {hopByHop, destination, routing, atomic, destination}} {
+		f := frame(true, 7, bth.UDPPort, ack)
+		compare(t, name, run(t, s, extended(f, headers...), 0), [][]byte{f[ethLen : len(f)-bth.ICRCLen]})
+		g := frame(true, 7, bth.UDPPort, long)
+		compare(t, name, run(t, s, tagged(extended(g, headers...), 0x88a8, 0x8100), 0), [][]byte{cut(g, 96)})
+	}
+	mrc := frame(false, 7, bth.MRCUDPPort, long)
+	compare(t, "MRC", run(t, s, mrc, 0), [][]byte{cut(mrc, 96)})
+}
+
+// TestOthers passes frames that are not RoCEv2. The program counts them by reason and does not report them.
 func TestOthers(t *testing.T) {
 	s := open(t, 1<<20)
-	p := bth.Packet{Opcode: bth.OpSendOnly, PKey: bth.DefaultPKey, DestQP: 17, Payload: []byte("data")}
+	data := (&bth.Packet{Opcode: bth.OpSendOnly, PKey: bth.DefaultPKey, DestQP: 17, Payload: []byte("data")}).AppendTo(nil)
 	change := func(v6 bool, at int, v byte) []byte {
-		f := frame(v6, 7, bth.UDPPort, p.AppendTo(nil))
+		f := frame(v6, 7, bth.UDPPort, data)
 		f[at] = v
 		return f
 	}
-	for name, f := range map[string][]byte{
-		"ARP":        change(false, 13, 6),
-		"other port": frame(false, 7, 4790, p.AppendTo(nil)),
-		"TCP":        change(false, 23, 6), "v6 TCP": change(true, 20, 6),
-		"fragment": change(false, 20, 0x20), "later fragment": change(false, 21, 1),
-		"version": change(false, 14, 0x55), "header length": change(false, 14, 0x44), "v6 version": change(true, 14, 0x40),
-		"longer header": change(false, 14, 0x4f), "no BTH": frame(false, 7, bth.UDPPort, make([]byte, 11)),
+	part := slices.Clone(atomic)
+	part[3] = 1 // more fragments
+	for _, c := range []struct {
+		want  string
+		frame []byte
+	}{
+		{"ARP", change(false, 13, 6)}, {"other UDP ports", frame(false, 7, 4790, data)}, {"TCP", change(false, 23, 6)}, {"TCP", change(true, 20, 6)},
+		{"IP fragments", change(false, 20, 0x20)}, {"IP fragments", change(false, 21, 1)}, {"IP fragments", extended(change(true, 13, 0xdd), part)},
+		{"malformed", change(false, 14, 0x55)}, {"malformed", change(false, 14, 0x44)}, {"malformed", change(true, 14, 0x40)},
+		{"malformed", change(false, 14, 0x4f)}, {"malformed", frame(false, 7, bth.UDPPort, make([]byte, 11))},
+		{"VXLAN", frame(false, 7, 4789, data)}, {"VXLAN", frame(true, 7, 8472, data)}, {"GENEVE", frame(false, 7, 6081, data)}, {"GRE", change(false, 23, 47)},
+		{"IP in IP", change(false, 23, 4)}, {"IP in IP", change(true, 20, 41)}, {"ICMP", change(true, 20, 58)}, {"other IP protocols", change(false, 23, 50)},
+		{"RoCE v1", append(make([]byte, 12), append([]byte{0x89, 0x15}, make([]byte, 60)...)...)},
+		{"MPLS", append(make([]byte, 12), append([]byte{0x88, 0x47}, make([]byte, 60)...)...)},
+		{"other EtherTypes", append(make([]byte, 12), append([]byte{0x88, 0xcc}, make([]byte, 60)...)...)},
+		{"nested too deeply", extended(change(true, 13, 0xdd), slices.Repeat([][]byte{destination}, 9)...)},
+		{"other EtherTypes", tagged(change(false, 13, 0), 0x8100, 0x8100, 0x8100, 0x8100, 0x8100)},
 	} {
-		if got := run(t, s, f, 0); len(got) != 0 {
-			t.Errorf("%s: %x", name, got)
+		before, err := s.Others()
+		must(t, err)
+		got := run(t, s, c.frame, 0)
+		after, err := s.Others()
+		must(t, err)
+		for reason, n := range before {
+			after[reason] -= n
+		}
+		maps.DeleteFunc(after, func(_ string, n uint64) bool { return n == 0 })
+		if len(got) != 0 || len(after) != 1 || after[c.want] != 1 {
+			t.Errorf("%s: %x, %v", c.want, got, after)
 		}
 	}
 	if got := run(t, s, change(false, 13, 0), 0); len(got) != 1 {
@@ -230,6 +304,12 @@ func TestInterface(t *testing.T) {
 		p.PSN = bth.MakePSN(uint32(i))
 		f := frame(i%2 == 1, uint16(i), bth.UDPPort, p.AppendTo(nil))
 		want = append(want, cut(f, 96))
+		switch i % 5 {
+		case 1:
+			f = tagged(f, 0x8100)
+		case 2:
+			f = tagged(f, 0x88a8, 0x8100)
+		}
 		must(t, bed.NS[0].Do(func() error { return inject("v0", f) }))
 	}
 	for i, s := range ends {

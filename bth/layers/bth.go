@@ -170,8 +170,13 @@ func (b *BTH) computeICRC(data []byte, opts gopacket.SerializeOptions) (uint32, 
 	if err := gopacket.SerializeLayers(buf, opts, b.network, b.udp, gopacket.Payload(data)); err != nil {
 		return 0, err
 	}
-	crc, _, err := bth.ICRC(buf.Bytes())
-	return crc, err
+	all := buf.Bytes()
+	l3 := len(all) - len(data) - bth.UDPLen
+	if l3 < 0 || len(data) < bth.BTHLen+bth.ICRCLen || !isIPHeader(all[:l3]) {
+		return 0, ErrNoBTH
+	}
+	crc := bth.ICRCStart(all[:l3], all[l3:], data[:bth.BTHLen])
+	return bth.ICRCUpdate(crc, data[bth.BTHLen:len(data)-bth.ICRCLen]), nil
 }
 
 // Errors of CheckICRC for packets that it cannot verify.
@@ -212,9 +217,19 @@ func CheckLayers(all []gopacket.Layer) error {
 }
 
 // CheckICRC verifies the ICRC like the function CheckICRC, for a layer that was decoded after the given IP and UDP layers. It
-// does not support IPv6 extension headers.
+// covers the extension headers of IPv6 between them if both layers were decoded from one packet.
 func (b *BTH) CheckICRC(ip, udp gopacket.Layer) error {
-	return b.checkICRC(ip.LayerContents(), udp.LayerContents())
+	return b.checkICRC(upTo(ip.LayerContents(), udp.LayerContents()), udp.LayerContents())
+}
+
+// upTo returns l3 with the bytes between it and udp, if both are parts of one packet. gopacket keeps the capacity of a packet in the
+// slices of its layers.
+func upTo(l3, udp []byte) []byte {
+	n := cap(l3) - cap(udp)
+	if n <= len(l3) || len(udp) == 0 || n >= cap(l3) || &l3[:n+1][n] != &udp[0] {
+		return l3
+	}
+	return l3[:n]
 }
 
 func (b *BTH) checkICRC(l3, udp []byte) error {

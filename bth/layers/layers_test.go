@@ -263,6 +263,55 @@ func TestParserDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// TestExtensionHeaders verifies the ICRC of packets with extension headers of IPv6, decoded with a parser.
+func TestExtensionHeaders(t *testing.T) {
+	body := (&bth.Packet{Opcode: bth.OpAcknowledge, PKey: bth.DefaultPKey, DestQP: 17}).AppendTo(nil)
+	for name, extensions := range map[string][]byte{
+		"none": nil, "hop by hop": {17, 0, 1, 4, 0, 0, 0, 0}, "destination": {17, 0, 1, 4, 0, 0, 0, 0},
+		"both": {60, 0, 1, 4, 0, 0, 0, 0, 17, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+	} {
+		n := byte(len(extensions) + 8 + len(body))
+		b := append([]byte{0x60, 0, 0, 0, 0, n, 0, 64}, make([]byte, 32)...)
+		if name == "none" {
+			b[6] = 17
+		} else if name == "destination" {
+			b[6] = 60
+		}
+		b = append(append(b, extensions...), 0xc0, 0, 0x12, 0xb7, 0, byte(8+len(body)), 0, 0)
+		at := len(b)
+		b = append(b, body...)
+		crc := bth.ICRCUpdate(bth.ICRCStart(b[:at-8], b[at-8:], b[at:at+bth.BTHLen]), b[at+bth.BTHLen:len(b)-bth.ICRCLen])
+		bth.PutICRC(b[len(b)-bth.ICRCLen:], crc)
+		var ip layers.IPv6
+		var skip layers.IPv6ExtensionSkipper
+		var udp layers.UDP
+		var roce rocelayers.BTH
+		parser := gopacket.NewDecodingLayerParser(layers.LayerTypeIPv6, &ip, &skip, &udp, &roce)
+		parser.IgnoreUnsupported = true
+		var types []gopacket.LayerType
+		if err := parser.DecodeLayers(b, &types); err != nil || !slices.Contains(types, rocelayers.LayerTypeBTH) {
+			t.Fatal(name, err, types)
+		}
+		if err := roce.CheckICRC(&ip, &udp); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if ip.HopByHop != nil && len(extensions) == 8 {
+			if err := roce.SetLayersForICRC(&ip, &udp); err != nil {
+				t.Fatal(err)
+			}
+			want, buf := bytes.Clone(body[:len(body)-bth.ICRCLen]), gopacket.NewSerializeBuffer()
+			err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{ComputeChecksums: true}, &roce, gopacket.Payload(roce.Payload))
+			if err != nil || !bytes.Equal(buf.Bytes(), append(want, b[len(b)-bth.ICRCLen:]...)) {
+				t.Errorf("%s: serialised %x, %v", name, buf.Bytes(), err)
+			}
+		}
+		b[len(b)-5]++
+		if err := roce.CheckICRC(&ip, &udp); !errors.Is(err, bth.ErrICRC) {
+			t.Errorf("%s, changed: %v", name, err)
+		}
+	}
+}
+
 func TestCheckICRCWithoutVerdict(t *testing.T) {
 	frame := roceFrames(t)[0]
 	for name, c := range map[string]struct {
