@@ -6,24 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/drill/dut"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/interrupt"
 )
 
 // Exit codes besides 0.
 const (
-	exitFailed      = 1 // a script failed
-	exitUsage       = 2 // the command line or a script is wrong
-	exitLost        = 3 // the device or the agent cannot be reached, or does not answer
-	exitNothing     = 4 // a capture has no RoCEv2
-	exitInterrupted = 130
+	exitFailed  = 1 // a script failed
+	exitUsage   = 2 // the command line or a script is wrong
+	exitLost    = 3 // the device or the agent cannot be reached, or does not answer
+	exitNothing = 4 // a capture has no RoCEv2
 )
 
 // usageError is an error in the user's command line or files.
@@ -43,11 +40,11 @@ type app struct {
 
 // Main runs rocedrill and returns its exit code.
 func Main(args []string, out, diag io.Writer) int {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	c := newCommand(out, diag)
-	c.SetArgs(args)
-	err := c.ExecuteContext(ctx)
+	err := interrupt.Run(func(ctx context.Context) error {
+		c := newCommand(out, diag)
+		c.SetArgs(args)
+		return c.ExecuteContext(ctx)
+	})
 	var usage usageError
 	var bad *script.Error
 	switch {
@@ -63,7 +60,7 @@ func Main(args []string, out, diag io.Writer) int {
 	case errors.As(err, &usage), errors.As(err, &bad):
 		return exitUsage
 	case errors.Is(err, context.Canceled):
-		return exitInterrupted
+		return interrupt.Code
 	case errors.Is(err, dut.ErrLost):
 		return exitLost
 	}

@@ -20,20 +20,13 @@ type runner interface {
 	Run(ctx context.Context, s *script.Script, seed uint64) (*engine.Result, error)
 }
 
-// virtual is our NIC on a virtual clock, which ends every script at once.
-type virtual struct{ dut.Virtual }
-
-// Run implements runner.
-func (v virtual) Run(_ context.Context, s *script.Script, seed uint64) (*engine.Result, error) {
-	return v.Virtual.Run(s, seed)
-}
-
 // deviceFlags name the device under test.
 type deviceFlags struct {
 	dut, link, device string
 	tester, address   []string
 	caps              []string
 	slack             time.Duration
+	force             bool
 }
 
 const agentPrefix = "agent:"
@@ -47,6 +40,7 @@ func (f *deviceFlags) add(s *pflag.FlagSet) {
 	s.StringSliceVar(&f.address, "dut-address", texts(d.DUT), "with agent: IPv4 and IPv6 address of the device")
 	s.StringSliceVar(&f.tester, "tester-address", texts(d.Tester), "with agent: IPv4 and IPv6 address of the tester")
 	s.StringSliceVar(&f.caps, "cap", nil, "with agent: capabilities that libibverbs does not report, such as ecn")
+	s.BoolVar(&f.force, "force", false, "run scripts that need more than 1 GiB of memory")
 	s.DurationVar(&f.slack, "slack", d.Slack, "with agent: time that tester and device need beside the bounds of scripts")
 }
 
@@ -75,7 +69,7 @@ func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() er
 	case isAgent:
 		s, err = f.openAgent(ctx, command)
 	case f.dut == "virtual":
-		return virtual{}, func() error { return nil }, nil
+		return dut.Virtual{Memory: f.memory()}, func() error { return nil }, nil
 	case f.dut == "roced":
 		s, err = dut.StartRoced(ctx)
 	case slices.Contains(dut.RXE(), f.dut):
@@ -86,7 +80,16 @@ func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() er
 	if err != nil {
 		return nil, nil, err
 	}
+	s.Limit(f.memory())
 	return s, s.Close, nil
+}
+
+// memory returns the memory that a script may need.
+func (f *deviceFlags) memory() uint64 {
+	if f.force {
+		return 1 << 46 // a process has no more
+	}
+	return engine.DefaultMemory
 }
 
 func (f *deviceFlags) openAgent(ctx context.Context, command string) (*dut.Session, error) {

@@ -25,7 +25,7 @@ type report struct {
 	Reason  string  `json:"reason,omitempty"`
 	Wanted  string  `json:"wanted,omitempty"` // packets that the script expected
 	Seconds float64 `json:"seconds"`
-	Log     []entry `json:"log,omitempty"` // of a failed script
+	Log     []entry `json:"log,omitempty"` // of a failed script, its last entries
 
 	script *script.Script
 	result *engine.Result
@@ -58,7 +58,7 @@ func (r *report) set(d *engine.Result, seed uint64) {
 		return
 	}
 	r.Line, r.Column, r.Reason, r.Wanted = d.Pos.Line, d.Pos.Col, d.Text, d.Wanted
-	for _, x := range d.Log {
+	for _, x := range d.Log[max(len(d.Log)-maxLog, 0):] {
 		e := entry{Time: x.At.Sub(d.Log[0].At).Seconds(), From: "tester", Text: x.Text, Line: x.Pos.Line}
 		if x.Dir == engine.FromDUT {
 			e.From = "dut"
@@ -69,6 +69,9 @@ func (r *report) set(d *engine.Result, seed uint64) {
 		r.Log = append(r.Log, e)
 	}
 }
+
+// maxLog is the number of the last entries that a report has.
+const maxLog = 10_000
 
 // place names the statement that decided.
 func (r *report) place() string { return fmt.Sprintf("%s:%d:%d", r.Script, r.Line, r.Column) }
@@ -85,6 +88,16 @@ func (s *summary) add(r report) {
 	if r.Outcome != "" {
 		s.Scripts = append(s.Scripts, r)
 	}
+}
+
+// ended returns the number of scripts that were not interrupted.
+func (s *summary) ended() (n int) {
+	for _, r := range s.Scripts {
+		if r.Outcome != engine.Stopped.String() {
+			n++
+		}
+	}
+	return n
 }
 
 // line prints the outcome of a script.

@@ -15,6 +15,7 @@ import (
 	"roced.io/roced/drill/dut"
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/output"
 )
 
@@ -44,7 +45,8 @@ func (a *app) run() *cobra.Command {
             needs CAP_NET_RAW; tap:NAME; or unix:PATH, a socket of AF_UNIX datagrams.
 
 Exit codes: 0 all scripts passed or are not applicable, 1 a script failed, 2 a script or
-the command line is wrong, 3 the device or its agent does not answer.`,
+the command line is wrong, 3 the device or its agent does not answer, 130 interrupted: the
+report has the scripts that have ended.`,
 		Example: `  rocedrill run drill/suite --dut virtual
   rocedrill run drill/suite/responder --dut roced --repeat 2 --json
   rocedrill run drill/suite --dut 'agent:ssh host rocedrill-agent' --link eth1 --slack 5ms
@@ -115,6 +117,9 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 		sum.add(r)
 		if !a.json && r.Outcome != "" {
 			a.line(r)
+		}
+		if errors.Is(err, context.Canceled) {
+			err = interrupt.Errorf("%d of %d scripts have ended; their results are reported", sum.ended(), len(scripts))
 		}
 		if err != nil {
 			sum.Lost = err.Error()

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -165,7 +167,7 @@ func TestExitCodes(t *testing.T) {
 		{2, "--dut-address: ParseAddr", []string{"run", dir, "--dut", "agent:x", "--link", "eth0", "--dut-address", "host"}},
 		{2, "unknown flag: --slak", []string{"run", dir, "--slak", "1ms"}},
 		{2, "unknown command", []string{"walk"}},
-		{2, "/nowhere/x.xml: no such file", []string{"run", dir + "/pass.drill", "--junit", "/nowhere/x.xml"}},
+		{2, "/pass.drill: not a directory", []string{"run", dir + "/pass.drill", "--junit", dir + "/pass.drill/x.xml"}},
 		{3, "link nowhere0: route ip+net: no such network interface", []string{"run", dir, "--dut", "agent:x", "--link", "nowhere0"}},
 		{3, "agent: fork/exec /nowhere/x: no such file", []string{"run", dir, "--dut", "agent:/nowhere/x", "--link", "unix:" + dir + "/s"}},
 		{3, "needs the token in $ROCEDRILL_TOKEN", []string{"run", dir, "--dut", "agent:tcp:[::1]:1", "--link", "unix:" + dir + "/s"}},
@@ -250,5 +252,37 @@ func TestAnalyze(t *testing.T) {
 		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {
 			t.Errorf("%v: %d %s", c.args, code, diag)
 		}
+	}
+}
+
+// cut ends a context when the program has printed a line.
+type cut struct {
+	bytes.Buffer
+	cancel context.CancelFunc
+}
+
+func (c *cut) Write(b []byte) (int, error) {
+	c.cancel()
+	return c.Buffer.Write(b)
+}
+
+// TestInterrupted: an interrupt ends a script in each kind of loop: while its time passes, while it computes, while it sends. The
+// scripts that ran before are reported.
+func TestInterrupted(t *testing.T) {
+	const head = "spec \"x\" policy\nneed rc\nqp = dut.qp rc rqpsn=Q\n"
+	for name, loop := range map[string]string{"waits": "wait 1ns", "computes": "x = i", "fills": "x = rand(16000000)", "sends": "< SEND_ONLY psn=Q+i", "calls": "dut.query qp state=RTS",
+		"loops": "for k in 0..9999999999 { x = k }", "nothing": "ignore ANY"} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, map[string]string{"a": passing, "b": head + "for i in 0..9999999999 { " + loop + " }\n"})
+			ctx, cancel := context.WithCancel(t.Context())
+			out := cut{cancel: cancel}
+			c := newCommand(&out, io.Discard)
+			c.SetArgs([]string{"run", dir, "--repeat", "1"})
+			err := c.ExecuteContext(ctx)
+			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted: 1 of 2 scripts have ended; their results are reported") ||
+				!strings.Contains(out.String(), "1 passed, 0 failed") {
+				t.Errorf("%v\n%s", err, out.String())
+			}
+		})
 	}
 }

@@ -182,7 +182,7 @@ func (s *Session) findMAC(ctx context.Context) error {
 // Run runs a script with a seed. The error is a *script.Error, ctx's, or wraps ErrLost if no further script can run.
 func (s *Session) Run(ctx context.Context, text *script.Script, seed uint64) (*engine.Result, error) {
 	o := s.options
-	o.Seed, o.ID, o.Limit = seed, s.ids.next(), 2*time.Second
+	o.Seed, o.ID, o.Limit, o.Interrupted = seed, s.ids.next(), 2*time.Second, ctx.Err
 	e, err := engine.New(text, o)
 	if err != nil {
 		return nil, err
@@ -229,17 +229,24 @@ func (s *Session) settle(ctx context.Context) error {
 func (s *Session) drive(ctx context.Context, e *engine.Engine) error {
 	for {
 		for o, ok := e.Poll(s.now()); ok; o, ok = e.Poll(s.now()) {
+			if ctx.Err() != nil {
+				break
+			}
 			if err := s.do(o); err != nil {
 				e.Lost(s.now(), err)
 				return err
 			}
 		}
 		if e.Done() {
-			return nil
+			return ctx.Err()
 		}
 		timer := time.NewTimer(max(0, e.NextTimeout().Sub(s.now())))
 		err := s.input(ctx, e, timer.C)
 		timer.Stop()
+		if ctx.Err() != nil {
+			e.Stop()
+			return ctx.Err()
+		}
 		if err != nil {
 			e.Lost(s.now(), err)
 			return err
@@ -284,6 +291,9 @@ func (s *Session) input(ctx context.Context, e *engine.Engine, timer <-chan time
 	}
 	return nil
 }
+
+// Limit sets the memory of each run (engine.Options.Memory).
+func (s *Session) Limit(memory uint64) { s.options.Memory = memory }
 
 // Close ends the agent and the device.
 func (s *Session) Close() error {

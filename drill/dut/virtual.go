@@ -1,6 +1,7 @@
 package dut
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -45,7 +46,8 @@ func options(seed uint64) engine.Options {
 
 // Virtual runs scripts against one NIC of ours on a virtual clock. Runs are deterministic: times are exact.
 type Virtual struct {
-	dead bool // the NIC receives no frames, and neither its frames nor its reports reach the tester
+	Memory uint64 // Options.Memory of engines
+	dead   bool   // the NIC receives no frames, and neither its frames nor its reports reach the tester
 }
 
 // virtual is one run.
@@ -64,10 +66,10 @@ type flight struct {
 	frame []byte
 }
 
-// Run runs a script with a seed. The error is a *script.Error.
-func (d Virtual) Run(s *script.Script, seed uint64) (*engine.Result, error) {
+// Run runs a script with a seed. The error is a *script.Error or ctx's.
+func (d Virtual) Run(ctx context.Context, s *script.Script, seed uint64) (*engine.Result, error) {
 	o := options(seed)
-	o.ID, o.Caps, o.Limit = virtualID, VirtualCaps, 10*time.Second
+	o.ID, o.Caps, o.Limit, o.Memory, o.Interrupted = virtualID, VirtualCaps, 10*time.Second, d.Memory, ctx.Err
 	e, err := engine.New(s, o)
 	if err != nil {
 		return nil, err
@@ -80,8 +82,8 @@ func (d Virtual) Run(s *script.Script, seed uint64) (*engine.Result, error) {
 	if v.agent, err = newNICAgent(cfg); err != nil {
 		return nil, err
 	}
-	v.run()
-	return e.Result(), nil
+	v.run(ctx)
+	return e.Result(), ctx.Err()
 }
 
 // newProfile makes the transport of a queue pair: "irn", or with congestion control "rc+dcqcn".
@@ -97,10 +99,14 @@ func newProfile(name string) (qp.Profile, error) {
 // idle bounds the rounds at one instant: more mean that the time stands still.
 const idle = 10000
 
-// run moves frames and time until the script has ended.
-func (v *virtual) run() {
+// run moves frames and time until the script or ctx has ended.
+func (v *virtual) run(ctx context.Context) {
 	last, rounds := v.now, 0
 	for v.exchange(); !v.e.Done(); v.exchange() {
+		if ctx.Err() != nil {
+			v.e.Stop()
+			return
+		}
 		next := v.agent.nic.NextTimeout().Min(v.e.NextTimeout())
 		if len(v.link) > 0 {
 			next = next.Min(v.link[0].at)

@@ -61,6 +61,8 @@ func (e *Engine) answered(now mono.Time, a map[string]string) {
 	if k.call.Verb == "destroy" {
 		delete(e.objects, k.object)
 		delete(e.completions, k.object)
+		e.used -= e.sizes[k.object]
+		delete(e.sizes, k.object)
 	}
 	if k.call.Verb == "modify" && k.keys["state"].text == "RESET" {
 		delete(e.completions, k.object)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -28,7 +29,14 @@ type Options struct {
 	Slack time.Duration
 	// Limit is the upper bound where a script names none.
 	Limit time.Duration
+	// Memory is the most bytes of values, regions and recorded packets; zero: DefaultMemory.
+	Memory uint64
+	// Interrupted is asked while statements run without waiting; an error ends the run. It may be nil.
+	Interrupted func() error
 }
+
+// DefaultMemory is the default of Options.Memory.
+const DefaultMemory = 1 << 30
 
 // Output is the next action of the engine: a frame to send, or a command for the agent.
 type Output struct {
@@ -80,15 +88,19 @@ type Engine struct {
 	permitted   []*script.Packet // optional packets that may still come
 	ignored     []*script.Packet
 
-	wanted string // packets of the statement that fails
+	used   uint64            // of Options.Memory
+	sizes  map[string]uint64 // part of it, by object
+	steps  int               // since Options.Interrupted was asked
+	wanted string            // packets of the statement that fails
 	result *Result
 	log    []Entry
 }
 
 // New prepares a run. The error is a *script.Error.
 func New(s *script.Script, o Options) (*Engine, error) {
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	e := &Engine{script: s, o: o, rng: newRNG(o.Seed), env: map[string]value{}, objects: map[string]bool{}, regions: map[string][]byte{},
-		labels: map[string]label{}, completions: map[string][2][]completion{}, levels: []level{{body: s.Body}}}
+		labels: map[string]label{}, sizes: map[string]uint64{}, completions: map[string][2][]completion{}, levels: []level{{body: s.Body}}}
 	for name, psn := range map[string]uint64{"P": e.firstPSN(0), "Q": e.firstPSN(1)} {
 		e.env[name] = numberOf(psn)
 	}
@@ -205,6 +217,12 @@ func (e *Engine) Lost(now mono.Time, err error) {
 	}
 }
 
+// Stop ends the run because the caller was interrupted. What has not been sent is dropped.
+func (e *Engine) Stop() {
+	e.finish(Stopped, e.pos(), "the run was interrupted")
+	e.out = nil
+}
+
 // Advance lets the time pass.
 func (e *Engine) Advance(now mono.Time) { e.run(now) }
 
@@ -241,10 +259,22 @@ func (e *Engine) guard(f func()) {
 // run executes statements until one has to wait.
 func (e *Engine) run(now mono.Time) {
 	e.guard(func() {
-		for e.result == nil && e.execute(now) {
+		for e.result == nil && len(e.out) < ahead && e.execute(now) {
+			if e.steps++; e.steps < asks || e.o.Interrupted == nil {
+				continue
+			}
+			if e.steps = 0; e.o.Interrupted() != nil {
+				e.Stop()
+			}
 		}
 	})
 }
+
+// ahead is the number of outputs that wait for Poll at most.
+const ahead = 64
+
+// asks is the number of steps between two calls of Options.Interrupted. A step is a statement, or a KiB of a new value.
+const asks = 1000
 
 // execute runs the current statement. It returns false if the statement has to wait.
 func (e *Engine) execute(now mono.Time) bool {

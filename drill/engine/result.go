@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+
 	"roced.io/roced/drill/frame"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/plugin/mono"
@@ -16,11 +18,12 @@ const (
 	NotApplicable         // the device lacks a capability that the script needs
 	BadScript             // the script is wrong
 	Broken                // the agent or the device does not answer
+	Stopped               // the caller interrupted the run
 )
 
 // String returns the outcome as reports show it.
 func (o Outcome) String() string {
-	return [...]string{"passed", "failed", "not applicable", "bad script", "broken"}[o]
+	return [...]string{"passed", "failed", "not applicable", "bad script", "broken", "interrupted"}[o]
 }
 
 // Result is the outcome of a run with its reason.
@@ -53,6 +56,32 @@ type Entry struct {
 // record appends an entry to the log.
 func (e *Engine) record(now mono.Time, d Direction, f *frame.Frame, text string) {
 	e.log = append(e.log, Entry{now, d, f, text, e.pos()})
+	size := entryBytes + len(text)
+	if f != nil {
+		size += len(f.Bytes)
+	}
+	if e.result == nil && !e.fits(uint64(size)) {
+		e.finish(BadScript, e.pos(), fmt.Sprintf("the recorded packets and commands, with values and regions, exceed %d bytes; --force records more", e.o.Memory))
+	}
+}
+
+// entryBytes is the memory of an entry besides the frame and the text.
+const entryBytes = 300
+
+// fits counts n more bytes of memory, if there is room for them.
+func (e *Engine) fits(n uint64) bool {
+	if n > e.o.Memory-e.used {
+		return false
+	}
+	e.used += n
+	return true
+}
+
+// uses counts bytes of a value or a region. It ends the run if there is no room for them.
+func (e *Engine) uses(at script.Pos, what string, n uint64) {
+	if !e.fits(n) {
+		e.fail(at, "%s needs %d bytes, beside %d bytes of other values, regions and packets: more than %d bytes need --force", what, n, e.used, e.o.Memory)
+	}
 }
 
 // finish ends the run. The first reason counts.

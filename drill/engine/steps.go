@@ -33,8 +33,12 @@ func (e *Engine) begin(now mono.Time, s script.Stmt) {
 		if e.objects[s.Name] {
 			e.fail(s.Pos, "%s is an object of the device", s.Name)
 		}
-		e.env[s.Name] = e.eval(s.Value)
+		v := e.eval(s.Value)
+		e.used -= uint64(len(e.env[s.Name].bytes))
+		e.uses(s.Pos, s.Name, uint64(len(v.bytes)))
+		e.env[s.Name] = v
 	case *script.Ignore:
+		e.uses(s.Pos, "the list of ignored packets", entryBytes)
 		e.ignored = append(e.ignored, &s.Packet)
 		e.frames = slices.DeleteFunc(e.frames, func(r received) bool { return e.isIgnored(r.frame) })
 	case *script.Send:
@@ -47,6 +51,7 @@ func (e *Engine) begin(now mono.Time, s script.Stmt) {
 	case *script.Expect:
 		e.current.taken = make([]bool, len(s.Packets))
 		if len(s.Packets) == 1 && s.Packets[0].Optional {
+			e.uses(s.Pos, "the list of optional packets", entryBytes)
 			e.permitted = append(e.permitted, &s.Packets[0])
 			return
 		}

@@ -91,6 +91,7 @@ func (e *Engine) eval(x script.Expr) value {
 		if err != nil {
 			e.fail(x.Pos, "%s: %v", x.Name, err)
 		}
+		e.steps += len(v.bytes) >> 10
 		return v
 	}
 	panic(fmt.Sprintf("unknown expression %T", x))
@@ -134,6 +135,10 @@ func (e *Engine) binary(x *script.Binary) value {
 	a, b := e.eval(x.X), e.eval(x.Y)
 	if a.kind != isNumber || b.kind != isNumber {
 		if ab, bb, ok := e.content(a), e.content(b), x.Op == "+"; ok && ab != nil && bb != nil {
+			if len(ab)+len(bb) > maxBytes {
+				e.fail(x.Pos, "%d and %d bytes together exceed %d, the most that a value has", len(ab), len(bb), maxBytes)
+			}
+			e.steps += (len(ab) + len(bb)) >> 10
 			return bytesOf(append(bytes.Clone(ab), bb...)) // concatenation
 		}
 		e.fail(x.Pos, "%v %s %v: not numbers", a, x.Op, b)

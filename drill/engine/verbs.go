@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -143,8 +144,26 @@ func (e *Engine) prepare(c *script.Call) *command {
 	for _, key := range c.Keys {
 		e.prepareKey(k, key)
 	}
+	if v.creates {
+		n := k.memory()
+		e.uses(c.Pos, "dut."+c.Verb, n)
+		e.sizes[c.Name] += n // an earlier object of this name exists, too
+	}
 	k.line = k.encode()
 	return k
+}
+
+// entrySize is the memory of an entry of a queue, without its data.
+const entrySize = 128
+
+// memory returns about as many bytes as the created object needs.
+func (k *command) memory() uint64 {
+	size := k.keys["size"].num
+	if k.call.Verb == "mr" {
+		return min(size, math.MaxInt64) + min(size, maxBytes)
+	}
+	entry := entrySize + 16*min(k.keys["sges"].num, 1<<20) + min(k.keys["inline"].num, 1<<20)
+	return (min(size, 1<<32) + min(k.keys["rsize"].num, 1<<32)) * entry
 }
 
 // object returns the first argument, which names an object of the device.

@@ -56,7 +56,7 @@ func TestCaptures(t *testing.T) {
 				t.Errorf("%s: queue pair %v: %v\n%s", name, d, err, text)
 				continue
 			}
-			r, err := dut.Virtual{}.Run(s, 1)
+			r, err := dut.Virtual{}.Run(t.Context(), s, 1)
 			switch {
 			case err != nil || r.Outcome == engine.BadScript || r.Outcome == engine.Broken:
 				t.Errorf("%s: queue pair %v: %v %+v", name, d, err, r)

@@ -3,6 +3,7 @@
 package strict
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -131,12 +132,22 @@ func (d *Document) Origin(key string) string {
 	return origin
 }
 
-// Decode decodes the file into the struct that v points to. It returns all unknown keys and all values of the wrong type.
+// Decode decodes the file into the struct that v points to. It returns all unknown keys and all values of the wrong type, up
+// to maxFaults.
 func (d *Document) Decode(v any) Faults {
 	x := decoder{Document: d}
 	x.decode(d.root, "", reflect.ValueOf(v).Elem())
+	if x.more > 0 {
+		x.faults = append(x.faults, &Fault{Err: fmt.Errorf("%d more errors", x.more), place: d.path})
+	}
 	return x.faults
 }
+
+const (
+	maxFaults = 100
+	// maxAliased limits the values that aliases repeat: with lists of aliases to lists, a short file has billions.
+	maxAliased = 100_000
+)
 
 // Only rejects keys of the mapping at key besides the allowed ones. kind names the owner of the keys.
 func (d *Document) Only(key, kind string, allowed []string) error {
@@ -216,26 +227,56 @@ func child(n *yaml.Node, key string) *yaml.Node {
 // decoder decodes a document and collects its faults.
 type decoder struct {
 	*Document
-	faults Faults
+	faults  Faults
+	more    int    // faults beyond maxFaults
+	at      string // origin of the change of the value that is being decoded; empty: it is from the file
+	aliases int    // that contain this value
+	aliased int    // values inside of aliases
 }
 
-func (d *decoder) add(key, format string, args ...any) {
-	d.faults = append(d.faults, d.Fault(key, format, args...))
-}
-
-// addKey is like add, for a fault of the key itself, n.
-func (d *decoder) addKey(n *yaml.Node, key, format string, args ...any) {
-	f := d.Fault(key, format, args...)
-	if f.Line > 0 {
+// add adds a fault at n.
+func (d *decoder) add(n *yaml.Node, key, format string, args ...any) {
+	if len(d.faults) == maxFaults {
+		d.more++
+		return
+	}
+	f := &Fault{Key: key, Err: fmt.Errorf(format, args...), place: d.at}
+	if d.at == "" {
 		f.move(d.path, n)
 	}
 	d.faults = append(d.faults, f)
 }
 
+// addKey adds a fault of the i-th key of a mapping.
+func (d *decoder) addKey(n *yaml.Node, i int, key, format string, args ...any) {
+	defer d.enter(n.Content[i+1])()
+	d.add(n.Content[i], key, format, args...)
+}
+
+// enter notes the origin of n if a change set it. The returned function leaves n.
+func (d *decoder) enter(n *yaml.Node) func() {
+	before := d.at
+	d.at = cmp.Or(d.set[n], before)
+	return func() { d.at = before }
+}
+
 // decode decodes n, the value of key, into v.
 func (d *decoder) decode(n *yaml.Node, key string, v reflect.Value) {
+	defer d.enter(n)()
 	if n.Kind == yaml.AliasNode {
-		n = n.Alias
+		d.aliases++
+		defer func() { d.aliases-- }()
+		use := *n.Alias // with the place of the alias
+		use.Line, use.Column, n = n.Line, n.Column, &use
+	}
+	if d.aliases > 0 {
+		switch d.aliased++; {
+		case d.aliased == maxAliased:
+			d.add(n, key, "aliases repeat more than %d values", maxAliased)
+			return
+		case d.aliased > maxAliased:
+			return
+		}
 	}
 	_, own := v.Addr().Interface().(yaml.Unmarshaler)
 	switch {
@@ -254,7 +295,7 @@ func (d *decoder) decode(n *yaml.Node, key string, v reflect.Value) {
 	case v.Type() == reflect.TypeFor[time.Duration]():
 		t, err := time.ParseDuration(n.Value)
 		if err != nil {
-			d.add(key, "%q is not a duration such as 5s", n.Value)
+			d.add(n, key, "%q is not a duration such as 5s", n.Value)
 		}
 		v.SetInt(int64(t))
 	default:
@@ -262,12 +303,14 @@ func (d *decoder) decode(n *yaml.Node, key string, v reflect.Value) {
 	}
 }
 
+// scalar decodes a number, a word or a value with a parser of its own. Numbers are finite, except those of types that say so:
+// named ones, in which infinity stands for no bound.
 func (d *decoder) scalar(n *yaml.Node, key string, v reflect.Value) {
 	if err := n.Decode(v.Addr().Interface()); err != nil {
-		d.add(key, "%w", reason(n, v, err))
+		d.add(n, key, "%w", reason(n, v, err))
 	}
-	if v.Type() == reflect.TypeFor[float64]() && (math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0)) {
-		d.add(key, "%q is not a finite number", n.Value)
+	if v.CanFloat() && (math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0) && v.Type() == reflect.TypeFor[float64]()) {
+		d.add(n, key, "%q is not a finite number", n.Value)
 	}
 }
 
@@ -292,7 +335,7 @@ func reason(n *yaml.Node, v reflect.Value, err error) error {
 
 func (d *decoder) decodeSlice(n *yaml.Node, key string, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
-		d.add(key, "expected a list: [...]")
+		d.add(n, key, "expected a list: [...]")
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -303,14 +346,14 @@ func (d *decoder) decodeSlice(n *yaml.Node, key string, v reflect.Value) {
 
 func (d *decoder) decodeMap(n *yaml.Node, key string, v reflect.Value) {
 	if n.Kind != yaml.MappingNode {
-		d.add(key, "expected a mapping: {name: ...}")
+		d.add(n, key, "expected a mapping: {name: ...}")
 		return
 	}
 	v.Set(reflect.MakeMap(v.Type()))
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i].Value, reflect.New(v.Type().Elem()).Elem()
 		if v.MapIndex(reflect.ValueOf(name)).IsValid() {
-			d.addKey(n.Content[i], join(key, name), "duplicate key")
+			d.addKey(n, i, join(key, name), "duplicate key")
 			continue
 		}
 		d.decode(n.Content[i+1], join(key, name), value)
@@ -320,7 +363,7 @@ func (d *decoder) decodeMap(n *yaml.Node, key string, v reflect.Value) {
 
 func (d *decoder) decodeStruct(n *yaml.Node, key string, v reflect.Value) {
 	if n.Kind != yaml.MappingNode {
-		d.add(key, "expected a mapping: {%s: ...}", strings.Join(names(v.Type()), ": ..., "))
+		d.add(n, key, "expected a mapping: {%s: ...}", strings.Join(names(v.Type()), ": ..., "))
 		return
 	}
 	seen := map[string]bool{}
@@ -330,7 +373,7 @@ func (d *decoder) decodeStruct(n *yaml.Node, key string, v reflect.Value) {
 		field, more := fieldOf(v, name)
 		switch {
 		case seen[name]:
-			d.addKey(n.Content[i], full, "duplicate key")
+			d.addKey(n, i, full, "duplicate key")
 		case field.IsValid():
 			d.decode(n.Content[i+1], full, field)
 		case more.IsValid():
@@ -341,7 +384,7 @@ func (d *decoder) decodeStruct(n *yaml.Node, key string, v reflect.Value) {
 			}
 			more.SetMapIndex(reflect.ValueOf(name), reflect.ValueOf(x))
 		default:
-			d.addKey(n.Content[i], full, "unknown key; the keys are %s", strings.Join(names(v.Type()), ", "))
+			d.addKey(n, i, full, "unknown key; the keys are %s", strings.Join(names(v.Type()), ", "))
 		}
 		seen[name] = true
 	}

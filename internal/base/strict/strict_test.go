@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -123,4 +124,64 @@ func FuzzParse(f *testing.F) {
 			t.Error(faults)
 		}
 	})
+}
+
+// TestManyFaults: a file with thousands of errors has a hundred, and their number.
+func TestManyFaults(t *testing.T) {
+	var b strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&b, "unknown_key_%d: 1\n", i)
+	}
+	_, faults := decode(t, b.String())
+	if n := strings.Count(faults, "\n") + 1; n != maxFaults+1 || !strings.HasPrefix(faults, "f.yaml:1:1: unknown_key_0: ") || !strings.HasSuffix(faults, "\nf.yaml: 2900 more errors") {
+		t.Errorf("%d lines: %.100s ... %s", n, faults, faults[len(faults)-100:])
+	}
+}
+
+// TestAliases: lists of aliases to lists of aliases have no billions of values.
+func TestAliases(t *testing.T) {
+	text := "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+	for c := 'a'; c < 'h'; c++ {
+		text += fmt.Sprintf("%c: &%c [%s*%c]\n", c+1, c+1, strings.Repeat(fmt.Sprintf("*%c, ", c), 9), c)
+	}
+	var v struct {
+		A []string
+		B [][]string
+		C [][][]string
+		D [][][][]string
+		E [][][][][]string
+		F [][][][][][]string
+		G [][][][][][][]string
+		H [][][][][][][][]string
+	}
+	d, err := Parse("f.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults := d.Decode(&v)
+	if len(faults) != 1 || !strings.Contains(faults[0].Error(), "aliases repeat more than 100000 values") || len(v.D) != 10 || len(v.D[9][9][9]) != 10 {
+		t.Errorf("%d faults: %v", len(faults), faults)
+	}
+}
+
+// TestInfinite: no number is infinite, except in types whose own name says so. NaN is no number at all.
+func TestInfinite(t *testing.T) {
+	type bound float64
+	var v struct {
+		A float64
+		B bound
+		C float32
+		D []float64
+		E map[string]float64
+		F *float64
+	}
+	for text, refused := range map[string]bool{"a: .inf": true, "b: -.inf": false, "b: .nan": true, "c: .nan": true, "d: [0, .NaN]": true, "e: {x: .inf}": true, "f: +.inf": true, "a: 1e308": false} {
+		d, err := Parse("f.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if faults := d.Decode(&v); refused != (len(faults) == 1 && strings.Contains(faults[0].Error(), "is not a finite number")) {
+			t.Errorf("%s: %v", text, faults)
+		}
+	}
 }

@@ -14,7 +14,7 @@ func (a *app) list() *cobra.Command {
 		Long: `Lists transports and their parts (trackers, recoveries, path selections, congestion
 controls), load balancing of switches, topologies, workloads and events. Parameters have
 their type; those of plug-ins also default, range and unit.`,
-		Example: "  rocesim list\n  rocesim list workload incast\n  rocesim list congestion --json",
+		Example: "  rocesim list workload incast\n  rocesim list congestion --json\n  rocesim list",
 		Args:    cobra.MaximumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			args = append(args, "", "")
