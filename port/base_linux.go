@@ -81,9 +81,12 @@ func (b *Base) SetClosed() {
 // link; it is called if the error may mean that the link is down.
 func (b *Base) SendFailed(kind string, e unix.Errno, poll func()) error {
 	switch e {
-	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM: // ENOBUFS: the transmit queue of the interface is full
+	case unix.EAGAIN:
 		b.Counters.Again++
 		return ErrAgain
+	case unix.ENOBUFS, unix.ENOMEM:
+		b.Counters.Again++
+		return ErrRefused
 	case unix.EIO, unix.EBADFD, unix.EBADF, unix.ENODEV, unix.ENETDOWN, unix.ENXIO:
 		if poll(); !b.state.Up {
 			return ErrDown

@@ -19,7 +19,7 @@ const faultyRetry = 50 * time.Microsecond
 // itself, and returns them as received. Frames to another NIC of a switch go to the inbox of that NIC's Faulty, which may
 // belong to another goroutine.
 type Faulty struct {
-	inner  Port
+	inner  *Backlog
 	obs    link.Observer
 	engine fault.Engine
 	out    batch
@@ -80,7 +80,7 @@ type FaultStats struct {
 // "fault: drop (name)". It also receives sent frames that the NIC has not shown (link.Frame.Unseen), so it sees each
 // sent frame once. It may see a received frame twice, because the NIC shows the frames that it gets.
 func NewFaulty(p Port, obs link.Observer) *Faulty {
-	f := &Faulty{inner: p, obs: obs}
+	f := &Faulty{inner: NewBacklog(p), obs: obs}
 	f.frame.Bufs = f.bufs[:]
 	return f
 }
@@ -168,7 +168,7 @@ func (f *Faulty) sendOne(now mono.Time, b []byte) error {
 		return nil
 	case errors.Is(err, ErrAgain):
 		f.retry = now.Add(faultyRetry)
-		return ErrAgain
+		return err
 	}
 	f.failed++
 	if errors.Is(err, ErrDown) {
@@ -317,25 +317,14 @@ func (f *Faulty) Offload() link.Offload {
 }
 
 // State implements Monitored. A port that is not Monitored is up.
-func (f *Faulty) State() link.State {
-	if m, ok := f.inner.(Monitored); ok {
-		return m.State()
-	}
-	return link.State{Up: true}
-}
+func (f *Faulty) State() link.State { return f.inner.State() }
 
 // Poll implements Monitored.
-func (f *Faulty) Poll(now mono.Time) {
-	if m, ok := f.inner.(Monitored); ok {
-		m.Poll(now)
-	}
-}
+func (f *Faulty) Poll(now mono.Time) { f.inner.Poll(now) }
 
 // Stats implements Monitored.
-func (f *Faulty) Stats() (s Stats) {
-	if m, ok := f.inner.(Monitored); ok {
-		s = m.Stats()
-	}
+func (f *Faulty) Stats() Stats {
+	s := f.inner.Stats()
 	s.Overruns += f.inbox.lost.Load()
 	return s
 }

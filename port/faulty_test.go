@@ -462,7 +462,7 @@ func TestFaultyAllocations(t *testing.T) {
 		f, m, _ := faulty(t, rules...)
 		fr, raw := roce(1, 0, 1000), roce(1, 0, 1000).AppendTo(nil)
 		f.SetObserver(nil)
-		f.inner = quiet{m, raw}
+		f.inner = NewBacklog(quiet{m, raw})
 		buf := make([]byte, 1<<17)
 		now := mono.Time(0)
 		run := func() {

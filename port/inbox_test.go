@@ -134,7 +134,7 @@ func TestInboxAndLink(t *testing.T) {
 	a, _, _ := faulty(t)
 	b, _, _ := faulty(t)
 	joinPorts(a, b, new(int), new(int))
-	b.inner = quiet{&memPort{}, roce(fromLink, 0, 40).AppendTo(nil)}
+	b.inner = NewBacklog(quiet{&memPort{}, roce(fromLink, 0, 40).AppendTo(nil)})
 	count := map[uint32]int{}
 	buf := make([]byte, 128)
 	for range 640 {
@@ -162,7 +162,7 @@ func TestInboxWithoutLink(t *testing.T) {
 	a, _, _ := faulty(t)
 	b, link, _ := faulty(t)
 	joinPorts(a, b, new(int), new(int))
-	b.inner, link.down = unplugged{link}, true
+	b.inner, link.down = NewBacklog(unplugged{link}), true
 	mustSend(t, a, across(b, 1, 0, 40))
 	if _, _, err := b.Recv(0, make([]byte, 128)); err != ErrDown || b.FaultStats().SendFailed != 1 {
 		t.Errorf("%v, %d frames dropped", err, b.FaultStats().SendFailed)

@@ -8,6 +8,7 @@ package port
 
 import (
 	"errors"
+	"fmt"
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port/link"
@@ -15,6 +16,16 @@ import (
 
 // ErrAgain means that a link has no frame to receive or no room to send.
 var ErrAgain = errors.New("link: would block")
+
+// ErrLater is the ErrAgain of a link that has room after its NextTimeout. Its descriptor does not tell.
+var ErrLater = fmt.Errorf("%w until a timer", ErrAgain)
+
+// ErrAgain of one frame, for which the kernel has no buffer (ENOBUFS, ENOMEM): a queue is full, or a filter drops the frame. A
+// Backlog handles them. After ErrRefusedPart, Frame.Begun datagrams of a super-frame have been sent, and the next one has been refused.
+var (
+	ErrRefused     = fmt.Errorf("%w: no buffer for the frame", ErrAgain)
+	ErrRefusedPart = fmt.Errorf("%w: no buffer for a part of the frame", ErrAgain)
+)
 
 // ErrDown means that a link is down or does not exist. The link may come back.
 var ErrDown = errors.New("link: down")
@@ -24,8 +35,8 @@ var errClosed = errors.New("link: closed")
 
 // Port is a link. One goroutine uses it. No call blocks.
 type Port interface {
-	// Send transmits a frame or super-frame. The port keeps no reference to it. After ErrAgain nothing has been
-	// sent; the caller waits until FD is writable or until NextTimeout.
+	// Send transmits a frame or super-frame. The port keeps no reference to it. After ErrAgain nothing but the first
+	// Frame.Begun datagrams has been sent; the caller waits until FD is writable or until NextTimeout.
 	Send(now mono.Time, f *link.Frame) error
 	// Recv returns one frame or super-frame, starting at the Ethernet header. It is in buf or in memory of the port,
 	// where it stays until the next call of Recv or Poll. segSize is as in link.Frame. After ErrAgain the caller

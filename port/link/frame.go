@@ -25,6 +25,8 @@ type Frame struct {
 	// Apart: a NIC on sockets must send the datagrams of this super-frame one by one, because the peer may not
 	// accept the IP IDs that segmentation gives (package stack).
 	Apart bool
+	// Begun is the number of datagrams of a super-frame that the port has sent. The port sets it when it cannot send the rest.
+	Begun int
 	// Forwarded: another NIC of the switch has got the packets. There are no Bufs, and nothing is left to send.
 	Forwarded bool
 	// Across is the port of the receiver if that is another NIC of the switch (Switch.Join). The port passes the frame to
@@ -40,6 +42,12 @@ func (f *Frame) AppendTo(b []byte) []byte {
 		b = mapped.Append(b, p)
 	}
 	return b
+}
+
+// SkipSegment counts a datagram of a super-frame as sent, and reports whether others remain.
+func (f *Frame) SkipSegment() bool {
+	f.Begun++
+	return f.Begun*f.SegSize < f.Len-f.HdrLen
 }
 
 // Segments returns the number of datagrams in a contiguous frame whose segments have segSize bytes of UDP payload,

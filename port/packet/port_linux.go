@@ -138,9 +138,15 @@ func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	if p.FD() < 0 {
 		return port.ErrDown
 	}
-	e := p.queue.Send(p.FD(), f)
+	e := unix.EINVAL
+	if f.Begun == 0 {
+		e = p.queue.Send(p.FD(), f)
+	}
 	if e == unix.EINVAL && f.SegSize != 0 {
-		e = p.sendSegments(f)
+		if e = p.sendSegments(f); e == unix.ENOBUFS || e == unix.ENOMEM {
+			p.Counters.Again++
+			return port.ErrRefusedPart
+		}
 	}
 	if e == 0 {
 		return nil
@@ -148,23 +154,26 @@ func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	return p.SendFailed("packet", e, func() { p.Poll(now) })
 }
 
-// sendSegments sends a super-frame that the kernel has refused as single frames. If the kernel accepts the first one,
-// the super-frame was too large, and Offload promises less from now on. If a later frame fails, it and the rest are
-// lost, because the first one cannot be taken back.
+// sendSegments sends a super-frame that the kernel has refused as single frames, from f.Begun on. If the kernel accepts the
+// first one, the super-frame was too large, and Offload promises less from now on. Without room for a later frame, f.Begun
+// tells how many have been sent. After another error, the rest is lost.
 func (p *Port) sendSegments(f *link.Frame) unix.Errno {
 	whole := f.AppendTo(nil)
 	count := link.Segments(whole, f.SegSize)
 	one := link.Frame{Bufs: make([][]byte, 1)}
-	for i := range count {
+	for i := f.Begun; i < count; i++ {
 		one.Bufs[0] = link.Segment(one.Bufs[0][:0], whole, f.SegSize, i)
 		one.Len = len(one.Bufs[0])
-		if e := p.queue.Send(p.FD(), &one); e != 0 && i == 0 {
+		e := p.queue.Send(p.FD(), &one)
+		if f.Begun = i; e == unix.ENOBUFS || e == unix.ENOMEM || e != 0 && i == 0 {
 			return e
-		} else if e != 0 {
+		}
+		if e != 0 {
 			p.Counters.SendDropped += uint64(count - i)
 			break
 		}
 	}
+	f.Begun = 0
 	p.offload = vnet.Reduce(p.offload, count)
 	return 0
 }

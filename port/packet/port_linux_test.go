@@ -209,16 +209,21 @@ func TestRefusedWithoutRoom(t *testing.T) {
 	for _, room := range []int{0, 4} {
 		_, tx, rx := pair(t)
 		taken := olderKernel(tx, 0, room)
-		err := tx.Send(porttest.Clock(), porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 96, 10*96))
+		f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 96, 10*96)
+		err := tx.Send(porttest.Clock(), f)
 		st := tx.Stats()
-		if room == 0 && (err != port.ErrAgain || st.Again != 1 || tx.Offload().MaxSegments == 0) {
-			t.Errorf("no room: %v, %+v, %+v", err, st, tx.Offload())
-		}
-		if room != 0 && (err != nil || st.SendDropped != uint64(10-room) || tx.Offload().MaxSegments != 0) {
-			t.Errorf("room for %d: %v, %+v, %+v", room, err, st, tx.Offload())
+		if err != port.ErrRefusedPart || st.Again != 1 || st.SendDropped != 0 || f.Begun != room || tx.Offload().MaxSegments == 0 {
+			t.Errorf("room for %d: %v, %+v, %d sent, %+v", room, err, st, f.Begun, tx.Offload())
 		}
 		if frames, _ := porttest.Count(t, rx); *taken != room || frames != room {
 			t.Errorf("room for %d: %d taken, %d arrive", room, *taken, frames)
+		}
+		olderKernel(tx, 0, -1)
+		if err := tx.Send(porttest.Clock(), f); err != nil || tx.Offload().MaxSegments != 0 {
+			t.Errorf("the rest after %d: %v, %+v", room, err, tx.Offload())
+		}
+		if frames, _ := porttest.Count(t, rx); frames != 10-room {
+			t.Errorf("the rest after %d: %d arrive", room, frames)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func New(ports []port.Monitored) (*Port, error) {
 	}
 	p := &Port{ep: ep}
 	for _, q := range ports {
-		p.planes = append(p.planes, plane{Monitored: q, watched: -1})
+		p.planes = append(p.planes, plane{Monitored: port.NewBacklog(q), watched: -1})
 	}
 	return p, nil
 }

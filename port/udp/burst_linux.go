@@ -21,9 +21,9 @@ type burst struct {
 const maxBurst = maxIov + 2*maxSegments
 
 // writeApart sends the datagrams of a frame as separate messages. The frame has consecutive IP IDs, but the kernel sends
-// IP ID 0, so writeApart changes the ICRCs. The first begun datagrams have been sent already. If there is no room for all,
-// p.begun is the number of sent datagrams.
-func (p *Port) writeApart(s *source, f *link.Frame, o *outgoing, begun int) unix.Errno {
+// IP ID 0, so writeApart changes the ICRCs. It skips the first f.Begun datagrams, and updates f.Begun if there is no room
+// for all.
+func (p *Port) writeApart(s *source, f *link.Frame, o *outgoing) unix.Errno {
 	bufs := f.Bufs
 	if len(bufs) > maxIov {
 		p.flat = appendAll(p.flat[:0], bufs)
@@ -32,20 +32,21 @@ func (p *Port) writeApart(s *source, f *link.Frame, o *outgoing, begun int) unix
 	p.label(&p.out, o)
 	p.out.attach()
 	msgs := p.burst.fill(&p.out, bufs, o, f.SegSize)
-	for sent := min(begun, len(msgs)); sent < len(msgs); {
+	for sent := min(f.Begun, len(msgs)); sent < len(msgs); {
 		n, e := sendAll(s.fd, msgs[sent:])
 		switch {
 		case e == 0:
 			sent += n
 		case p.drainErrors(s): // retry after ICMP errors of earlier datagrams
 		case e == unix.EAGAIN, e == unix.ENOBUFS, e == unix.ENOMEM:
-			p.begun = sent
+			f.Begun = sent
 			return e
 		default:
 			p.Counters.SendDropped += uint64(len(msgs) - sent - 1) // sent counts the first one
 			return e
 		}
 	}
+	f.Begun = 0
 	return 0
 }
 

@@ -122,7 +122,7 @@ func TestApartWithoutRoom(t *testing.T) {
 			if !errors.Is(err, port.ErrAgain) || clock() > deadline {
 				t.Fatal(err)
 			}
-			if tx.begun > 0 {
+			if f.Begun > 0 {
 				partly++
 			}
 			waitFD(tx, max(0, tx.NextTimeout().Sub(clock())))

@@ -55,7 +55,6 @@ const (
 // Retry intervals.
 const (
 	retryBind = time.Second           // for addresses that could not be bound
-	retrySend = 50 * time.Microsecond // after the queue of the interface was full
 	retryFull = 10 * time.Millisecond // after the buffer of a socket was full, unless epoll reports room earlier
 )
 
@@ -80,7 +79,6 @@ type Port struct {
 
 	offload link.Offload
 	single  bool // segment all super-frames in the port
-	begun   int  // sent datagrams of a frame that is waiting for room
 	out     message
 	in      message
 	flat    []byte // a copy of a frame

@@ -31,8 +31,6 @@ func knowsSegments(fd int) bool {
 // Send implements port.Port.
 func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	p.retry = mono.Never
-	begun := p.begun
-	p.begun = 0
 	if p.FD() < 0 {
 		return port.ErrDown
 	}
@@ -62,16 +60,26 @@ func (p *Port) Send(now mono.Time, f *link.Frame) error {
 	case o.trimmed(f): // no ICRC covers the ID or the port
 		o.id = 0
 	case s.port != o.port:
+		orig := f
 		f = p.renumbered(f, &o, s.port)
+		defer func() { orig.Begun = f.Begun }()
 	}
-	if o.id != 0 || f.SegSize != 0 && p.apart(f) {
-		return p.sent(now, s, &o, p.writeApart(s, f, &o, begun))
+	if o.id != 0 || f.SegSize != 0 && (f.Begun > 0 || p.apart(f)) {
+		return apiece(p.sent(now, s, &o, p.writeApart(s, f, &o)))
 	}
 	e := p.write(s, f.Bufs, &o, f.SegSize)
 	if f.SegSize != 0 && (e == unix.EINVAL || e == unix.EIO) {
-		e = p.refused(s, f, &o)
+		return apiece(p.sent(now, s, &o, p.unsegmented(s, f, &o)))
 	}
 	return p.sent(now, s, &o, e)
+}
+
+// apiece returns the error of a super-frame whose datagrams are sent one by one.
+func apiece(err error) error {
+	if err == port.ErrRefused {
+		return port.ErrRefusedPart
+	}
+	return err
 }
 
 // apart reports whether to send the datagrams of a super-frame as separate messages.
@@ -79,12 +87,12 @@ func (p *Port) apart(f *link.Frame) bool {
 	return p.single || f.Apart && p.cfg.Offload == OffloadKnown
 }
 
-// refused handles a super-frame that the kernel has refused: it sends the packets as single datagrams. If the kernel
+// unsegmented handles a super-frame that the kernel has refused: it sends the packets as single datagrams. If the kernel
 // accepts one of them, the super-frame was too large, so the port uses shorter super-frames, or none.
-func (p *Port) refused(s *source, f *link.Frame, o *outgoing) unix.Errno {
-	e := p.writeApart(s, f, o, 0)
+func (p *Port) unsegmented(s *source, f *link.Frame, o *outgoing) unix.Errno {
+	e := p.writeApart(s, f, o)
 	switch count := (f.Len - o.len + f.SegSize - 1) / f.SegSize; {
-	case e != 0 && p.begun == 0:
+	case e != 0 && f.Begun == 0:
 	case count > maxSegmentsOld:
 		p.offload.MaxSegments = min(p.offload.MaxSegments, maxSegmentsOld)
 	default:
@@ -167,7 +175,7 @@ func (p *Port) renumbered(f *link.Frame, o *outgoing, port uint16) *link.Frame {
 	}
 	udp := p.flat[o.len-udpLen:]
 	udp[0], udp[1] = uint8(port>>8), uint8(port)
-	return &link.Frame{Bufs: [][]byte{p.flat}, Len: f.Len, HdrLen: f.HdrLen, SegSize: f.SegSize, Apart: f.Apart}
+	return &link.Frame{Bufs: [][]byte{p.flat}, Len: f.Len, HdrLen: f.HdrLen, SegSize: f.SegSize, Apart: f.Apart, Begun: f.Begun}
 }
 
 // sent converts the result of a send call to the result of Send.
@@ -187,10 +195,9 @@ func (p *Port) sent(now mono.Time, s *source, o *outgoing, e unix.Errno) error {
 		}
 		p.retry = now.Add(retryFull)
 		return port.ErrAgain
-	case unix.ENOBUFS, unix.ENOMEM: // the queue of the interface is full; no event reports room
+	case unix.ENOBUFS, unix.ENOMEM: // a filter drops the frame, or the queue of the interface is full
 		p.Counters.Again++
-		p.retry = now.Add(retrySend)
-		return port.ErrAgain
+		return port.ErrRefused
 	}
 	p.Counters.SendDropped++
 	p.told.failed(o.dst.Addr(), e)

@@ -279,7 +279,8 @@ func (n *NIC) send(now mono.Time, f *link.Frame) bool {
 		return true
 	}
 	err := n.port.Send(now, f)
-	if err == port.ErrAgain {
+	if err == port.ErrAgain || err == port.ErrLater {
+		n.timed = err == port.ErrLater
 		if n.held == nil {
 			n.stats.TxBlocked++
 			n.hold(f)
@@ -360,7 +361,7 @@ func (s *Shard) sleep(wait time.Duration) {
 	s.sleeping.Store(1)
 	pending := false
 	for _, n := range s.nics {
-		s.ep.watch(&n.watch, n.port.FD(), n.held != nil)
+		s.ep.watch(&n.watch, n.port.FD(), n.held != nil && !n.timed)
 		pending = n.setSleeping(1) || len(n.calls) > 0 || pending
 	}
 	if !pending && s.due() > s.until.Add(-wait) { // a port may have got a frame from another shard

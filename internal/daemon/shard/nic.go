@@ -34,6 +34,7 @@ type NIC struct {
 	bellTurn int         // the bell polled last
 	unsent   bool        // transmit stopped before it had sent everything
 	held     *link.Frame // a frame that the port had no room for
+	timed    bool        // the port's timer tells when there is room, not its descriptor
 	heldFrm  link.Frame
 	heldBuf  []byte
 	heldBufs [1][]byte

@@ -12,7 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/netlab"
 )
 
 // firewall makes the kernel of host 0 refuse (EPERM) packets to the RoCEv2 port, or accept them again.
@@ -130,4 +132,27 @@ func TestTranslated(t *testing.T) {
 func (l *rig) tells(what string) {
 	l.T.Helper()
 	lab.Eventually(l.T, soon, "a mode that says: "+what, func() bool { return strings.Contains(l.Link(0).Mode, what) })
+}
+
+// TestFilteredFlow: a filter of the host drops one connection, which the kernel tells the sender. Others proceed, and the
+// connection works when the filter has gone.
+func TestFilteredFlow(t *testing.T) {
+	lab.Long(t)
+	lab.Need(t, "nft")
+	for _, kind := range []string{"udp", "packet"} {
+		t.Run(kind, func(t *testing.T) {
+			l := newLab(t, netlab.LabOptions{Shared: [2]string{kind, kind}})
+			l.verify("write-bw -n 1 --gid-index " + ipv6)
+			l.firewall("add table netdev t; add chain netdev t e { type filter hook egress device " + veth + " priority 0; }; " +
+				"add rule netdev t e meta protocol ip6 drop")
+			_, client := l.pair(append(slices.Clone(patient), "-n", "64", "--gid-index", ipv6)...)
+			lab.Eventually(t, soon, "lost frames", func() bool { return lab.Query[[]api.Stat](l.Lab, 0, "stat")[0].Port.SendDropped > 0 })
+			l.verify("write-bw -s 64k -n 40")
+			l.verify("read-bw -s 64k -n 40")
+			l.firewall("delete table netdev t")
+			if code := client.Exit(lab.Limit); code != 0 {
+				t.Errorf("without the filter: exit code %d: %s", code, &client.Diag)
+			}
+		})
+	}
 }
