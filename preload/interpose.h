@@ -10,7 +10,7 @@
  *   glob.c        glob
  *   counters.c    refreshed counters of sysfs
  *   mr_calls.c    madvise, mremap
- *   address.c     address resolution for old providers
+ *   address.c     addresses of UD peers
  *   poll.c        sharing the processor while polling
  *   provider.c    corrections of the rxe provider
  *   stamp.c       time stamps of completions
@@ -65,6 +65,8 @@
 
 /* next_symbol returns the next definition of a function after this library's. */
 void *next_symbol(const char *name);
+/* verbs_symbol returns a function of libibverbs, NULL without libibverbs. */
+void *verbs_symbol(const char *name);
 
 /* ---- paths.c ---- */
 

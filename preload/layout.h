@@ -44,6 +44,9 @@ enum { SET_INLINE_DATA = 36, SET_INLINE_DATA_LIST };
 /* struct ibv_ah_attr, in bytes */
 enum { AH_DLID = 24, AH_IS_GLOBAL = 29 };
 
+/* struct ibv_wc, in bytes */
+enum { WC_SL = 44, WC_SIZE = 48 };
+
 /* HOOK stores the provider's function in stock and replaces it with ours. It keeps a function
  * that is not the provider's. */
 #define HOOK(word, stock, ours)                                                                 \

@@ -32,3 +32,12 @@ void *next_symbol(const char *name)
 	return dlsym(RTLD_NEXT, name);
 }
 
+/* RTLD_NEXT does not find a libibverbs that a Python module loaded. */
+void *verbs_symbol(const char *name)
+{
+	void *f = next_symbol(name);
+	if (f)
+		return f;
+	void *lib = dlopen("libibverbs.so.1", RTLD_LAZY);
+	return lib ? dlsym(lib, name) : NULL;
+}

@@ -5,7 +5,6 @@
  */
 #include "interpose.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
 
@@ -73,21 +72,10 @@ static void poll_share(void *ibv_context)
 	}
 }
 
-/* stock_open returns the function of libibverbs. RTLD_NEXT does not find a libibverbs that a
- * Python module loaded. */
-static open_fn *stock_open(void)
-{
-	open_fn *f = (open_fn *)next_symbol("ibv_open_device");
-	if (f)
-		return f;
-	void *lib = dlopen("libibverbs.so.1", RTLD_LAZY);
-	return lib ? (open_fn *)dlsym(lib, "ibv_open_device") : NULL;
-}
-
 void *ibv_open_device(void *device);
 EXPORT void *ibv_open_device(void *device)
 {
-	open_fn *f = stock_open();
+	open_fn *f = (open_fn *)verbs_symbol("ibv_open_device");
 	void *ctx = f ? f(device) : NULL;
 	if (ctx && preload_active())
 		poll_share(ctx);

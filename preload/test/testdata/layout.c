@@ -38,6 +38,8 @@ _Static_assert((int)IBV_VALUES_MASK_RAW_CLOCK == (int)VALUES_RAW_CLOCK, "values"
 _Static_assert(offsetof(struct ibv_cq_ex, start_poll) == START_POLL * sizeof(void *), "start_poll");
 _Static_assert(offsetof(struct ibv_ah_attr, dlid) == AH_DLID, "dlid");
 _Static_assert(offsetof(struct ibv_ah_attr, is_global) == AH_IS_GLOBAL, "is_global");
+_Static_assert(offsetof(struct ibv_wc, sl) == WC_SL && sizeof(struct ibv_wc) == WC_SIZE, "sl");
+_Static_assert(offsetof(struct ibv_pd, context) == 0, "context of a protection domain");
 
 int main(void)
 {
