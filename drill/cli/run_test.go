@@ -239,10 +239,19 @@ func TestAnalyze(t *testing.T) {
 	if code != exitFailed || !strings.Contains(out, "rcvd_seq_err is 11, the capture has 10") {
 		t.Error(code, out)
 	}
+	const captures = "../../internal/test/captures/testdata/"
+	code, out, diag = call("analyze", captures+"v4frag.pcap")
+	if code != exitNothing || diag != "rocedrill: the capture has no frame of RoCEv2\n" {
+		t.Error(code, out, diag)
+	}
+	if code, out, _ = call("analyze", captures+"vxlan.pcap", "--icrc", "ignore"); code != 0 || !strings.Contains(out, "3 RoCEv2 packets") {
+		t.Error(code, out)
+	}
 	for _, c := range []struct {
 		diag string
 		args []string
 	}{
+		{`"x" is neither check nor ignore`, []string{"analyze", capture, "--icrc", "x"}},
 		{"usage: rocedrill analyze CAPTURE", []string{"analyze"}},
 		{"no such file", []string{"analyze", "nowhere"}},
 		{"run_test.go: ", []string{"analyze", "run_test.go"}},

@@ -2,14 +2,18 @@ package record
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/drill/dut"
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 const captures = "../../bth/testdata/"
@@ -103,4 +107,61 @@ func TestErrors(t *testing.T) {
 	if _, err := Script(strings.NewReader("no capture"), "x", Device{}); err == nil {
 		t.Error("a file that is no capture is accepted")
 	}
+}
+
+// TestPeers: acknowledgements tell the peer of a queue pair. Without them the only candidate is, and several are an error.
+func TestPeers(t *testing.T) {
+	file, err := os.ReadFile("../../internal/test/captures/testdata/two_conn.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []uint64{0x11, 0x12, 0x21, 0x22} {
+		text, err := Script(bytes.NewReader(file), "x", Device{QPN: q})
+		if err != nil || strings.Contains(text, "+4000") || strings.Contains(text, "psn=5") {
+			t.Errorf("%#x: %v\n%s", q, err, text)
+		}
+	}
+	for _, c := range []struct{ steps, want string }{
+		{"1>2:17", "< UC_SEND_ONLY psn=Q"},
+		{"1>2:17 2>1:33", "> UC_SEND_ONLY psn=P"},
+		{"1>2:17 2>1:33 2>1:34", "no acknowledgement in the capture tells which peer queue pair 0x11 has: 0x21, 0x22 or another"},
+		{"1>2:17 2>1:17", "198.18.0.2 and 198.18.0.1 both have a queue pair 0x11: select one with --address"},
+		{"1>2:17 3>2:17", "queue pair 0x11 has several peers, 198.18.0.1 and 198.18.0.3"},
+	} {
+		text, err := Script(bytes.NewReader(play(t, c.steps)), "x", Device{QPN: 17})
+		if err != nil {
+			text = err.Error()
+		}
+		if !strings.Contains(text, c.want) {
+			t.Errorf("%s: %s, want %s", c.steps, text, c.want)
+		}
+	}
+}
+
+// play writes a capture: "1>2:17" is a SEND of UC from host 1 to queue pair 17 of host 2.
+func play(t *testing.T, steps string) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	w, err := pcapng.NewWriter(&file, "test")
+	if err == nil {
+		_, err = w.AddInterface(pcapng.Interface{Link: pcapng.LinkRaw})
+	}
+	for i, step := range strings.Fields(steps) {
+		var from, to byte
+		p := bth.Packet{Opcode: bth.TransportUC | bth.OpSendOnly, PKey: bth.DefaultPKey, PSN: bth.MakePSN(uint32(100 * i)), Payload: make([]byte, 8)}
+		if _, err := fmt.Sscanf(step, "%d>%d:%d", &from, &to, &p.DestQP); err != nil {
+			t.Fatal(err)
+		}
+		body := p.AppendTo(nil)
+		n := byte(28 + len(body))
+		b := []byte{0x45, 0, 0, n, 0, byte(i), 0x40, 0, 64, 17, 0, 0, 198, 18, 0, from, 198, 18, 0, to, 0xc0, 0, 0x12, 0xb7, 0, n - 20, 0, 0}
+		b = append(b, body...)
+		if err := errors.Join(bth.SealICRC(b), w.WritePacket(pcapng.PacketInfo{Time: int64(i) * 1e6}, b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file.Bytes()
 }

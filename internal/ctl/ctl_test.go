@@ -197,6 +197,23 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// TestFilesWithoutRoCE: a file without RoCEv2 has an exit code of its own, and the reasons are printed.
+func TestFilesWithoutRoCE(t *testing.T) {
+	const captures = "../test/captures/testdata/"
+	for _, c := range []struct {
+		code       int
+		args, word string
+	}{
+		{4, "decode " + captures + "v4frag.pcap", "2 other (2 IP fragments)"}, {4, "watch " + captures + "v4frag.pcap", "no frame of RoCEv2"},
+		{0, "decode " + captures + "ng_unsup.pcapng", "1 other (1 link type 220)"}, {0, "watch " + captures + "many_comments.pcapng.gz --icrc ignore", ""},
+		{2, "watch " + captures + "vxlan.pcap --icrc maybe", `"maybe" is neither check nor ignore`},
+	} {
+		if code, _, diag := ctl(strings.Fields(c.args)...); code != c.code || !strings.Contains(diag, c.word) {
+			t.Errorf("%s: %d, %s", c.args, code, diag)
+		}
+	}
+}
+
 // TestEveryCommandHasExamples checks every command for examples.
 func TestEveryCommandHasExamples(t *testing.T) {
 	var walk func(c *cobra.Command)
