@@ -147,7 +147,7 @@ func TestOtherVariables(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && (e.Name() == ".git" || e.Name() == "node_modules" || strings.HasSuffix(path, "daemon/config")):
+		case e.IsDir() && (e.Name() == ".git" || e.Name() == "out" || e.Name() == "node_modules" || strings.HasSuffix(path, "daemon/config")):
 			return fs.SkipDir
 		case !e.Type().IsRegular() || filepath.Ext(path) == ".md" || filepath.Ext(path) == ".h":
 			return nil
