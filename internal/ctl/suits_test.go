@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,41 @@ func executable(t *testing.T, class elf.Class, machine elf.Machine, dynamic bool
 	return path
 }
 
+// linked returns a dynamic program of this linker.
+func linked(t *testing.T, linker string) string {
+	t.Helper()
+	path := executable(t, elf.ELFCLASS64, elf.EM_X86_64, true)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.LittleEndian.PutUint64(b[64+8:], uint64(len(b))) // the program header's offset and size in the file
+	binary.LittleEndian.PutUint64(b[64+32:], uint64(len(linker)+1))
+	if err := os.WriteFile(path, append(b, linker+"\x00"...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestElevated: programs with other rights than their user's do not load the library.
+func TestElevated(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for files of another user")
+	}
+	path := executable(t, elf.ELFCLASS64, elf.EM_X86_64, true)
+	if err := errors.Join(os.Chown(path, 1, 1), os.Chmod(path, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[os.FileMode]string{0: "", os.ModeSetuid: "is setuid", os.ModeSetgid: "is setgid"} {
+		if err := os.Chmod(path, 0o755|mode); err != nil {
+			t.Fatal(err)
+		}
+		if got := unsuited(path, path); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%v: %q", mode, got)
+		}
+	}
+}
+
 func TestUnsuited(t *testing.T) {
 	lib := executable(t, elf.ELFCLASS64, elf.EM_X86_64, false)
 	text := filepath.Join(t.TempDir(), "script")
@@ -49,6 +85,8 @@ func TestUnsuited(t *testing.T) {
 	for _, c := range []struct{ name, program, library, want string }{
 		{"alike", executable(t, elf.ELFCLASS64, elf.EM_X86_64, true), lib, ""},
 		{"static", executable(t, elf.ELFCLASS64, elf.EM_X86_64, false), lib, "linked statically"},
+		{"musl", linked(t, "/lib/ld-musl-x86_64.so.1"), lib, "linked with musl (/lib/ld-musl-x86_64.so.1)"},
+		{"glibc", linked(t, "/lib64/ld-linux-x86-64.so.2"), lib, ""},
 		{"32 bits", executable(t, elf.ELFCLASS32, elf.EM_386, true), lib, "program for EM_386 (ELFCLASS32)"},
 		{"x32", executable(t, elf.ELFCLASS32, elf.EM_X86_64, true), lib, "program for EM_X86_64 (ELFCLASS32)"},
 		{"another processor", executable(t, elf.ELFCLASS64, elf.EM_AARCH64, true), lib, "program for EM_AARCH64"},

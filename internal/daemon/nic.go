@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -114,7 +115,7 @@ func (d *Daemon) startNIC(c *config.NIC, all *config.Config) (n *nic, err error)
 		return nil, err
 	}
 	d.served.Go(func() { d.showChanges(n) })
-	n.log.Info("NIC is up", "mac", n.mac, "port", c.Port.Type)
+	n.log.Info("NIC is up", "mac", n.mac, "port", c.Port.Type, "access", fmt.Sprintf("%#o", uint(c.Access.Mode)))
 	return n, nil
 }
 

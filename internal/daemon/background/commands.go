@@ -54,6 +54,7 @@ docs/reference/ports.md. The NICs of a pair are on two loopback addresses whose 
 is free; with --port unix they have the addresses 198.18.0.1 and 198.18.0.2, and need no
 network. Packets between them stay in the daemon's memory, where tcpdump, firewalls and tc do not
 see them; with --no-switch they go through the ports.
+Only the daemon's user and root can use the NICs, unless --share is given.
 The daemon's log is roced.log in the run directory.`,
 		Example: p.examples("NAME up                         no privilege needed, and no configuration",
 			`eval "$(NAME up --pair)"      two NICs; then run verbs programs from this shell`,
@@ -89,6 +90,7 @@ The daemon's log is roced.log in the run directory.`,
 	cmd.Flags().StringVar(&w.captures, "captures", "", "folder for captures of all frames, from the start")
 	cmd.Flags().StringVar(&w.keep, "captures-keep", "", "keep the newest frames of each NIC only, about so many bytes, such as 64MiB, in two files")
 	cmd.Flags().IntVar(&w.snap, "captures-snaplen", 0, "bytes of each frame in captures; 0: all")
+	cmd.Flags().BoolVar(&w.share, "share", false, "let all users of this machine use the NICs, not only the daemon's user and root")
 	cmd.Flags().BoolVar(&w.web, "web", false, "serve the live page on a loopback address; see rocectl page")
 	w.Choice.Flags(cmd.Flags())
 	return cmd

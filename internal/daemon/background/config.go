@@ -44,6 +44,9 @@ func (w *wish) configuration(dir string) (string, error) {
 			keys += "\n    switch: pair"
 		}
 		fmt.Fprintf(&text, "  - name: %s\n    %s\n", nicNames[i], strings.Join(append([]string{keys}, w.Keys()...), "\n    "))
+		if !w.share {
+			text.WriteString("    access: {mode: 0600}\n")
+		}
 		if folder != "" {
 			fmt.Fprintf(&text, "    capture: {file: %q, snaplen: %d", filepath.Join(folder, nicNames[i]+".pcapng"), w.snap)
 			if w.keep != "" {

@@ -56,6 +56,7 @@ type wish struct {
 	captures string // folder, or empty
 	keep     string // bound of each NIC's captures, or empty
 	snap     int
+	share    bool         // all users may use the NICs
 	chosen   []netip.Addr // loopback addresses that were free
 	first    byte         // where the search for them begins
 	web      bool         // serve the live page

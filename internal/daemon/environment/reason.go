@@ -20,7 +20,7 @@ func Absent(dir string) error {
 			_ = c.Close()
 		}
 		if err == nil || errors.Is(err, fs.ErrPermission) {
-			return fmt.Errorf("the NICs in %s are not for this user: nics[].access of the daemon's configuration says whom they are for; "+
+			return fmt.Errorf("the NICs in %s are not for this user: nics[].access of the daemon's configuration says whom they are for, and `roced up --share` admits all users; "+
 				"\"rocectl up\" starts a daemon of your own", dir)
 		}
 	}

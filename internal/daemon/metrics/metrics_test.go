@@ -128,6 +128,22 @@ func TestNodeExporter(t *testing.T) {
 	}
 }
 
+// helped checks that each metric of the daemon has a sentence of its own.
+func helped(t *testing.T, text string) {
+	t.Helper()
+	of := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^# HELP ((?:roced|node)_\S+) ?(.*)$`).FindAllStringSubmatch(text, -1) {
+		name, help := m[1], m[2]
+		if !strings.HasSuffix(help, ".") || strings.Contains(help, "docs/") || of[help] != "" {
+			t.Errorf("%s: %q, also of %q", name, help, of[help])
+		}
+		of[help] = name
+	}
+	if len(of) < 90 {
+		t.Errorf("%d metrics have help", len(of))
+	}
+}
+
 // TestConventions: promtool reports no problem with the daemon's metrics, and their sums are consistent.
 func TestConventions(t *testing.T) {
 	lab.Need(t, "promtool")
@@ -138,6 +154,7 @@ func TestConventions(t *testing.T) {
 	b, err := io.ReadAll(resp.Body)
 	lab.Must(t, err)
 	text := string(b)
+	helped(t, text)
 	c := exec.Command("promtool", "check", "metrics")
 	c.Stdin = strings.NewReader(text)
 	if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
