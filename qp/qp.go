@@ -483,17 +483,3 @@ func (q *QP) enterSendError(now mono.Time) {
 	q.req.flush()
 	q.flush(now)
 }
-
-// transports are the bits of opcodes by transport service.
-var transports = [...]bth.Opcode{RC: bth.TransportRC, UC: bth.TransportUC, UD: bth.TransportUD}
-
-// header sets all fields of the BTH of a packet from this queue pair. The NIC has the P_Key table and replaces PKey
-// if the index differs from the default.
-func (q *QP) header(p *bth.Packet, op bth.Opcode, psn bth.PSN) {
-	p.Opcode = q.transport | op
-	p.Solicited, p.MigReq, p.FECN, p.BECN, p.AckReq = false, false, false, false, false
-	p.PKey = bth.DefaultPKey
-	p.DestQP = bth.QPN(q.attr.DestQPN)
-	p.PSN = psn
-	p.Payload = nil
-}

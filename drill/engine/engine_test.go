@@ -160,7 +160,7 @@ func TestOutcomes(t *testing.T) {
 		"loop, too few":         {"for i in 0..2 { > SEND_ONLY psn=P+i }", []input{{1, "SEND_ONLY psn=P"}, {2, "SEND_ONLY psn=P+1"}}, "failed: expected"},
 		"empty loop":            {"for i in 3..2 { > SEND_ONLY psn=P+i }", nil, "passed: "},
 		"field of a packet":     {"r: > READ_REQUEST\n< READ_RESP_ONLY dst=5 psn=r.psn\n> SEND_ONLY psn=r.psn+1", []input{{1, "READ_REQUEST psn=7"}, {2, "SEND_ONLY psn=8"}}, "passed: "},
-		"broken frame":          {"> SEND_ONLY", []input{{1, "SEND_ONLY icrc=bad"}}, "failed: the device sent a broken frame: bth: invariant CRC"},
+		"broken frame":          {"> SEND_ONLY", []input{{1, "SEND_ONLY icrc=bad"}}, "failed: the device sent a broken frame: wrong ICRC"},
 		"completion":            {qp + "dut.cqe qp SUCCESS wr=1 op=SEND", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS op=SEND"}}, "passed: "},
 		"completion, status":    {qp + "dut.cqe qp SUCCESS wr=1", []input{{1, "cqe on=qp queue=send wr=1 status=RETRY_EXC_ERR"}}, "failed: the completion is wr=1 RETRY_EXC_ERR, expected SUCCESS"},
 		"completion, key":       {qp + "dut.cqe qp SUCCESS wr=1 len=5", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS len=6"}}, "failed: the completion is wr=1 SUCCESS len=6, expected len=5"},

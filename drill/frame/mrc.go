@@ -25,9 +25,9 @@ func (s *Spec) extensions() bth.Headers {
 	return extensions(s.Opcode, byte8)
 }
 
-// migration returns the usual migration state: migrated. Senders of MRC leave the bit clear.
+// migration returns the usual migration state: migrated, of connections. Datagrams, CNPs and MRC have none.
 func migration(o bth.Opcode) uint64 {
-	if o.IsMRC() {
+	if o.IsMRC() || o.IsCNP() || o.Transport() == bth.TransportUD {
 		return 0
 	}
 	return 1
