@@ -154,6 +154,18 @@ func (m *MRC) index(port uint16) (i int, ok bool) {
 	return i, i >= 0 && i < len(m.evs)
 }
 
+// PlaneMask returns a bit for each plane.
+func (m *MRC) PlaneMask() uint32 { return uint32(1<<m.cfg.planes - 1) }
+
+// InPlane returns an entropy value of a plane, if possible one that is not DENIED.
+func (m *MRC) InPlane(plane int) uint32 {
+	i := plane
+	for i+m.cfg.planes < len(m.evs) && m.evs[i].state == EVDenied {
+		i += m.cfg.planes
+	}
+	return value(uint8(i))
+}
+
 // EVPlane returns the plane of a packet with that entropy value on a NIC with planes ports.
 func EVPlane(ev uint32, planes int) int {
 	port, _ := bth.SplitEntropy(ev)

@@ -89,7 +89,27 @@ func (q *QP) SetPorts(now mono.Time, mask uint32) {
 	}
 }
 
-// PeerPorts takes the port status of the peer.
+// VerifyPorts takes the port status of the peer, of which the ports before are believed. It returns false if the queue pair
+// cannot verify it. BelievedPorts has the result.
+func (q *QP) VerifyPorts(now mono.Time, before, mask uint32) bool {
+	x := q.mrc()
+	if x == nil || x.endpoint.EVs == nil || !q.receiving() {
+		return false
+	}
+	q.touch()
+	x.endpoint.Verify(now, before, mask)
+	return true
+}
+
+// BelievedPorts returns the ports of the peer after their verification, once.
+func (q *QP) BelievedPorts() (mask uint32, ok bool) {
+	if x := q.mrc(); x != nil {
+		return x.endpoint.Believed()
+	}
+	return 0, false
+}
+
+// PeerPorts takes the port status of the peer, which is believed.
 func (q *QP) PeerPorts(now mono.Time, mask uint32) {
 	if x := q.mrc(); x != nil {
 		q.touch()

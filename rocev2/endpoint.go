@@ -23,8 +23,11 @@ type route struct{ own, peer inet.GID }
 // endpointPeer is an address with connected queue pairs of MRC.
 type endpointPeer struct {
 	queuePairs list.List[*QueuePair]
-	ports      uint32 // its last port status
+	ports      uint32 // its last port status that a queue pair has verified
 }
+
+// maxVerifiers limits the queue pairs of an address that are asked to verify its port status: those with entropy values can.
+const maxVerifiers = 16
 
 // SetPorts reports which ports of a NIC with Config.Ports are up, by a bit for each. Queue pairs of MRC leave the planes of
 // the others. One of the queue pairs of each connection of addresses tells the peer.
@@ -38,7 +41,7 @@ func (n *NIC) SetPorts(now mono.Time, up uint32) {
 		if !q.ends.Listed() {
 			continue
 		}
-		if n.ends.peers[q.route()].queuePairs.First() == &q.ends {
+		if q.endpoint.queuePairs.First() == &q.ends {
 			q.core.SetPorts(now, n.ports())
 		} else {
 			q.core.PeerPorts(now, n.ports())
@@ -56,9 +59,30 @@ func (n *NIC) learnPorts(now mono.Time, q *QueuePair) {
 	if s := q.State(); !q.ends.Listed() || s != qp.RTR && s != qp.RTS {
 		return
 	}
-	q.core.PeerPorts(now, n.ends.peers[q.route()].ports)
+	n.applyPorts(now, q)
 	if n.ends.lost != 0 {
 		q.core.SetPorts(now, n.ports())
+	}
+}
+
+// applyPorts makes q leave the planes of ports that its peer has lost.
+func (n *NIC) applyPorts(now mono.Time, q *QueuePair) {
+	q.ports = q.endpoint.ports
+	q.core.PeerPorts(now, q.ports)
+}
+
+// verify lets a queue pair verify the port status of its peer.
+func (n *NIC) verify(now mono.Time, from *endpointPeer, ports uint32) {
+	q := from.queuePairs.First()
+	for range maxVerifiers {
+		if q == nil {
+			return
+		}
+		if q.Item.core.VerifyPorts(now, from.ports, ports) {
+			n.sch.settle(q.Item)
+			return
+		}
+		q = q.Next()
 	}
 }
 
@@ -87,7 +111,7 @@ func (e *endpoints) join(q *QueuePair) {
 		p = &endpointPeer{ports: ^uint32(0)}
 		e.peers[r] = p
 	}
-	q.ends.Item = q
+	q.ends.Item, q.endpoint, q.ports = q, p, ^uint32(0)
 	p.queuePairs.PushBack(&q.ends)
 }
 
@@ -97,9 +121,10 @@ func (e *endpoints) leave(q *QueuePair) {
 		return
 	}
 	q.ends.Remove()
-	if r := q.route(); e.peers[r].queuePairs.First() == nil {
-		delete(e.peers, r)
+	if q.endpoint.queuePairs.First() == nil {
+		delete(e.peers, q.route())
 	}
+	q.endpoint = nil
 }
 
 // receiveEndpoint takes a packet for bth.MRCEndpointQPN, or an endpoint operation for another queue pair.
@@ -123,12 +148,8 @@ func (n *NIC) receiveEndpoint(now mono.Time, meta qp.RxMeta) (*QueuePair, rxReas
 // repeats the request.
 func (n *NIC) answer(now mono.Time, from *endpointPeer, meta qp.RxMeta) {
 	p := &n.rx.pkt
-	if ports := p.ERTH.PortMask; p.ERTH.Op == bth.MRCPortStatus && ports != from.ports {
-		from.ports = ports
-		for q := from.queuePairs.First(); q != nil; q = q.Next() {
-			q.Item.core.PeerPorts(now, ports)
-			n.sch.settle(q.Item)
-		}
+	if p.ERTH.Op == bth.MRCPortStatus {
+		n.verify(now, from, p.ERTH.PortMask)
 	}
 	r := mrc.Response(p)
 	_ = n.sendOne(now, &from.queuePairs.First().Item.path, &r, meta.Path)
@@ -142,5 +163,9 @@ func (n *NIC) answered(now mono.Time, meta qp.RxMeta) (*QueuePair, rxReason) {
 		return nil, rxEndpoint
 	}
 	n.ends.asked.Take(p)
-	return q, n.judge(now, q, p, q.machine().Receive(now, p, meta))
+	reason := n.judge(now, q, p, q.machine().Receive(now, p, meta))
+	if ports, ok := q.core.BelievedPorts(); ok && q.endpoint != nil {
+		q.endpoint.ports = ports // each queue pair applies them when it sends
+	}
+	return q, reason
 }

@@ -38,8 +38,11 @@ type QueuePair struct {
 	path    stack.Path
 	flow    *flow                 // nil: not connected to another address
 	ends    list.Node[*QueuePair] // in endpointPeer.queuePairs
-	node    schedNode
-	av      AddressVector
+	// endpoint is the peer of a connected queue pair of MRC, else nil. ports are those of its ports that q has applied.
+	endpoint *endpointPeer
+	ports    uint32
+	node     schedNode
+	av       AddressVector
 
 	datagrams Datagrams // sq of a UD queue pair, if it implements Datagrams
 

@@ -282,6 +282,9 @@ func (n *NIC) take(now mono.Time, q *QueuePair) (ok, drained bool) {
 		return false, false
 	}
 	b.gathering = false
+	if q.endpoint != nil && q.ports != q.endpoint.ports {
+		n.applyPorts(now, q)
+	}
 	if !q.machine().PollTransmit(now, &b.t) {
 		return false, true
 	}

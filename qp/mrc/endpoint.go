@@ -18,6 +18,8 @@ type Endpoint struct {
 	sends  uint8     // times that it is still sent unless it is answered
 	due    bool      // it is to be sent now
 	sentAt mono.Time // for the last time
+
+	challenge challenge
 }
 
 // A port status is sent statusSends times, statusInterval apart, until the peer answers it.
@@ -38,26 +40,33 @@ func (e *Endpoint) SetPorts(now mono.Time, mask uint32) {
 	e.PeerPorts(now, mask)
 }
 
-// PeerPorts takes the port status of the peer.
+// PeerPorts takes the port status of the peer, which is believed.
 func (e *Endpoint) PeerPorts(now mono.Time, mask uint32) {
 	if e.EVs != nil {
 		e.EVs.SetPorts(now, mask)
 	}
 }
 
-// Reset drops the port status.
-func (e *Endpoint) Reset() { *e = Endpoint{EVs: e.EVs, seq: e.seq} }
+// Reset drops port statuses.
+func (e *Endpoint) Reset() {
+	*e = Endpoint{EVs: e.EVs, seq: e.seq, challenge: challenge{seq: e.challenge.seq, next: e.challenge.next}}
+}
 
 // Pending reports whether a request is to be sent. Only a queue pair that sends may probe.
 func (e *Endpoint) Pending(sending bool) bool {
-	return e.due || sending && e.EVs != nil && e.EVs.ProbeWaits()
+	return e.due || e.challenge.lastDue || sending && e.EVs != nil && e.EVs.ProbeWaits()
 }
 
 // Next sets h to the next request and returns its number. The number goes into the PSN. A probe leaves on the path vp, a port
 // status on any. Pending must have returned true.
 func (e *Endpoint) Next(now mono.Time, h *bth.ERTH) (id uint16, vp uint32, probe bool) {
 	*h = bth.ERTH{Op: bth.MRCEVProbe, TSETH: Stamp(now)}
-	if !e.due {
+	switch {
+	case e.due:
+	case e.challenge.lastDue:
+		id, plane := e.challenge.nextProbe(now)
+		return id, e.EVs.InPlane(plane), true
+	default:
 		vp, id, _ = e.EVs.NextProbe()
 		return id, vp, true
 	}
@@ -75,6 +84,8 @@ func (e *Endpoint) Answered(p *bth.Packet) bool {
 		e.EVs.Answered(id)
 	case id == statusRequest|uint16(e.seq):
 		e.sends = 0
+	case id&challengeRequest == challengeRequest:
+		return e.challenge.answer(id &^ challengeRequest)
 	default:
 		return false
 	}
@@ -83,9 +94,9 @@ func (e *Endpoint) Answered(p *bth.Packet) bool {
 
 // Deadline returns when OnDeadline is due. An idle queue pair, which expects no acknowledgement, sends no probes.
 func (e *Endpoint) Deadline(idle bool) mono.Time {
-	t := mono.Never
+	t := e.challenge.deadline()
 	if e.sends > 0 && !e.due {
-		t = e.sentAt.Add(statusInterval)
+		t = t.Min(e.sentAt.Add(statusInterval))
 	}
 	if !idle && e.EVs != nil {
 		t = t.Min(e.EVs.ProbesDue())
@@ -96,6 +107,7 @@ func (e *Endpoint) Deadline(idle bool) mono.Time {
 // OnDeadline makes requests due.
 func (e *Endpoint) OnDeadline(now mono.Time) {
 	e.due = e.due || e.sends > 0 && now >= e.sentAt.Add(statusInterval)
+	e.challenge.onDeadline(now)
 	if e.EVs != nil {
 		e.EVs.BeginProbes(now)
 	}

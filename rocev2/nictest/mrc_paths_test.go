@@ -294,33 +294,65 @@ func TestMRCForgedEndpoints(t *testing.T) {
 	}
 }
 
-// TestMRCPortStatus: the peer's port status ends the use of its plane until probes are answered. It does not affect the
-// connections of others, and none if it tells that no port is up.
-func TestMRCPortStatus(t *testing.T) {
-	l := newLab16(t, map[string]float64{"planes": 4, "ev_probe_interval_us": 1e6}, false)
+// status forges a port status to A.
+func (l *lab16) status(src byte, mask uint32) {
+	p := bth.Packet{Opcode: bth.OpcodeMRCEndpointRequest, PKey: bth.DefaultPKey, DestQP: bth.MRCEndpointQPN, ERTH: bth.ERTH{PortMask: mask}}
+	l.A.NIC.Receive(l.Now(), forged(src, &p), 0)
+}
+
+// leaves writes, and checks that A leaves this one of 4 planes and no other, -1: none.
+func (l *lab16) leaves(t *testing.T, plane int) {
+	t.Helper()
+	before, planes := l.writes, [4]int{}
 	l.write(1)
-	status := func(src byte, mask uint32) {
-		p := bth.Packet{Opcode: bth.OpcodeMRCEndpointRequest, PKey: bth.DefaultPKey, DestQP: bth.MRCEndpointQPN, ERTH: bth.ERTH{PortMask: mask}}
-		l.A.NIC.Receive(l.Now(), forged(src, &p), 0)
+	for k := range l.writes {
+		planes[k%4] += l.writes[k] - before[k]
 	}
-	use := func() (planes [4]int) {
-		before := l.writes
-		l.write(1)
-		for k := range l.writes {
-			planes[k%4] += l.writes[k] - before[k]
+	for i, n := range planes {
+		if n > 0 == (i == plane) {
+			t.Errorf("packets in planes: %v, want none in plane %d only", planes, plane)
 		}
-		return planes
 	}
-	status(9, 0)
-	if u := use(); u[0] == 0 || u[1] == 0 || u[2] == 0 || u[3] == 0 {
-		t.Errorf("a port status of another address: %v", u)
+}
+
+// planes4 are parameters of paths16 for 4 planes, whose lost entropy values return late.
+var planes4 = map[string]float64{"planes": 4, "ev_probe_interval_us": 1e6}
+
+// TestMRCPortStatus: the peer's port status ends the use of its plane if probes in the plane stay without an answer. Forged ones
+// have no effect: in planes that work, of another address, or without any plane.
+func TestMRCPortStatus(t *testing.T) {
+	l := newLab16(t, planes4, false)
+	l.write(1)
+	l.status(9, 0b0001)
+	l.status(2, 0)
+	l.leaves(t, -1)
+	for mask := range uint32(16) { // the first is verified, and the last when the interval is over
+		l.status(2, mask)
+		l.Run(time.Millisecond)
+		l.leaves(t, -1)
 	}
-	status(2, 0b1011)
-	if u := use(); u[2] != 0 || u[0] == 0 || u[1] == 0 || u[3] == 0 {
-		t.Errorf("port 2 is down: %v", u)
+	l.Run(time.Second)
+	if n := l.probes; n[0]+n[1]+n[2]+n[3] > 8 {
+		t.Errorf("%d probes", n)
 	}
-	status(2, 0)
-	if u := use(); u[0]+u[1]+u[2]+u[3] != 1024 {
-		t.Errorf("no port is up: %v", u)
+	l.leaves(t, -1)
+	l.rules(t, "tx drop path=2/4")
+	l.status(2, 0b0011) // plane 3 works
+	l.Run(time.Millisecond)
+	l.leaves(t, 2)
+	if l.lost > 2 {
+		t.Errorf("%d packets are lost, want probes only", l.lost)
 	}
+}
+
+// TestMRCPortStatusLatest: of the statuses during a challenge and its interval, the last one counts.
+func TestMRCPortStatusLatest(t *testing.T) {
+	l := newLab16(t, planes4, false)
+	l.write(1)
+	l.rules(t, "tx drop path=0/4")
+	for _, mask := range []uint32{0b1011, 0b0111, 0b1101, 0b1110} {
+		l.status(2, mask)
+	}
+	l.Run(300 * time.Millisecond)
+	l.leaves(t, 0)
 }
