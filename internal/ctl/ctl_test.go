@@ -18,9 +18,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/version"
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/observe/pcapng"
 )
 
@@ -312,6 +314,46 @@ func TestBrokenCapture(t *testing.T) {
 		c := &recorder{seen: func() {}}
 		if err := c.copy(io.Discard, bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), "the daemon sends a block") {
 			t.Errorf("block of %d bytes: %v", n, err)
+		}
+	}
+}
+
+// disk is a file on a disk of limited size.
+type disk struct {
+	bytes.Buffer
+	room int
+}
+
+func (d *disk) Write(b []byte) (int, error) {
+	n, _ := d.Buffer.Write(b[:min(len(b), d.room)])
+	if d.room -= n; n < len(b) {
+		return n, unix.ENOSPC
+	}
+	return n, nil
+}
+
+func (d *disk) Truncate(size int64) error {
+	d.Buffer.Truncate(int(size))
+	return nil
+}
+
+// TestFullDisk: a capture on a full disk ends with a complete block, and the counters agree.
+func TestFullDisk(t *testing.T) {
+	whole := pcap(t, 3)
+	for room := range len(whole) {
+		d, c := &disk{room: room}, &recorder{seen: func() {}}
+		if err := c.copy(d, bytes.NewReader(whole)); !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("room for %d: %v", room, err)
+		}
+		st := decode.Stats{}
+		if d.Len() > 0 {
+			var err error
+			if st, err = decode.Stream(bytes.NewReader(d.Bytes()), io.Discard, decode.Options{}); err != nil {
+				t.Fatalf("room for %d: %v", room, err)
+			}
+		}
+		if c.bytes != uint64(d.Len()) || c.frames != uint64(st.Frames) || !bytes.HasPrefix(whole, d.Bytes()) {
+			t.Fatalf("room for %d: %d bytes and %d frames, the file has %d and %d", room, c.bytes, c.frames, d.Len(), st.Frames)
 		}
 	}
 }
