@@ -200,7 +200,7 @@ func (n *nic) linkOf(st *host.State) link.State {
 	case !st.Up:
 		s.Err = fmt.Errorf("%s: interface %s is down", what, st.Name)
 	case st.MTU < link.MinMTU:
-		s = link.State{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500", st.Name, st.MTU, link.MinMTU, st.Name)}
+		s = link.State{Err: fmt.Errorf("interface %s: MTU %d, or that of a route, has no room for path MTU 256, which needs %d: ip link set %s mtu 1500", st.Name, st.MTU, link.MinMTU, st.Name)}
 	}
 	s.Up = s.Err == nil
 	return s

@@ -13,10 +13,15 @@ type notices struct {
 	warn   func(string)
 	known  map[string]bool
 	latest string
+	hints  int // that tell has got from ICMP messages
 }
 
-// maxNotices is the maximum number of warnings to remember.
-const maxNotices = 256
+// maxNotices is the maximum number of warnings to remember. maxHints is the maximum number of different hints by ICMP, which
+// an off-path attacker can forge for any peer; the counter Refused counts all of them.
+const (
+	maxNotices = 256
+	maxHints   = 64
+)
 
 func (n *notices) tell(what string) {
 	if n.known[what] {
@@ -32,11 +37,24 @@ func (n *notices) tell(what string) {
 	}
 }
 
+// hint reports an ICMP message for a peer. Nothing verifies such a message, and the port does not act on it.
+func (n *notices) hint(peer netip.Addr, e unix.Errno) {
+	text := "unverified ICMP message: " + meaning(peer, e)
+	if n.known[text] {
+		return
+	}
+	if n.hints >= maxHints {
+		return
+	}
+	n.hints++
+	n.tell(text)
+}
+
 func (n *notices) last() string { return n.latest }
 
 // meanings explains errors of system calls and of ICMP messages.
 var meanings = map[unix.Errno]string{
-	unix.EMSGSIZE:     "packets are too long for the path to %v: choose a smaller path MTU, or a smaller MTU of the interface",
+	unix.EMSGSIZE:     "packets are too long for the path to %v: choose a smaller path MTU, or a smaller MTU of the interface or route",
 	unix.ECONNREFUSED: "%v refuses UDP port 4791: it has no NIC",
 	unix.EPERM:        "a firewall of this host forbids UDP to %v, port 4791",
 	unix.EACCES:       "UDP to %v is forbidden, by a route or a firewall on the way",
@@ -47,13 +65,13 @@ var meanings = map[unix.Errno]string{
 }
 
 // failed reports an error for a peer.
-func (n *notices) failed(peer netip.Addr, e unix.Errno) {
-	format, known := meanings[e]
-	if !known {
-		n.tell(fmt.Sprintf("UDP to %v: %v", peer, e))
-		return
+func (n *notices) failed(peer netip.Addr, e unix.Errno) { n.tell(meaning(peer, e)) }
+
+func meaning(peer netip.Addr, e unix.Errno) string {
+	if format, known := meanings[e]; known {
+		return fmt.Sprintf(format, peer)
 	}
-	n.tell(fmt.Sprintf(format, peer))
+	return fmt.Sprintf("UDP to %v: %v", peer, e)
 }
 
 // drainErrors empties the error queue of a socket, and reports whether it contained an ICMP message.
@@ -101,7 +119,7 @@ func (p *Port) icmp(to *[unix.SizeofSockaddrInet6]byte, oob []byte) bool {
 		p.Counters.Refused++
 		n := (*name)(to)
 		if a, ok := netip.AddrFromSlice(n.addr(v4)); ok {
-			p.told.failed(a, unix.Errno(e.errno))
+			p.told.hint(a, unix.Errno(e.errno))
 		}
 		return true
 	}

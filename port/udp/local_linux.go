@@ -64,15 +64,16 @@ var (
 			{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"},
 		},
 	}
+	// PROBE sets DF and ignores the path MTU that ICMP messages tell, as hardware does: an off-path attacker can forge them.
 	txOptions = map[bool][]option{
 		true: {
-			{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, "IP_MTU_DISCOVER"},
+			{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, "IP_MTU_DISCOVER"},
 			{unix.IPPROTO_IP, unix.IP_RECVERR, 1, "IP_RECVERR"},
 			{unix.IPPROTO_IP, unix.IP_TTL, hopLimit, "IP_TTL"},
 		},
 		false: {
 			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1, "IPV6_V6ONLY"},
-			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, "IPV6_MTU_DISCOVER"},
+			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, "IPV6_MTU_DISCOVER"},
 			{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1, "IPV6_RECVERR"},
 			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hopLimit, "IPV6_UNICAST_HOPS"},
 		},

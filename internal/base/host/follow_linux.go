@@ -41,7 +41,7 @@ type State struct {
 	Index  int // 0 if it does not exist
 	Name   string
 	MAC    inet.MAC
-	MTU    int // bytes of an IP packet
+	MTU    int // bytes of an IP packet; if Routed, of the interface or a route over it with a smaller one
 	Up     bool
 	Addrs  []netip.Prefix // usable, that is, not tentative; at most maxAddrs
 	Routes []netip.Prefix // destinations of unicast routes over it

@@ -382,3 +382,36 @@ func TestFaultsOfConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestRouteMTU: the MTU of a NIC on sockets is that of the smallest configured route. A route of a router advertisement has no
+// effect, because any host of the link can send one. Other NICs have the MTU of the interface.
+func TestRouteMTU(t *testing.T) {
+	w := newWorld(t)
+	mtu := func(routed bool) int {
+		f, err := Open(Config{Interface: netlab.Veth, Netns: w.NS[0].Path(), Routed: routed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return f.State().MTU
+	}
+	for _, c := range []struct {
+		mtu      int
+		protocol netlink.RouteProtocol
+		want     int
+	}{
+		{0, unix.RTPROT_STATIC, namespace.MTU}, {1280, unix.RTPROT_RA, namespace.MTU}, {namespace.MTU + 1, unix.RTPROT_STATIC, namespace.MTU},
+		{1400, unix.RTPROT_STATIC, 1400},
+	} {
+		w.on(0, func(l netlink.Link) error {
+			_, dst, err := net.ParseCIDR("fd00:7::/64")
+			if err != nil {
+				return err
+			}
+			return netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, MTU: c.mtu, Protocol: c.protocol})
+		})
+		if routed, direct := mtu(true), mtu(false); routed != c.want || direct != namespace.MTU {
+			t.Errorf("route %+v: MTU %d on sockets, %d on the interface", c, routed, direct)
+		}
+	}
+}

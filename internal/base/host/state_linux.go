@@ -53,8 +53,12 @@ func (f *Follower) loadState() error {
 	if s.Addrs, err = f.addresses(l); err != nil {
 		return fmt.Errorf("addresses of %s: %w", a.Name, err)
 	}
-	if s.Routes, err = f.routes(s.Index); err != nil {
+	var mtu int
+	if s.Routes, mtu, err = f.routes(s.Index); err != nil {
 		return fmt.Errorf("routes over %s: %w", a.Name, err)
+	}
+	if f.cfg.Routed && mtu != 0 {
+		s.MTU = min(s.MTU, mtu)
 	}
 	if f.cfg.Routed { // the kernel decides on the interface
 		s.Routes = append(s.Routes, netip.PrefixFrom(unspecified(true), 0), netip.PrefixFrom(unspecified(false), 0))
@@ -155,16 +159,22 @@ func prefixOf(n *net.IPNet) (p netip.Prefix, ok bool) {
 	return p, p.IsValid()
 }
 
-// routes returns the destinations of the unicast routes over an interface, in all tables.
-func (f *Follower) routes(index int) (out []netip.Prefix, err error) {
+// routes returns the destinations of the unicast routes over an interface, in all tables, and their smallest configured MTU, 0
+// if no route has one.
+func (f *Follower) routes(index int) (out []netip.Prefix, mtu int, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		all, err := f.handle.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for i := range all {
-			if p, ok := destination(&all[i], family); ok && leadsOver(&all[i], index) {
-				out = append(out, p)
+			p, ok := destination(&all[i], family)
+			if !ok || !leadsOver(&all[i], index) {
+				continue
+			}
+			out = append(out, p)
+			if m := all[i].MTU; m != 0 && (mtu == 0 || m < mtu) && configured(&all[i]) {
+				mtu = m
 			}
 		}
 	}
@@ -174,7 +184,13 @@ func (f *Follower) routes(index int) (out []netip.Prefix, err error) {
 	if out = slices.Compact(out); len(out) > maxRoutes {
 		out = []netip.Prefix{netip.PrefixFrom(unspecified(true), 0), netip.PrefixFrom(unspecified(false), 0)}
 	}
-	return out, nil
+	return out, mtu, nil
+}
+
+// configured reports whether this host has set the route, not a router advertisement or a redirect, which any host of the
+// link can forge.
+func configured(r *netlink.Route) bool {
+	return r.Protocol != unix.RTPROT_RA && r.Protocol != unix.RTPROT_REDIRECT
 }
 
 // unspecified returns the unspecified address of a family.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 )
 
@@ -23,8 +25,8 @@ func (l *rig) firewall(rules string) {
 	lab.Must(l.T, l.Bed.NS[0].Run(exec.Command("nft", rules)))
 }
 
-// narrow gives the route to the peer an MTU below the interface's (EMSGSIZE). 0 restores the interface's MTU.
-func (l *rig) narrow(mtu int) {
+// route gives the route to the peer an MTU below the interface's. 0 restores the interface's MTU.
+func (l *rig) route(mtu int) {
 	l.onLink(0, veth, func(dev netlink.Link) error {
 		_, dst, err := net.ParseCIDR("198.18.0.2/32")
 		if err != nil {
@@ -32,6 +34,21 @@ func (l *rig) narrow(mtu int) {
 		}
 		return netlink.RouteReplace(&netlink.Route{LinkIndex: dev.Attrs().Index, Dst: dst, MTU: mtu, MTULock: mtu != 0, Scope: unix.RT_SCOPE_LINK})
 	})
+}
+
+// narrow changes the MTU of the interface. Packets of queue pairs with a larger path MTU are too long (EMSGSIZE).
+func (l *rig) narrow(mtu int) {
+	l.onLink(0, veth, func(dev netlink.Link) error { return netlink.LinkSetMTU(dev, mtu) })
+}
+
+// TestRouteMTU: the active MTU of a NIC on sockets follows the MTU that a route has, such as that of a tunnel.
+func TestRouteMTU(t *testing.T) {
+	l := newLab(t, onUDP)
+	for _, c := range []struct{ route, want int }{{1400, 1024}, {0, 4096}} {
+		l.route(c.route)
+		lab.Eventually(t, soon, fmt.Sprint("active MTU ", c.want), func() bool { return l.Link(0).ActiveMTU == c.want })
+	}
+	l.verify("write-bw -n 1")
 }
 
 // slow adds or removes a queue in front of the interface that is nearly always full (ENOBUFS).
@@ -56,7 +73,7 @@ var disturbances = []disturbance{
 	{"EPERM", func(l *rig) {
 		l.firewall("add table ip t; add chain ip t o { type filter hook output priority 0; }; add rule ip t o udp dport 4791 drop")
 	}, func(l *rig) { l.firewall("delete table ip t") }, "a firewall of this host forbids UDP to 198.18.0.2", false},
-	{"EMSGSIZE", func(l *rig) { l.narrow(1400) }, func(l *rig) { l.narrow(0) }, "too long for the path to 198.18.0.2", false},
+	{"EMSGSIZE", func(l *rig) { l.narrow(1400) }, func(l *rig) { l.narrow(namespace.MTU) }, "too long for the path to 198.18.0.2", false},
 	{"ENOBUFS", func(l *rig) { l.slow(netlink.QdiscAdd) }, func(l *rig) { l.slow(netlink.QdiscDel) }, "", true},
 	{"address", func(l *rig) { l.addr(0, netlink.AddrDel, "198.18.0.1/24") }, func(l *rig) { l.addr(0, netlink.AddrAdd, "198.18.0.1/24") }, "", false},
 }
