@@ -26,7 +26,7 @@ import (
 // windows. Counting transmissions also detects a lost retransmission.
 type MRC struct {
 	window
-	packets []mrcPacket // outstanding packets, by the low bits of their PSNs
+	packets []mrcPacket // outstanding packets, by the low bits of their PSNs; it grows with their number
 	flight  mrcList     // in the order of transmission
 	lost    mrcList     // to be retransmitted
 	now     mono.Time
@@ -95,8 +95,33 @@ func (t *MRC) SetRange(mpr uint8) {
 	if n == t.cfg.cap {
 		return
 	}
-	t.cfg.cap, t.packets = n, make([]mrcPacket, 1<<bits.Len32(n-1))
+	t.cfg.cap, t.packets = n, make([]mrcPacket, min(fewPackets, size(n)))
 	t.Reset(t.una)
+}
+
+// fewPackets is the number of packets for which a queue pair has room at first.
+const fewPackets = 256
+
+// size returns the number of packets for which there is room with that range.
+func size(packets uint32) int { return 1 << bits.Len32(packets-1) }
+
+// grow doubles the room for packets. It keeps the last packets, also those that have arrived, because their times may be
+// needed. All packets of the lists are among them.
+func (t *MRC) grow() {
+	old := t.packets
+	t.packets = make([]mrcPacket, 2*len(old))
+	last := t.nxt.Add(-1)
+	place := func(i uint16) uint16 { // of the packet that had index i
+		back := (last.Uint32() - uint32(i)) & uint32(len(old)-1)
+		return t.index(last.Add(-int(back)))
+	}
+	for i, p := range old {
+		p.prev, p.next = place(p.prev), place(p.next)
+		t.packets[place(uint16(i))] = p
+	}
+	for _, l := range []*mrcList{&t.flight, &t.lost} {
+		l.head, l.tail = place(l.head), place(l.tail)
+	}
 }
 
 func newMRC(r *param.Reader) Recovery {
@@ -182,6 +207,9 @@ func (t *MRC) psn(i uint16) bth.PSN {
 
 // OnSent implements Recovery. A packet that has arrived may be retransmitted to make the peer repeat its answer.
 func (t *MRC) OnSent(now mono.Time, psn bth.PSN, _ uint32, rtx bool) {
+	if !rtx && t.outstanding() == uint32(len(t.packets)) {
+		t.grow()
+	}
 	i := t.index(psn)
 	p := &t.packets[i]
 	switch {
@@ -363,8 +391,11 @@ func (t *MRC) Deadline() mono.Time {
 	return t.now.Add(d - t.age(t.now, t.flight.head))
 }
 
-// Footprint returns the number of bytes of state that RC does not have.
-func (t *MRC) Footprint() int { return 20 * len(t.packets) }
+// MRCFootprint returns the number of bytes of state that a range of so many packets can take, and RC does not have.
+func MRCFootprint(packets uint32) int { return 20 * size(packets) }
+
+// Footprint returns MRCFootprint of the range.
+func (t *MRC) Footprint() int { return MRCFootprint(t.cfg.cap) }
 
 // mrcList is a list of packets by their indices.
 type mrcList struct {

@@ -1,6 +1,8 @@
 package retrans
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -282,5 +284,57 @@ func TestMRCSince(t *testing.T) {
 	}
 	if d := r.Since(60_000, at(1)); d < 59*time.Microsecond || d > 61*time.Microsecond {
 		t.Errorf("sent at 1 us: %v at 60 us", d)
+	}
+}
+
+// TestMRCGrows: room that grows with the packets in flight changes nothing, and a queue pair without packets has little.
+func TestMRCGrows(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		start := bth.MakePSN(uint32(rng.Uint64()))
+		grown, whole := NewMRC(64), NewMRC(64)
+		if len(grown.packets) != fewPackets {
+			t.Fatalf("room for %d packets at first", len(grown.packets))
+		}
+		whole.packets = make([]mrcPacket, size(whole.cfg.cap))
+		both := []*MRC{grown, whole}
+		for _, r := range both {
+			r.Reset(start)
+			r.SetTimeout(50 * time.Millisecond)
+		}
+		next := start
+		for now := mono.Time(0); now < 20_000_000; now += 1000 {
+			f := &reorder.Feedback{Expected: grown.Una(), Base: grown.Una().Add(rng.IntN(8192)), Bitmap: rng.Uint64() & rng.Uint64() & rng.Uint64()}
+			if rng.IntN(50) == 0 {
+				f.Expected = f.Expected.Add(rng.IntN(int(grown.outstanding()) + 1))
+			}
+			send, acked, again := grown.outstanding() < grown.Cap(), rng.IntN(4) == 0, rng.IntN(3) == 0
+			var got [2]string
+			for i, r := range both {
+				psn, ok := r.NextRetransmit()
+				var out Outcome
+				switch {
+				case ok && again:
+					r.OnSent(now, psn, 1, true)
+					r.SetPort(psn, uint16(now))
+				case acked:
+					out = r.OnFeedback(now, f)
+				case send:
+					r.OnSent(now, next, 1, false)
+					r.SetPort(next, uint16(now))
+				}
+				got[i] = fmt.Sprint(psn, ok, out, r.InFlight(), r.Deadline(), r.Una())
+				if r.outstanding() > 0 {
+					got[i] += fmt.Sprint(r.Since(now, r.Una()), r.Port(r.Una()))
+				}
+			}
+			if got[0] != got[1] {
+				t.Fatalf("seed %d, %d: %s, want %s", seed, now, got[0], got[1])
+			}
+			next = grown.nxt
+		}
+		if len(grown.packets) <= fewPackets {
+			t.Errorf("seed %d: %d packets have not grown it", seed, grown.outstanding())
+		}
 	}
 }

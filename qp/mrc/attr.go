@@ -45,6 +45,9 @@ const (
 	MaxWIMM = 1 << 15
 )
 
+// StateBytes returns the number of bytes of state that a requester with a maximum PSN range can take.
+func StateBytes(mpr uint8) int { return retrans.MRCFootprint(max(1, uint32(mpr)*bth.MRCRangeUnit)) }
+
 // Attr are the attributes that only queue pairs of MRC have, as mrc_qp_attr.
 type Attr struct {
 	MPR, MPRDest         uint8  // maximum PSN range as requester and as responder, in bth.MRCRangeUnit

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -44,7 +45,18 @@ func (c *client) modifyMRC(q *request) error {
 	a := mrc.Attr{MPR: in.Attr.MPR, MPRDest: in.Attr.MPRDest, MaxWIMM: in.Attr.MaxWIMM, MaxWIMMDest: in.Attr.MaxWIMMDest,
 		Timeout: in.Attr.Timeout, Linear: in.Attr.Linear, Exponential: in.Attr.Exponential, EVProfile: in.Attr.EVProfile,
 		CCProfile: in.Attr.CCProfile, Cap: mrc.Caps(in.Attr.Cap)}
-	err = c.do(func(now mono.Time, n *rocev2.NIC) error { return n.ModifyMRC(now, o.q, a, mrc.Mask(in.AttrMask)) })
+	var state int64 // that a larger range can take
+	if m := mrc.Mask(in.AttrMask); m&mrc.AttrMPR != 0 && a.MPR <= mrc.MaxMPR {
+		state = max(int64(mrc.StateBytes(a.MPR))-o.state, 0)
+	}
+	if !c.charge(state) {
+		return c.advise(unix.ENOMEM, fmt.Sprintf("mpr %d: its state of %d bytes exceeds the quota memory: set a smaller mpr, or raise limits.memory", a.MPR, state))
+	}
+	if err = c.do(func(now mono.Time, n *rocev2.NIC) error { return n.ModifyMRC(now, o.q, a, mrc.Mask(in.AttrMask)) }); err == nil {
+		o.state += state
+	} else {
+		c.discharge(state)
+	}
 	switch {
 	case errors.Is(err, rocev2.ErrNotMRC):
 		return c.advise(unix.EOPNOTSUPP, err.Error())

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -89,6 +91,62 @@ func TestMRCAttributes(t *testing.T) {
 	for _, cmd := range []uint32{uverbs.ExtModifyMRC, uverbs.ExtQueryMRC, uverbs.ExtMRCDevice} {
 		if err := e.try(cmd, struct{ A uint32 }{}); err != unix.EINVAL {
 			t.Errorf("short command %#x: %v", cmd, err)
+		}
+	}
+}
+
+// TestMRCMemory: the state of large ranges counts as memory of the user until the queue pair is destroyed, and is allocated with
+// use.
+func TestMRCMemory(t *testing.T) {
+	limits := testLimits
+	limits.Memory = 4 << 20
+	h := pair(t, limits)[0]
+	e := newEndpoint(t, h)
+	name := uverbs.SetProfile{}
+	uverbs.SetText(name.Profile[:], "mrc")
+	e.must(uverbs.ExtSetProfile, name)
+	create := func() uint32 {
+		t.Helper()
+		resp, _ := e.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: e.pd, SendCQHandle: e.cq, RecvCQHandle: e.cq,
+			MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, QPType: uint8(qp.RC)})
+		return word(resp, 0)
+	}
+	widen := func(handle uint32, mpr uint8) error {
+		return e.try(uverbs.ExtModifyMRC, uverbs.ModifyMRC{QPHandle: handle, AttrMask: 1 << 2, Attr: uverbs.MRCAttr{MPR: mpr}})
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, wide := heap(), []uint32{}
+	for {
+		handle := create()
+		err := widen(handle, mrc.MaxMPR)
+		if err == nil {
+			err = errors.Join(widen(handle, 1), widen(handle, mrc.MaxMPR)) // counts once
+		}
+		if err != nil {
+			if uverbs.Errno(err) != unix.ENOMEM || !strings.Contains(err.Error(), "raise limits.memory") {
+				t.Fatal(err)
+			}
+			break
+		}
+		wide = append(wide, handle)
+	}
+	if n := limits.Memory / int64(mrc.StateBytes(mrc.MaxMPR)); int64(len(wide)) > n || int64(len(wide)) < n/2 {
+		t.Errorf("%d queue pairs, want about %d", len(wide), n)
+	}
+	if each := (int64(heap()) - int64(before)) / int64(len(wide)); each > int64(mrc.StateBytes(mrc.MaxMPR))/2 {
+		t.Errorf("an idle queue pair takes %d bytes", each)
+	}
+	for _, handle := range wide {
+		e.must(uverbs.CmdDestroyQP, uverbs.DestroyQP{QPHandle: handle})
+	}
+	for range wide {
+		if err := widen(create(), mrc.MaxMPR); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

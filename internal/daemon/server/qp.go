@@ -21,6 +21,7 @@ type queuePair struct {
 	client *client
 	user   uint64
 	rings  []*mapping
+	state  int64 // bytes of transport state that count as memory of the client
 	events atomic.Uint32
 	groups []inet.GID // attached multicast groups
 }
@@ -189,6 +190,7 @@ func (c *client) destroyQP(q *request) error {
 	}
 	c.qps.remove(in.QPHandle)
 	release(o.rings...)
+	c.discharge(o.state)
 	q.core = uverbs.DestroyQPResp{EventsReported: c.asyncEvents(&o.events)}
 	return nil
 }
