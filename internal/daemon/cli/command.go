@@ -84,7 +84,7 @@ or Unix sockets.`,
 		c.Flags().StringArrayVar(&from.Set, "set", nil, "set a key outside of NICs, such as log.level=debug; repeatable")
 	}
 	root.AddCommand(inBackground(usage)...)
-	root.AddCommand(reload())
+	root.AddCommand(reload(), examples())
 	about.Program{Section: 8, Usage: usage, Pages: []about.Page{manual()}}.Add(root)
 	return root
 }

@@ -109,7 +109,7 @@ func TestFiles(t *testing.T) {
 		}
 		for name := range is {
 			switch {
-			case strings.HasPrefix(name, prefix+"/share/doc/roced/examples/"):
+			case strings.HasPrefix(name, prefix+"/share/roced/configs/"):
 				examples++
 			case strings.HasPrefix(name, prefix+"/share/doc/roced/docs/"):
 				docs++
@@ -124,6 +124,14 @@ func TestFiles(t *testing.T) {
 		}
 		if source := len(tree(t, filepath.Join(root, "configs"))); examples != source {
 			t.Errorf("%d examples of %d", examples, source)
+		}
+		if out := strings.TrimSpace(command(t, nil, dir+prefix+"/bin/roced", "examples")); out != dir+prefix+"/share/roced" {
+			t.Errorf("roced examples prints %s", out)
+		}
+		try := filepath.Join(t.TempDir(), "try")
+		command(t, nil, dir+prefix+"/bin/roced", "examples", try)
+		if copied := len(tree(t, try)); copied != examples+scripts {
+			t.Errorf("roced examples copies %d files of %d", copied, examples+scripts)
 		}
 		if source := len(tree(t, filepath.Join(root, "drill/suite"))); scripts == 0 || scripts > source {
 			t.Errorf("%d scripts of %d", scripts, source)
