@@ -101,6 +101,13 @@ func (p *Page) Problems() []string {
 	return out
 }
 
+// Size sets the size of the window in pixels.
+func (p *Page) Size(width, height int64) {
+	p.t.Helper()
+	_, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
+	lab.Must(p.t, err)
+}
+
 // Theme renders the page as on a system with dark or light colours.
 func (p *Page) Theme(name string) {
 	p.t.Helper()

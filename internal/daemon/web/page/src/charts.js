@@ -70,7 +70,7 @@ export class Group {
   get range() {
     const [from, to] = this.#end;
     const [a, b] = this.#range ?? [this.#span ? Math.max(from, to - this.#span) : from, to];
-    return b > a ? [a, b] : [a, a + 1e-6];
+    return b > a ? [a, b] : [a, a + 1]; // of one moment, the second after it
   }
 
   /** show shows a part; null what there is. */

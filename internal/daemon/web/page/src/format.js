@@ -10,6 +10,11 @@ export function short(v, unit = "") {
   return v.toFixed(digits) + sep + prefixes[i] + unit;
 }
 
+/** count writes a number of things: "1 queue pair", "2 queue pairs". */
+export function count(n, one) {
+  return `${whole(n)} ${one}${n === 1 ? "" : "s"}`;
+}
+
 /** number writes a queue pair number in both notations. */
 export function number(n) {
   return `${n} (0x${n.toString(16)})`;

@@ -1,17 +1,17 @@
 // Queue pairs: a table of all of a NIC, and what is known of one.
 import { el, setText } from "./dom.js";
-import { number, short } from "./format.js";
+import { count, number, short } from "./format.js";
 import { Table } from "./table.js";
 import { LiveTrace } from "./trace.js";
 
 const column = (name, title, value, more = {}) => ({ name, title, value: (r) => value(r.qp), end: true, ...more });
 
 const columns = [
-  column("qpn", "QP", (q) => q.qpn, { text: (r) => number(r.qp.qpn) }),
+  column("qpn", "QP", (q) => q.qpn, { text: (r) => number(r.qp.qpn), width: "minmax(11.5em, 1.3fr)" }),
   column("type", "Service", (q) => q.type, { end: false }),
   column("state", "State", (q) => q.state, { end: false, mark: (r) => r.qp.state }),
   column("peer", "Peer", (q) => q.peer ?? "", { end: false, width: "minmax(9em, 2fr)" }),
-  column("dest_qpn", "Peer's QP", (q) => q.dest_qpn, { text: (r) => (r.qp.dest_qpn ? number(r.qp.dest_qpn) : "") }),
+  column("dest_qpn", "Peer's QP", (q) => q.dest_qpn, { text: (r) => (r.qp.dest_qpn ? number(r.qp.dest_qpn) : ""), width: "minmax(11.5em, 1.3fr)" }),
   column("profile", "Transport", (q) => q.profile ?? "", { end: false }),
   column("cwnd_bytes", "Window", (q) => q.cwnd_bytes, { text: (r) => (r.qp.cwnd_bytes ? short(r.qp.cwnd_bytes, "B") : "–") }),
   column("rate_bps", "Rate", (q) => q.rate_bps, { text: (r) => (r.qp.rate_bps ? short(r.qp.rate_bps, "b/s") : "–") }),
@@ -33,7 +33,7 @@ export class QPs {
     Object.assign(this, { detail, right });
     this.filter = el("input", { type: "search", placeholder: "Filter: number, peer, state …", "aria-label": "Filter queue pairs", oninput: () => this.#show() });
     this.count = el("span", { class: "state", role: "status" });
-    this.table = new Table({ label: "Queue pairs", columns: right === "look" ? columns.slice(0, -1) : columns, key: (r) => r.qp.qpn, empty: "No queue pair.", chosen: (r) => this.#choose(r) });
+    this.table = new Table({ label: "Queue pairs", least: "90em", columns: right === "look" ? columns.slice(0, -1) : columns, key: (r) => r.qp.qpn, empty: "No queue pair.", chosen: (r) => this.#choose(r) });
     place.replaceChildren(el("div", { class: "controls" }, this.filter, this.count), this.table.element);
   }
 
@@ -54,7 +54,7 @@ export class QPs {
     const here = this.#all.filter((r) => r.nic === this.#nic), words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const text = (r) => `${number(r.qp.qpn)} ${r.qp.type} ${r.qp.state} ${r.qp.peer ?? ""} ${r.qp.dest_qpn ? number(r.qp.dest_qpn) : ""} ${r.qp.profile ?? ""}`.toLowerCase();
     const rows = words.length ? here.filter((r) => words.every((w) => text(r).includes(w))) : here;
-    setText(this.count, rows.length === here.length ? `${here.length} queue pairs` : `${rows.length} of ${here.length} queue pairs`);
+    setText(this.count, rows.length === here.length ? count(here.length, "queue pair") : `${rows.length} of ${count(here.length, "queue pair")}`);
     this.table.set(rows);
     const r = here.find((r) => r.qp.qpn === this.qpn);
     if (r) this.#facts(r);

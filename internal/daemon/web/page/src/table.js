@@ -6,7 +6,7 @@ const beyond = 6; // rows above and below what one sees
 
 /**
  * Table shows rows. Columns are {name, title, value, text, end}: value sorts, text is shown, end means that it is a
- * number. key tells rows apart, chosen is called with the row that the reader has chosen.
+ * number. The table scrolls where there is less room than least. key tells rows apart, chosen is called with the row that the reader has chosen.
  */
 export class Table {
   rows = [];
@@ -15,7 +15,7 @@ export class Table {
   #sort = { column: null, down: false };
   #active = -1;
 
-  constructor({ label, columns, key, chosen, empty = "none" }) {
+  constructor({ label, columns, key, chosen, empty = "none", least = "34em" }) {
     Object.assign(this, { columns, key, chosen, empty });
     this.heads = columns.map((c) => this.#head(c));
     this.head = el("div", { role: "row", class: "row head", "aria-rowindex": 1 }, ...this.heads);
@@ -23,6 +23,7 @@ export class Table {
     this.view = el("div", { class: "view", role: "presentation" }, this.space);
     this.element = el("div", { class: "table", role: "grid", "aria-label": label, tabindex: 0, onkeydown: (e) => this.#press(e) }, this.head, this.view);
     this.element.style.setProperty("--columns", columns.map((c) => c.width ?? "1fr").join(" "));
+    this.element.style.setProperty("--least", least);
     this.view.addEventListener("scroll", () => this.#draw(), { passive: true });
     new ResizeObserver(() => this.#draw()).observe(this.view);
   }

@@ -1,6 +1,6 @@
 // A trace of a queue pair that grows: started, shown, stopped, stored.
 import { el, save, say } from "./dom.js";
-import { whole } from "./format.js";
+import { count, whole } from "./format.js";
 import { lines } from "./net.js";
 import { Store } from "./store.js";
 import { TraceView } from "./traceview.js";
@@ -51,7 +51,7 @@ export class LiveTrace {
     this.start.textContent = "Start trace";
     this.keep.disabled = !this.#text.length;
     this.whole.disabled = false;
-    this.state.textContent = `${ended} ${whole(store.events)} events${store.end?.lost ? `, ${whole(store.end.lost)} left out` : ""}.`;
+    this.state.textContent = `${ended} ${count(store.events, "event")}${store.end?.lost ? `, ${whole(store.end.lost)} left out` : ""}.`;
     say(this.state.textContent);
   }
 
@@ -65,7 +65,7 @@ export class LiveTrace {
 
   #show(view) {
     view.draw();
-    this.state.textContent = `${whole(this.store.events)} events`;
+    this.state.textContent = count(this.store.events, "event");
   }
 
   stop() {
