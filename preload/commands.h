@@ -40,6 +40,9 @@ int uverbs_open(const char *name, int flags);
 
 /* uverbs_write executes a command that a program writes to a verbs device. */
 ssize_t uverbs_write(struct context *c, const void *buf, size_t n);
+/* uverbs_flags are flags that the provider does not pass on. Commands of this thread that create
+ * completion queues or queue pairs get them in addition: plain commands in their reserved field. */
+extern __thread uint32_t uverbs_flags;
 
 /* ---- uverbs_answer.c: the caller holds c->call ---- */
 

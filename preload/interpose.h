@@ -103,9 +103,11 @@ void stamp_query(void **ibv_context);
 
 /* ---- provider.c ---- */
 
-/* provider_mend corrects the queue pairs that a context creates from now on.
- * provider_mend_cq corrects an extended completion queue. */
+/* provider_mend corrects a context, and the queue pairs that it creates from now on.
+ * provider_create_cq creates an extended completion queue with flags that the provider refuses,
+ * and may change attr. provider_mend_cq corrects such a queue. */
 void provider_mend(void **ibv_context);
+void *provider_create_cq(create_cq_fn *create, void *ibv_context, struct cq_init_attr *attr);
 void provider_mend_cq(void **cq);
 
 #endif

@@ -12,7 +12,8 @@ enum { OPS_POLL_CQ = 1 + 11, CMD_FD = 1 + 32, ABI_COMPAT = 40, CONTEXT_WORDS = 4
 
 /* The rest of struct verbs_context precedes its struct ibv_context and grows at its start. Its
  * last member is the size of the whole in bytes. */
-enum { VERBS_SIZE = -1, CREATE_QP_EX = -7, CREATE_CQ_EX = -15, QUERY_RT_VALUES = -16 };
+enum { VERBS_SIZE = -1, CREATE_QP_EX = -7, CREATE_CQ_EX = -15, QUERY_RT_VALUES = -16,
+       MODIFY_CQ = -23 };
 
 /* struct ibv_cq_ex, which starts like struct ibv_cq */
 enum { CQ_CONTEXT = 0, CQ_HANDLE = 3, START_POLL = 18, NEXT_POLL, END_POLL, READ_COMPLETION_TS = 31, READ_COMPLETION_WALLCLOCK = 35 };
@@ -26,7 +27,8 @@ struct cq_init_attr {
 	uint32_t comp_mask, flags;
 	void *parent_domain;
 };
-enum { WC_TIMESTAMP = 1 << 7, WC_TIMESTAMP_WALLCLOCK = 1 << 11, CQ_PARENT_DOMAIN = 1 << 1 };
+enum { WC_TIMESTAMP = 1 << 7, WC_TIMESTAMP_WALLCLOCK = 1 << 11, CQ_FLAGS = 1 << 0, CQ_PARENT_DOMAIN = 1 << 1,
+       CQ_IGNORE_OVERRUN = 1 << 1 };
 
 /* struct ibv_values_ex */
 struct values {
@@ -35,8 +37,17 @@ struct values {
 };
 enum { VALUES_RAW_CLOCK = 1 };
 
-/* struct ibv_qp_init_attr_ex, in 32-bit words, and its bit for the extended send operations */
-enum { QP_COMP_MASK = 4 * sizeof(void *) / 4 + 7, QP_SEND_OPS = 1 << 6 };
+/* struct ibv_modify_cq_attr */
+struct modify_cq_attr {
+	uint32_t attr_mask;
+	uint16_t count, period_us;
+};
+enum { CQ_MODERATE = 1 << 0 };
+
+/* struct ibv_qp_init_attr_ex, in 32-bit words, and its bits for create_flags and the extended
+ * send operations */
+enum { QP_COMP_MASK = 4 * sizeof(void *) / 4 + 7, QP_CREATE_FLAGS = QP_COMP_MASK + 1 + 2 * sizeof(void *) / 4,
+       QP_FLAGS = 1 << 2, QP_SEND_OPS = 1 << 6, QP_BLOCK_SELF_MCAST = 1 << 1 };
 
 /* struct ibv_qp_ex */
 enum { SET_INLINE_DATA = 36, SET_INLINE_DATA_LIST };

@@ -46,10 +46,15 @@ static int sharing_start(void *cq, void *attr)
 	return err;
 }
 
+static void *create_cq(void *context, void *attr)
+{
+	return provider_create_cq(atomic_load(&stock_create), context, attr);
+}
+
 /* sharing_create is ibv_create_cq_ex(). Each such queue has its own table of functions. */
 static void *sharing_create(void *context, void *attr)
 {
-	void **cq = stamp_create(atomic_load(&stock_create), context, attr);
+	void **cq = stamp_create(create_cq, context, attr);
 	if (cq) {
 		provider_mend_cq(cq);
 		HOOK(cq[START_POLL], stock_start, sharing_start);
@@ -65,7 +70,7 @@ static void poll_share(void *ibv_context)
 		return;
 	HOOK(word[OPS_POLL_CQ], stock_poll, sharing_poll);
 	if ((uintptr_t)word[ABI_COMPAT] == UINTPTR_MAX &&
-	    (size_t)word[VERBS_SIZE] >= (CONTEXT_WORDS - QUERY_RT_VALUES) * sizeof *word) {
+	    (size_t)word[VERBS_SIZE] >= (CONTEXT_WORDS - MODIFY_CQ) * sizeof *word) {
 		HOOK(word[CREATE_CQ_EX], stock_create, sharing_create);
 		stamp_query(word);
 		provider_mend(word);

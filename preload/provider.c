@@ -6,11 +6,14 @@
  *   44 advances the ring. ibv_end_poll(), which must follow, does both again. So it consumes a
  *   completion that does not exist, and the ring looks full of old ones. (Fixed in 65.)
  * - ibv_wr_set_inline_data_list() sets the length to 0. (Fixed in 65.)
+ * - It refuses IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN and IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, and lacks
+ *   ibv_modify_cq(). The daemon implements both flags.
  *
  * The daemon corrects ibv_wr_set_sge_list(), which uses the first length n times.
  */
 #include "interpose.h"
 
+#include <errno.h>
 #include <string.h>
 
 struct data_buf {
@@ -101,15 +104,47 @@ static void joined_list(void *qp, size_t n, const struct data_buf *list)
 	((inline_fn *)((void **)qp)[SET_INLINE_DATA])(qp, whole, length);
 }
 
+/* take_flag clears a flag in a word if the word is valid, and reports whether it was set. */
+static uint32_t take_flag(uint32_t *word, uint32_t flag, bool valid)
+{
+	if (!valid || !(*word & flag))
+		return 0;
+	*word &= ~flag;
+	return flag;
+}
+
+void *provider_create_cq(create_cq_fn *create, void *context, struct cq_init_attr *attr)
+{
+	uverbs_flags = take_flag(&attr->flags, CQ_IGNORE_OVERRUN, attr->comp_mask & CQ_FLAGS);
+	void *cq = create(context, attr);
+	uverbs_flags = 0;
+	return cq;
+}
+
 static void *mending_create(void *context, void *attr)
 {
+	uint32_t *word = attr;
+	uint32_t mine = take_flag(&word[QP_CREATE_FLAGS], QP_BLOCK_SELF_MCAST, word[QP_COMP_MASK] & QP_FLAGS);
+	uverbs_flags = mine;
 	void **qp = atomic_load(&stock_create)(context, attr);
+	uverbs_flags = 0;
+	if (mine)
+		word[QP_CREATE_FLAGS] |= mine;
 	if (qp && ((uint32_t *)attr)[QP_COMP_MASK] & QP_SEND_OPS)
 		HOOK(qp[SET_INLINE_DATA_LIST], stock_list, joined_list);
 	return qp;
 }
 
+/* modify_cq is ibv_modify_cq(). Moderation may delay events to join them; each arming requests one
+ * event only, so the NIC delays none. */
+static int modify_cq(void *cq, const struct modify_cq_attr *attr)
+{
+	(void)cq;
+	return attr->attr_mask == CQ_MODERATE ? 0 : EOPNOTSUPP;
+}
+
 void provider_mend(void **context)
 {
+	context[MODIFY_CQ] = (void *)modify_cq;
 	HOOK(context[CREATE_QP_EX], stock_create, mending_create);
 }

@@ -141,16 +141,23 @@ static int find(struct command *m, enum object_kind kind, uint32_t handle)
 	return 0; /* the daemon refuses an unknown handle */
 }
 
+__thread uint32_t uverbs_flags;
+
 static int prepare_extended(struct command *m)
 {
 	struct ib_uverbs_ex_create_cq *cq = command_core(m);
 	struct ib_uverbs_ex_create_qp *qp = command_core(m);
 	switch (m->number) {
 	case IB_USER_VERBS_CMD_CREATE_CQ:
-		return has(m, sizeof *cq) ? create_cq(m, &cq->user_handle, &cq->comp_channel) : 0;
+		if (!has(m, sizeof *cq))
+			return 0;
+		cq->flags |= uverbs_flags;
+		return create_cq(m, &cq->user_handle, &cq->comp_channel);
 	case IB_USER_VERBS_CMD_CREATE_QP:
-		return has(m, offsetof(struct ib_uverbs_ex_create_qp, srq_handle)) ?
-			       create_qp(m, &qp->user_handle, qp->send_cq_handle, qp->recv_cq_handle) : 0;
+		if (!has(m, offsetof(struct ib_uverbs_ex_create_qp, rwq_ind_tbl_handle)))
+			return 0;
+		qp->create_flags |= uverbs_flags;
+		return create_qp(m, &qp->user_handle, qp->send_cq_handle, qp->recv_cq_handle);
 	}
 	return 0;
 }
@@ -191,16 +198,19 @@ static int prepare(struct command *m)
 		return prepare_extended(m);
 	switch (m->number) {
 	case IB_USER_VERBS_CMD_CREATE_CQ:
-		return has(m, sizeof u->create_cq) ?
-			       create_cq(m, &u->create_cq.user_handle, &u->create_cq.comp_channel) : 0;
+		if (!has(m, sizeof u->create_cq))
+			return 0;
+		u->create_cq.reserved = uverbs_flags;
+		return create_cq(m, &u->create_cq.user_handle, &u->create_cq.comp_channel);
 	case IB_USER_VERBS_CMD_RESIZE_CQ:
 		return has(m, sizeof u->resize_cq) ? find(m, OBJ_CQ, u->resize_cq.cq_handle) : 0;
 	case IB_USER_VERBS_CMD_DESTROY_CQ:
 		return has(m, sizeof u->destroy_cq) ? find(m, OBJ_CQ, u->destroy_cq.cq_handle) : 0;
 	case IB_USER_VERBS_CMD_CREATE_QP:
-		return has(m, sizeof u->create_qp) ?
-			       create_qp(m, &u->create_qp.user_handle, u->create_qp.send_cq_handle,
-					 u->create_qp.recv_cq_handle) : 0;
+		if (!has(m, sizeof u->create_qp))
+			return 0;
+		u->create_qp.reserved = uverbs_flags;
+		return create_qp(m, &u->create_qp.user_handle, u->create_qp.send_cq_handle, u->create_qp.recv_cq_handle);
 	case IB_USER_VERBS_CMD_DESTROY_QP:
 		return has(m, sizeof u->destroy_qp) ? find(m, OBJ_QP, u->destroy_qp.qp_handle) : 0;
 	case IB_USER_VERBS_CMD_CREATE_SRQ:

@@ -18,6 +18,7 @@ type CQ struct {
 	ring    CompletionRing
 	notify  func()
 	failed  bool         // the ring has overflowed
+	lossy   bool         // CQAttr.IgnoreOverrun
 	users   int          // send and receive queues that complete here
 	queues  []*QueuePair // owners of those queues, each once
 	fresh   int          // completions since the last notification
@@ -56,7 +57,9 @@ type CQAttr struct {
 	// Notify is called, once for each arming, after a completion has entered the ring. It must not call the NIC. It may
 	// be nil.
 	Notify func()
-	Ctx    any
+	// IgnoreOverrun makes a full queue lose completions instead of failing (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN).
+	IgnoreOverrun bool
+	Ctx           any
 }
 
 // CQInfo describes a completion queue.
@@ -80,7 +83,7 @@ func (n *NIC) CreateCQ(a CQAttr) (*CQ, error) {
 	if err := n.checkCQ("create_cq", a.Entries, a.Ring); err != nil {
 		return nil, err
 	}
-	c := &CQ{Ctx: a.Ctx, nic: n, entries: a.Entries, ring: a.Ring, notify: a.Notify, quiet: math.MaxInt}
+	c := &CQ{Ctx: a.Ctx, nic: n, entries: a.Entries, ring: a.Ring, notify: a.Notify, lossy: a.IgnoreOverrun, quiet: math.MaxInt}
 	var ok bool
 	if c.id, ok = n.obj.cqs.Add(c); !ok {
 		return nil, fail("create_cq", "CQs", ErrLimit)
@@ -166,7 +169,7 @@ func (c *CQ) wake(n int) bool {
 
 // push puts a completion into the ring, notifies the consumer and reports whether it did. If the ring is full, the
 // completion queue is in error for ever, EventCQErr reports that, and its queue pairs go to the error state (IBTA vol.1
-// 11.6.3).
+// 11.6.3). A lossy queue loses the completion instead.
 func (c *CQ) push(e qp.CQE) (woken bool) {
 	if c.failed {
 		return false
@@ -174,6 +177,9 @@ func (c *CQ) push(e qp.CQE) (woken bool) {
 	c.cqe = e
 	c.cqe.Time = c.nic.now
 	if !c.ring.Push(&c.cqe) {
+		if c.lossy {
+			return false
+		}
 		c.failed = true
 		c.nic.failQueuePairs(c)
 		c.nic.cfg.Events.CQEvent(c, qp.EventCQErr)

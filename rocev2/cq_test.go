@@ -106,6 +106,24 @@ func TestNotifyAfterPush(t *testing.T) {
 	}
 }
 
+// TestIgnoreOverrun: a full queue of this kind loses completions and works again after reaping.
+func TestIgnoreOverrun(t *testing.T) {
+	o := newObjs(t, Limits{})
+	small := &ringStub{max: 2}
+	cq, err := o.CreateCQ(CQAttr{Entries: 2, Ring: small, IgnoreOverrun: true})
+	ok(t, err)
+	for i := range 5 {
+		cq.push(qp.CQE{WRID: uint64(i)})
+	}
+	if cq.Failed() || len(o.ev.cq) != 0 || len(small.got) != 2 || small.got[1].WRID != 1 {
+		t.Errorf("failed %v, %d events, completions %v", cq.Failed(), len(o.ev.cq), small.got)
+	}
+	small.max = 3
+	if cq.push(qp.CQE{WRID: 7}); len(small.got) != 3 || small.got[2].WRID != 7 {
+		t.Errorf("completions %v", small.got)
+	}
+}
+
 func TestCQOverflow(t *testing.T) {
 	o := newObjs(t, Limits{})
 	small := &ringStub{max: 2}

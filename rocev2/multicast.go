@@ -14,7 +14,9 @@ import (
 
 // Multicast of datagrams (IBTA vol.1 10.5; annex A17.4.4): a group is an IP multicast address, as a GID IPv4-mapped or
 // IPv6, as in Linux's rdma_cm. Its packets go to queue pair 0xffffff and reach each UD queue pair that is attached to
-// the group, on the sending NIC too, except for the sender.
+// the group, on the sending NIC too. As with mlx4 and mlx5 these include the sender, unless it is created with
+// IBV_QP_CREATE_BLOCK_SELF_MCAST_LB: IPoIB drops "packets that the HCA has replicated" (ipoib_ib_handle_rx_wc), and rdma-core's
+// mckey has an option against its own copies. rdma_rxe returns no copy to the sending host.
 
 // multicastQPN is the destination of multicast packets (IBTA vol.1 3.5.3).
 const multicastQPN bth.QPN = 0xffffff
@@ -33,7 +35,7 @@ type group struct {
 type multicast struct {
 	groups map[inet.GID]*group
 	list   []*group // in the order of joining
-	// A frame to a group returns to the other queue pairs of this NIC. It waits until it has left.
+	// A frame to a group returns to the queue pairs of this NIC. It waits until it has left.
 	own     []byte
 	ownSize int        // segment size
 	ownFrom *QueuePair // sender
@@ -137,7 +139,7 @@ func (n *NIC) detachAll(q *QueuePair) {
 	}
 }
 
-// keepOwn keeps a copy of a frame to a group for the other queue pairs of this NIC.
+// keepOwn keeps a copy of a frame to a group for the queue pairs of this NIC.
 func (n *NIC) keepOwn(f *link.Frame) {
 	m, b := &n.mcast, &n.tx
 	if g := m.groups[b.path.Dst]; g == nil || len(g.qps) == 0 {
@@ -170,8 +172,8 @@ func (n *NIC) receiveGroup(now mono.Time, l3 []byte, meta qp.RxMeta) rxReason {
 	result, taken := rxQPN, false
 	for _, q := range g.qps {
 		switch {
-		case q == n.mcast.sender:
-			taken = true // the sender does not receive it
+		case q == n.mcast.sender && q.blockOwn:
+			taken = true
 			continue
 		case !pkeyMatch(rx.pkt.PKey, q.pkey):
 			result = rxPKey

@@ -34,12 +34,17 @@ func datagram(text string) bth.Packet {
 		Payload: []byte(text)}
 }
 
-// TestMulticast: a datagram to a group reaches every other queue pair of the group once, at the group's Ethernet
-// address. The members are on other NICs and on the sender's own.
+// TestMulticast: a datagram to a group reaches every queue pair of the group once, at the group's Ethernet address. The
+// members are on other NICs and on the sender's own, and the sender unless it blocks its own copies.
 func TestMulticast(t *testing.T) {
-	for _, c := range []struct{ a, b, group, mac string }{
-		{"10.0.0.1/24", "10.0.0.2/24", "239.200.1.2", "01005e480102"},
-		{"fd00::1/64", "fd00::2/64", "ff15::abcd:1234", "3333abcd1234"},
+	for _, c := range []struct {
+		a, b, group, mac string
+		block            bool
+		own              int
+	}{
+		{"10.0.0.1/24", "10.0.0.2/24", "239.200.1.2", "01005e480102", false, 1},
+		{"fd00::1/64", "fd00::2/64", "ff15::abcd:1234", "3333abcd1234", false, 1},
+		{"10.0.0.1/24", "10.0.0.2/24", "239.200.1.2", "01005e480102", true, 0},
 	} {
 		to := gid(c.group)
 		sender, beside := newScript(datagram("hello")), newScript()
@@ -56,13 +61,14 @@ func TestMulticast(t *testing.T) {
 		if ah.id, _ = a.obj.ahs.Add(ah); true {
 			sender.ah[0] = ah.id
 		}
+		qa[0].blockOwn, qa[1].blockOwn = c.block, true // of the others' datagrams, a queue pair blocks none
 		a.sch.activate(qa[0])
 		frames := transmit(a, 0)
 		if len(frames) != 1 || fmt.Sprintf("%x", frames[0].b[:6]) != c.mac {
 			t.Fatalf("%s: %d frames", c.group, len(frames))
 		}
 		b.Receive(0, frames[0].b, 0)
-		if len(sender.got) != 0 || len(beside.got) != 1 || len(far[0].got) != 1 || len(far[1].got) != 1 {
+		if len(sender.got) != c.own || len(beside.got) != 1 || len(far[0].got) != 1 || len(far[1].got) != 1 {
 			t.Errorf("%s: the sender has got %d, its neighbour %d, the others %d and %d", c.group, len(sender.got), len(beside.got),
 				len(far[0].got), len(far[1].got))
 		}

@@ -31,13 +31,15 @@ type QueuePair struct {
 	wary    bool      // read distant memory before it is sent: it had gone when the receiver read it
 	failure qp.Status // of the last work request that failed
 	sigAll  bool
-	guesses guesses
-	defers  *deferrals      // nil: no Deferred memory used so far
-	pending []pendingPacket // packets that wait for memory
-	windows memory.Bindings
-	path    stack.Path
-	flow    *flow                 // nil: not connected to another address
-	ends    list.Node[*QueuePair] // in endpointPeer.queuePairs
+	// blockOwn is QPAttr.BlockOwn.
+	blockOwn bool
+	guesses  guesses
+	defers   *deferrals      // nil: no Deferred memory used so far
+	pending  []pendingPacket // packets that wait for memory
+	windows  memory.Bindings
+	path     stack.Path
+	flow     *flow                 // nil: not connected to another address
+	ends     list.Node[*QueuePair] // in endpointPeer.queuePairs
 	// endpoint is the peer of a connected queue pair of MRC, else nil. ports are those of its ports that q has applied.
 	endpoint *endpointPeer
 	ports    uint32
@@ -73,6 +75,7 @@ type QPAttr struct {
 	RQ             RecvQueue
 	Caps           QPCaps
 	SigAll         bool
+	BlockOwn       bool   // no copies of its own datagrams to groups
 	Profile        string // name for Config.NewProfile
 	Share          Share
 	Usage          *qp.Usage // counts the messages of the queue pair; nil: nothing does
@@ -104,7 +107,7 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 	if err != nil {
 		return nil, failWith(verb, "profile", ErrInvalid, err)
 	}
-	q := &QueuePair{Ctx: a.Ctx, nic: n, typ: a.Type, pkey: pkeyDefault, sigAll: a.SigAll,
+	q := &QueuePair{Ctx: a.Ctx, nic: n, typ: a.Type, pkey: pkeyDefault, sigAll: a.SigAll, blockOwn: a.BlockOwn,
 		pd: a.PD, sendCQ: a.SendCQ, recvCQ: a.RecvCQ, srq: a.SRQ, sq: a.SQ, rq: a.RQ,
 		caps: a.Caps, profile: a.Profile}
 	var ok bool

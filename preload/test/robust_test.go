@@ -81,6 +81,10 @@ func TestProviderErrors(t *testing.T) {
 	succeed(t, verbs(t, newLab(t), "provider"))
 }
 
+// TestProviderFlags checks flags that the provider refuses and the library passes on: IGNORE_OVERRUN of completion queues,
+// BLOCK_SELF_MCAST_LB of queue pairs. It also checks ibv_modify_cq().
+func TestProviderFlags(t *testing.T) { succeed(t, verbs(t, newLab(t), "flags")) }
+
 // TestSharedReceiveQueue resizes a queue, also during traffic.
 func TestSharedReceiveQueue(t *testing.T) { succeed(t, verbs(t, newLab(t), "srq")) }
 

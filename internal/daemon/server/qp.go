@@ -42,13 +42,13 @@ func (c *client) exCreateQP(q *request) error {
 	if err != nil {
 		return err
 	}
-	if in.CompMask != 0 || in.CreateFlags != 0 || in.SourceQPN != 0 {
+	if in.CompMask != 0 || in.CreateFlags&^uverbs.QPBlockSelfMulticast != 0 || in.SourceQPN != 0 {
 		return unix.EOPNOTSUPP
 	}
 	old := uverbs.CreateQP{UserHandle: in.UserHandle, PDHandle: in.PDHandle, SendCQHandle: in.SendCQHandle,
 		RecvCQHandle: in.RecvCQHandle, SRQHandle: in.SRQHandle, MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR,
 		MaxSendSGE: in.MaxSendSGE, MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData,
-		SQSigAll: in.SQSigAll, QPType: in.QPType, IsSRQ: in.IsSRQ}
+		SQSigAll: in.SQSigAll, QPType: in.QPType, IsSRQ: in.IsSRQ, CreateFlags: uint8(in.CreateFlags)}
 	return c.makeQP(q, &old, func(r uverbs.CreateQPResp) { q.core = uverbs.ExCreateQPResp{Base: r, ResponseLength: 40} })
 }
 
@@ -80,6 +80,7 @@ func (c *client) resolveQP(in *uverbs.CreateQP) (a rocev2.QPAttr, err error) {
 		}
 		a.SRQ = s.s
 	}
+	a.BlockOwn = in.CreateFlags&uverbs.QPBlockSelfMulticast != 0
 	a.Type, a.SigAll, a.Profile, a.Usage = qp.Type(in.QPType), in.SQSigAll != 0, c.profile, &c.traffic.usage
 	a.Caps = rocev2.QPCaps{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
 		MaxRecvSGE: in.MaxRecvSGE, MaxInline: in.MaxInlineData}

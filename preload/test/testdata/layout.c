@@ -41,6 +41,18 @@ _Static_assert(offsetof(struct ibv_ah_attr, is_global) == AH_IS_GLOBAL, "is_glob
 _Static_assert(offsetof(struct ibv_wc, sl) == WC_SL && sizeof(struct ibv_wc) == WC_SIZE, "sl");
 _Static_assert(offsetof(struct ibv_pd, context) == 0, "context of a protection domain");
 
+_Static_assert(offsetof(struct verbs_context, context) - offsetof(struct verbs_context, modify_cq) == -MODIFY_CQ * sizeof(void *),
+	       "modify_cq");
+_Static_assert(offsetof(struct ibv_modify_cq_attr, moderate.cq_count) == offsetof(struct modify_cq_attr, count) &&
+		       offsetof(struct ibv_modify_cq_attr, moderate.cq_period) == offsetof(struct modify_cq_attr, period_us),
+	       "moderate");
+_Static_assert((int)IBV_CQ_ATTR_MODERATE == (int)CQ_MODERATE, "moderate bit");
+_Static_assert((int)IBV_CQ_INIT_ATTR_MASK_FLAGS == (int)CQ_FLAGS, "mask of flags");
+_Static_assert((int)IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN == (int)CQ_IGNORE_OVERRUN, "ignore_overrun");
+_Static_assert(offsetof(struct ibv_qp_init_attr_ex, create_flags) == QP_CREATE_FLAGS * 4, "create_flags");
+_Static_assert((int)IBV_QP_INIT_ATTR_CREATE_FLAGS == (int)QP_FLAGS, "mask of create_flags");
+_Static_assert((int)IBV_QP_CREATE_BLOCK_SELF_MCAST_LB == (int)QP_BLOCK_SELF_MCAST, "block_self_mcast_lb");
+
 int main(void)
 {
 	return 0;

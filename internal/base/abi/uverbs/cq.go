@@ -18,7 +18,7 @@ type CreateCQ struct {
 	CQE         uint32
 	CompVector  uint32
 	CompChannel int32
-	_           uint32
+	Flags       uint32 // reserved in Linux; the preload library puts those of ExCreateCQ here
 }
 
 // CreateCQResp is ib_uverbs_create_cq_resp.
@@ -30,6 +30,7 @@ type CreateCQResp struct {
 // Flags of ExCreateCQ (enum ib_uverbs_ex_create_cq_flags).
 const (
 	CQTimestampCompletion = 1 << 0
+	CQIgnoreOverrun       = 1 << 1
 )
 
 // ExCreateCQ is ib_uverbs_ex_create_cq.

@@ -72,7 +72,10 @@ type ExQueryDeviceResp struct {
 	TimestampMask    uint64
 	HCACoreClock     uint64 // kHz
 	DeviceCapFlagsEx uint64
-	_                [72]byte
+	_                [48]byte
+	MaxCQCount       uint16 // of event moderation
+	MaxCQPeriod      uint16 // microseconds
+	_                [20]byte
 }
 
 // Device capabilities (enum ib_uverbs_device_cap_flags).

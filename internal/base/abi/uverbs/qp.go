@@ -16,8 +16,11 @@ type CreateQP struct {
 	SQSigAll      uint8
 	QPType        uint8
 	IsSRQ         uint8
-	_             uint8
+	CreateFlags   uint8 // reserved in Linux; the preload library puts those of ExCreateQP here
 }
+
+// QPBlockSelfMulticast is a bit of ExCreateQP.CreateFlags (enum ib_uverbs_qp_create_flags).
+const QPBlockSelfMulticast = 1 << 1
 
 // ExCreateQP is ib_uverbs_ex_create_qp.
 type ExCreateQP struct {
