@@ -21,9 +21,10 @@ func (a *app) record() *cobra.Command {
 		Use: "record CAPTURE --qp N", Short: "Turn a capture into a script to edit",
 		Long: `Turns the packets between a queue pair and its peer into a script. The queue pair is the
 device's; the tester plays its peer. PSNs are relative to P and Q, addresses to the
-device's region. The script says what happened, not what has to: state the rule, remove
-what it does not need, and permit what the specification permits. CAPTURE is pcap or
-pcapng; RC and UC can be recorded.`,
+device's regions. Repeated packets become loops. The script replays losses, NAKs and late
+receives: it omits packets that were lost after the capture, and permits packets that a
+device need not send. It says what happened, not what has to: state the rule and remove
+what it does not need. CAPTURE is pcap or pcapng; RC, UC and UD can be recorded.`,
 		Example: `  rocedrill record roce.pcapng --qp 0x11 -o nak.drill
   rocedrill run nak.drill --dut virtual --log`,
 		RunE: func(_ *cobra.Command, args []string) error {

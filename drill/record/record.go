@@ -23,9 +23,10 @@ type packet struct {
 	number  int    // of the frame in the capture, from 1 as in Wireshark
 	stream  uint64 // as in flow.Seen
 	fromDUT bool   // else from the peer, whose part the tester plays
+	copied  bool   // the network or the capture has duplicated it
 }
 
-// capture holds the packets of a file, without copies.
+// capture holds the packets of a file.
 type capture struct {
 	packets []packet
 	streams []flow.Stream
@@ -46,14 +47,14 @@ func read(in io.Reader, ignoreICRC bool) (*capture, error) {
 	err := dissect.Read(in, func(n int, f *pcapng.Frame, p *dissect.Packet) error {
 		seen, ok := p.Analyse(a, f)
 		switch d := (damaged{n, p.Datagram.Src, p.Datagram.Dst}); {
-		case !p.RoCE || seen.Copy:
+		case !p.RoCE:
 		case seen.Partial || !ok && len(p.IP) < p.Datagram.End:
 			c.cut = append(c.cut, d)
 		case !ok:
 			c.bad = append(c.bad, d)
 		default:
 			if x, err := frame.Parse(plain(p, &seen)); err == nil {
-				c.packets = append(c.packets, packet{Frame: x, number: n, stream: seen.Stream})
+				c.packets = append(c.packets, packet{Frame: x, number: n, stream: seen.Stream, copied: seen.Copy})
 			}
 		}
 		return nil
@@ -118,8 +119,8 @@ func (c *capture) find(d Device) (s flow.Stream, err error) {
 	s = all[0]
 	for _, t := range all {
 		switch {
-		case t.Transport != "RC" && t.Transport != "UC":
-			return s, fmt.Errorf("queue pair %v has packets of %s; only those of RC and UC can be recorded", d, t.Transport)
+		case t.Transport != "RC" && t.Transport != "UC" && t.Transport != "UD" || t.QPN < 2:
+			return s, fmt.Errorf("queue pair %v has packets of %s; only those of RC, UC and UD can be recorded, but for the connection manager", d, t.Transport)
 		case t.Dst != s.Dst:
 			return s, fmt.Errorf("%v and %v both have a queue pair %#x: select one with --address", s.Dst, t.Dst, d.QPN)
 		case t.Src != s.Src:
@@ -132,7 +133,7 @@ func (c *capture) find(d Device) (s flow.Stream, err error) {
 // peer returns the stream from the device to the peer of s, or an ID of 0 if the device has sent nothing. If no packet tells which one
 // it is, the only stream left is.
 func (c *capture) peer(s flow.Stream) (id uint64, err error) {
-	if s.Peer != 0 {
+	if s.Peer != 0 || s.Transport == "UD" {
 		return s.Peer, nil
 	}
 	var open []flow.Stream
@@ -150,6 +151,21 @@ func (c *capture) peer(s flow.Stream) (id uint64, err error) {
 	return 0, fmt.Errorf("no acknowledgement in the capture tells which peer queue pair %#x has: %#x, %#x or another", uint32(s.QPN), uint32(open[0].QPN), uint32(open[1].QPN))
 }
 
+// leaves reports whether the packets of a stream come from the device: back is that to the peer of a connection.
+func (c *capture) leaves(s flow.Stream, back, id uint64) bool {
+	if s.Transport != "UD" {
+		return id == back
+	}
+	return slices.ContainsFunc(c.streams, func(t flow.Stream) bool {
+		return t.ID == id && t.Transport == "UD" && t.Src == s.Dst && t.Dst == s.Src && t.From == s.QPN && t.QPN > 1
+	})
+}
+
+// reaches reports whether the datagrams of a stream go to the device of s.
+func (c *capture) reaches(s flow.Stream, id uint64) bool {
+	return slices.ContainsFunc(c.streams, func(t flow.Stream) bool { return t.ID == id && t.Src == s.Src && t.Dst == s.Dst && t.QPN == s.QPN })
+}
+
 // connection returns the packets between the queue pair d and its peer.
 func (c *capture) connection(d Device) (out []packet, s flow.Stream, err error) {
 	if s, err = c.find(d); err != nil {
@@ -164,11 +180,18 @@ func (c *capture) connection(d Device) (out []packet, s flow.Stream, err error) 
 			return nil, s, fmt.Errorf("frame %d is truncated inside its headers, so that its fields are unknown: capture at least 256 bytes of each frame", x.number)
 		}
 	}
+	copies := 0
 	for _, p := range c.packets {
-		if p.fromDUT = p.stream == back; p.fromDUT || p.stream == s.ID {
+		if p.fromDUT = c.leaves(s, back, p.stream); p.fromDUT || p.stream == s.ID || s.Transport == "UD" && c.reaches(s, p.stream) {
 			out = append(out, p)
+			if p.copied {
+				copies++
+			}
 		}
 	}
+	// Copies that the network has made reached the device. Those of a capture that holds all packets twice did not.
+	doubled := 3*copies >= len(out)
+	out = slices.DeleteFunc(out, func(p packet) bool { return p.copied && (doubled || p.fromDUT) })
 	return out, s, nil
 }
 
@@ -181,12 +204,6 @@ func (c *capture) omitted(s flow.Stream) (list []int) {
 	}
 	return list
 }
-
-// Transports in the upper bits of opcodes (IBTA vol.1 9.2.1).
-const (
-	transportBits bth.Opcode = 0xe0
-	unreliable    bth.Opcode = 0x20 // UC
-)
 
 // queuePairs lists the destinations of a capture.
 func (c *capture) queuePairs() string {
@@ -218,14 +235,14 @@ func Script(in io.Reader, name string, d Device) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w := newWriter(packets, s.MTU)
+	w := newWriter(packets, strings.ToLower(s.Transport), s.MTU)
 	w.head(name, d)
 	if list := c.omitted(s); len(list) > 0 {
-		w.printf("# Omitted frames, which are malformed or have a wrong ICRC: %s\n", strings.Trim(fmt.Sprint(list), "[]"))
+		w.printf("# Omitted frames, which are malformed or have a wrong ICRC: %s", strings.Trim(fmt.Sprint(list), "[]"))
 	}
 	for i := 0; i < len(packets); {
-		i += w.packet(packets[i:])
+		i += w.packet(i)
 	}
 	w.completions()
-	return w.b.String(), nil
+	return w.text(), nil
 }

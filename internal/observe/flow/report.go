@@ -131,6 +131,7 @@ type Stream struct {
 	Peer      uint64 // ID of the other direction of the connection; 0 if it is unknown
 	Src, Dst  netip.Addr
 	QPN       bth.QPN // at Dst
+	From      bth.QPN // UD: at Src
 	Transport string  // as in Flow
 	MTU       int     // as in Flow
 }
@@ -138,7 +139,7 @@ type Stream struct {
 // Streams returns all known streams, the oldest first.
 func (a *Analyzer) Streams() (out []Stream) {
 	for _, s := range a.byAge() {
-		x := Stream{ID: s.serial + 1, Src: s.src, Dst: s.dst, QPN: s.qpn, Transport: s.transport, MTU: s.mtu}
+		x := Stream{ID: s.serial + 1, Src: s.src, Dst: s.dst, QPN: s.qpn, From: s.from, Transport: s.transport, MTU: s.mtu}
 		if s.peer != nil {
 			x.Peer = s.peer.serial + 1
 		}
