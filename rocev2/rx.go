@@ -92,6 +92,9 @@ type rxState struct {
 	grh     [inet.IPv6Len]byte
 	obs     []byte // a frame for the observer
 	pending int    // packets that wait for memory
+	// examined is the number of packets of the last super-frame that have been examined.
+	examined int
+	charges  charges
 	// forwarded and origin describe a packet from another NIC of the switch.
 	forwarded stack.Datagram
 	origin    origin
@@ -104,15 +107,16 @@ const minRoCE = bth.BTHLen + bth.ICRCLen
 
 // Receive takes a frame from the link, from the Ethernet header on and without frame check sequence. With segSize > 0
 // it is a super-frame: its datagrams have segSize bytes of UDP payload, the last one possibly less. The NIC does not
-// keep frame.
-func (n *NIC) Receive(now mono.Time, frame []byte, segSize int) {
+// keep frame. Receive returns the number of packets that it has examined.
+func (n *NIC) Receive(now mono.Time, frame []byte, segSize int) (packets int) {
 	n.now = now
 	r := n.receiveFrame(now, frame, segSize)
 	if r == rxSegmented {
-		return
+		return n.rx.examined
 	}
 	n.ctr.countRx(frame, len(frame))
 	n.verdict(now, frame, r)
+	return 1
 }
 
 // verdict counts the verdict on a frame and shows the frame to the observer.
@@ -161,6 +165,7 @@ func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 		id = binary.BigEndian.Uint16(l3[4:])
 	}
 	var last *QueuePair
+	rx.charges.begin()
 	for i := 0; i*segSize < len(d.Body); i++ {
 		seg := d.Body[i*segSize : min((i+1)*segSize, len(d.Body))]
 		inet.SetLengths(l3, udp, id+uint16(i), len(seg))
@@ -181,8 +186,26 @@ func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 			rx.obs = link.Segment(rx.obs[:0], frame, segSize, i)
 		}
 		n.verdict(now, rx.obs, r)
+		rx.examined = i + 1
+		if q == nil && r != rxOK && rx.charges.add(now, d, rx.examined) {
+			n.discard(now, frame, segSize, rx.examined, r)
+			break
+		}
 	}
 	if last != nil {
 		n.sch.settle(last)
+	}
+}
+
+// discard drops the packets of a super-frame from number i on, for the reason of an earlier one.
+func (n *NIC) discard(now mono.Time, frame []byte, segSize, i int, r rxReason) {
+	d := n.rx.in
+	for ; i*segSize < len(d.Body); i++ {
+		size := min(segSize, len(d.Body)-i*segSize)
+		n.ctr.countRx(frame, d.L2+len(d.L3)+inet.UDPLen+size)
+		if n.obs != nil {
+			n.rx.obs = link.Segment(n.rx.obs[:0], frame, segSize, i)
+		}
+		n.verdict(now, n.rx.obs, r)
 	}
 }

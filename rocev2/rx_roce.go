@@ -14,6 +14,10 @@ import (
 // settled.
 func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rxReason) {
 	rx := &n.rx
+	q, r := n.lookUp(body)
+	if r != rxOK {
+		return nil, r
+	}
 	end := len(body) - bth.ICRCLen
 	crc := bth.ICRCStart(l3, udp, body[:bth.BTHLen])
 	diff := bth.ICRCUpdate(crc, body[bth.BTHLen:end]) ^ bth.GetICRC(body[end:])
@@ -24,29 +28,47 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	if p.Decode(body) != nil {
 		return nil, rxTransport
 	}
-	return n.accept(now, l3, qp.RxMeta{Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), inet.FlowLabel(l3))})
+	return n.accept(now, l3, q, qp.RxMeta{Path: bth.JoinEntropy(binary.BigEndian.Uint16(udp), inet.FlowLabel(l3))})
 }
 
-// accept passes the decoded packet to its queue pair. It returns the queue pair, to be settled.
-func (n *NIC) accept(now mono.Time, l3 []byte, meta qp.RxMeta) (*QueuePair, rxReason) {
+// lookUp finds the queue pair of a packet before the ICRC, which costs more. It returns nil for packets to the NIC itself and
+// to groups. With sockets the peer is checked after the ICRC, whose difference reveals a NAT.
+func (n *NIC) lookUp(body []byte) (*QueuePair, rxReason) {
+	qpn := bth.QPN(binary.BigEndian.Uint32(body[4:])) & bth.MaxQPN
+	if qpn <= 1 || qpn == bth.MRCEndpointQPN || bth.Opcode(body[0]).IsEndpoint() || n.rx.in.Dst.Multicast() {
+		return nil, rxOK
+	}
+	q := n.lookupQP(qpn)
+	if q == nil {
+		return nil, rxQPN
+	}
+	if q.typ != qp.UD && !n.cfg.Sockets {
+		return q, n.rx.checkPeer(q)
+	}
+	return q, rxOK
+}
+
+// accept passes the decoded packet to its queue pair q, or to the receiver that it finds if q is nil. It returns the queue pair,
+// to be settled.
+func (n *NIC) accept(now mono.Time, l3 []byte, q *QueuePair, meta qp.RxMeta) (*QueuePair, rxReason) {
 	rx := &n.rx
 	p := &rx.pkt
 	n.ctr.RcvdPkts++
 	if meta.CE = rx.in.ECN == inet.CE; meta.CE {
 		n.ctr.NPECNMarked++
 	}
-	if rx.in.Dst.Multicast() {
+	switch {
+	case q != nil:
+	case rx.in.Dst.Multicast():
 		return nil, n.receiveGroup(now, l3, meta)
-	}
-	if p.DestQP <= 1 {
+	case p.DestQP <= 1:
 		return nil, n.receiveMAD(now)
-	}
-	if p.Opcode.IsEndpoint() || p.DestQP == bth.MRCEndpointQPN {
+	case p.Opcode.IsEndpoint() || p.DestQP == bth.MRCEndpointQPN:
 		return n.receiveEndpoint(now, meta)
-	}
-	q := n.lookupQP(p.DestQP)
-	if q == nil {
-		return nil, rxQPN
+	default:
+		if q = n.lookupQP(p.DestQP); q == nil {
+			return nil, rxQPN
+		}
 	}
 	if !pkeyMatch(p.PKey, q.pkey) {
 		return nil, rxPKey

@@ -224,7 +224,7 @@ func (n *NIC) receiveForwarded(now mono.Time, path *stack.Path, entropy uint32, 
 	rx.in, rx.pkt = &rx.forwarded, *p
 	rx.in.Src, rx.in.Dst, rx.in.V6 = path.Src, path.Dst, !path.IPv4()
 	rx.in.ECN = path.ECN()
-	q, r := n.accept(now, l3, qp.RxMeta{Path: entropy})
+	q, r := n.accept(now, l3, nil, qp.RxMeta{Path: entropy})
 	if q != nil {
 		n.sch.settle(q)
 	}

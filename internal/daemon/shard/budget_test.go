@@ -1,9 +1,12 @@
 package shard
 
 import (
+	"bytes"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
@@ -111,4 +114,36 @@ func senders(t *testing.T, n, size int) *rocev2.NIC {
 	}
 	nic.Resolved(1, peer, inet.MAC{2, 0, 0, 0, 0, 2})
 	return nic
+}
+
+// shower is a link with endless super-frames of short packets to no queue pair.
+type shower struct {
+	nullPort
+	frame  []byte
+	frames int
+}
+
+func (p *shower) Recv(mono.Time, []byte) ([]byte, int, error) {
+	p.frames++
+	return p.frame, shortest, nil
+}
+
+const shortest = bth.BTHLen + bth.ICRCLen
+
+// TestPacketBudget: a turn examines a limited number of packets, not of super-frames. Eight of each are examined here.
+func TestPacketBudget(t *testing.T) {
+	const packets, examined = 128, 8
+	l3, udp := make([]byte, inet.IPv4Len), make([]byte, inet.UDPLen)
+	l3[0], l3[8], l3[9] = 0x45, 64, inet.ProtoUDP
+	copy(l3[12:], []byte{10, 0, 0, 2, 10, 0, 0, 1})
+	udp[2], udp[3] = bth.UDPPort>>8, bth.UDPPort&0xff
+	inet.SetLengths(l3, udp, 0, packets*shortest)
+	inet.SealIPv4(l3)
+	b := slices.Concat([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0}, l3, udp, bytes.Repeat([]byte{4, 0, 0xff, 0xff, 0, 0xab, 0xcd, 0xef, 0, 0, 0, 0, 0, 0, 0, 0}, packets))
+	p := &shower{frame: b}
+	s := alone(&NIC{nic: senders(t, 1, 64), port: p, up: true})
+	s.receive()
+	if p.frames != packetBudget/examined {
+		t.Errorf("%d super-frames in a turn, want %d", p.frames, packetBudget/examined)
+	}
 }

@@ -12,7 +12,9 @@ import (
 // Budgets of a NIC in one turn, which prevent starvation.
 const (
 	rxBudget = 64
-	txBudget = 64
+	// packetBudget limits the received packets. A super-frame, which costs its sender one call, has up to 128 of them.
+	packetBudget = 256
+	txBudget     = 64
 	// byteBudget limits the bytes of a direction. The last frame of a turn may exceed it. A new doorbell waits for a turn
 	// of each direction, and so does the acknowledgement of a received packet.
 	byteBudget = 256 << 10
@@ -186,8 +188,8 @@ func (n *NIC) runCommands(now mono.Time) {
 
 // receive passes frames from the port to the NIC. It reports whether there were any.
 func (n *NIC) receive() bool {
-	frames, bytes := 0, 0
-	for now := Now(); frames < rxBudget && bytes < byteBudget; frames++ {
+	frames, packets, bytes := 0, 0, 0
+	for now := Now(); frames < rxBudget && packets < packetBudget && bytes < byteBudget; frames++ {
 		frame, seg, err := n.port.Recv(now, n.shard.buf)
 		if err != nil {
 			n.linkState(now, err)
@@ -195,7 +197,7 @@ func (n *NIC) receive() bool {
 		}
 		bytes += len(frame)
 		now = Now()
-		n.nic.Receive(now, frame, seg)
+		packets += n.nic.Receive(now, frame, seg)
 		n.small = frames == 0 && len(frame) < 512
 	}
 	if frames == 0 {

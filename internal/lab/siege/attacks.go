@@ -29,7 +29,7 @@ type attack func(runDir string, rng *rand.Rand)
 var attacks = map[string]attack{
 	"connections": connections, "objects": objects, "channels": channels, "flush": flush, "bells": bells,
 	"memory": memory, "admin": admin, "commands": commands, "logs": logs, "traffic": traffic,
-	"stops": traffic, "frames": frames, "deaths": deaths, "withheld": withholding,
+	"stops": traffic, "frames": frames, "segments": segments, "deaths": deaths, "withheld": withholding,
 	"addresses": addresses, "backlog": backlog, "holes": holes, "netlink": lists,
 }
 

@@ -68,6 +68,63 @@ func frames(runDir string, rng *rand.Rand) {
 	}
 }
 
+// segments sends super-frames of the shortest packets to a NIC on UDP sockets: 128 by each call. The first packet of a
+// super-frame is valid in one of three cases, a request of a queue pair of the attacker.
+func segments(runDir string, rng *rand.Rand) {
+	p := &pair{}
+	defer p.close()
+	if p.connect([2]string{device(runDir, onSockets), device(runDir, onSockets)}, 1, 4096) != nil {
+		return
+	}
+	_, gid, err := p.ctx[0].DefaultGID()
+	if err != nil {
+		return
+	}
+	ip := net.IP(gid[12:16])
+	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: ip}, &net.UDPAddr{IP: ip, Port: 4791})
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	const size, count = 16, 128
+	raw, err := c.SyscallConn()
+	if err != nil || raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size) }) != nil || err != nil {
+		return
+	}
+	b := make([]byte, size*count)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	for i := range count {
+		copy(b[i*size:], []byte{byte(bth.OpSendOnly), 0, 0xff, 0xff, 0})
+		qpn := uint32(p.to[0].Num())
+		b[i*size+5], b[i*size+6], b[i*size+7] = byte(qpn>>16), byte(qpn>>8), byte(qpn)
+	}
+	port := uint16(c.LocalAddr().(*net.UDPAddr).Port)
+	for i := range 20_000 {
+		if i%3 == 0 {
+			l3, udp := shortHeaders(ip, port)
+			bth.PutICRC(b[bth.BTHLen:], bth.ICRCStart(l3, udp, b[:bth.BTHLen]))
+		} else {
+			b[bth.BTHLen]++
+		}
+		_, _ = c.Write(b)
+	}
+}
+
+// shortHeaders returns the headers of a packet without payload.
+func shortHeaders(ip net.IP, port uint16) (l3, udp []byte) {
+	l3, udp = make([]byte, 20), make([]byte, 8)
+	l3[0], l3[6], l3[9] = 0x45, 0x40, unix.IPPROTO_UDP
+	copy(l3[12:], ip)
+	copy(l3[16:], ip)
+	binary.BigEndian.PutUint16(l3[2:], 28+16)
+	binary.BigEndian.PutUint16(udp, port)
+	binary.BigEndian.PutUint16(udp[2:], 4791)
+	binary.BigEndian.PutUint16(udp[4:], 8+16)
+	return l3, udp
+}
+
 // forge makes a packet for queue pair k.
 func (p *pair) forge(rng *rand.Rand, k int, psn uint32, ip net.IP, port uint16) []byte {
 	b := make([]byte, 28)            // IPv4 and UDP, for the ICRC only

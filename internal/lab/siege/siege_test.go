@@ -450,6 +450,12 @@ func TestSiegeOnSwitch(t *testing.T) {
 	}
 }
 
+// TestSiegeOnSockets attacks a NIC on UDP sockets, to which every user can send, beside a victim on it.
+func TestSiegeOnSockets(t *testing.T) {
+	lab.Long(t)
+	newCastle(t).onSwitch([2]int{onSockets, onSockets}, 0, []string{"frames", "segments"})
+}
+
 // onSwitch runs attacks beside a victim with these devices.
 func (c *castle) onSwitch(devices [2]int, first int, attacks []string) {
 	c.t.Helper()
