@@ -51,6 +51,9 @@ func pathChoices(t *testing.T) []choice {
 			"`encodeMRC`"},
 		{"answers to endpoint requests", "silent about their path and sender", "on the path of the request, to addresses with a connected queue pair",
 			"`NIC.receiveEndpoint`"},
+		{"belief in a port status", "the plane is removed",
+			"the plane is removed if an EV probe in it is not answered before one in another plane; at most once in 100 ms; the simulator believes it at once",
+			"`challenge`"},
 		{"effect of a port status", "the plane is removed", "its entropy values become ASSUMED_BAD, and probes return them", "`path.MRC.SetPorts`"},
 		{"retransmission of a port status", "silent", "8 times, 1ms apart, until it is answered", "`endpoint`"},
 	}

@@ -13,6 +13,7 @@ import (
 	"roced.io/roced/drill/script"
 	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/interrupt"
+	"roced.io/roced/internal/base/output"
 )
 
 // Exit codes besides 0.
@@ -40,6 +41,7 @@ type app struct {
 
 // Main runs rocedrill and returns its exit code.
 func Main(args []string, out, diag io.Writer) int {
+	out, diag = output.NewSafe(out), output.NewSafe(diag)
 	err := interrupt.Run(func(ctx context.Context) error {
 		c := newCommand(out, diag)
 		c.SetArgs(args)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/output"
 )
 
 // section is the coverage of a section of a specification.
@@ -124,7 +125,7 @@ func (a *app) listScripts(scripts []*script.Script) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for _, s := range list {
 		kind := map[bool]string{true: "must", false: "policy"}[s.Must]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", filepath.Clean(s.Script), s.Spec, kind, s.About)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", output.Line(filepath.Clean(s.Script)), output.Line(s.Spec), kind, output.Line(s.About))
 	}
 	return w.Flush()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,7 +67,7 @@ func (a *app) record(ctx context.Context, o *capturing) (err error) {
 		return err
 	}
 	defer body.Close()
-	out := a.out
+	out := output.Raw(a.out)
 	if o.file != "-" {
 		f, err := output.Create(o.file)
 		if err != nil {
@@ -102,11 +101,8 @@ func (a *app) record(ctx context.Context, o *capturing) (err error) {
 
 // progress returns a function that prints the progress at intervals, if standard error is a terminal.
 func (a *app) progress(c *recorder) func() {
-	f, ok := a.diag.(*os.File)
-	if !ok {
-		return func() {}
-	}
-	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+	f := output.Terminal(a.diag)
+	if f == nil {
 		return func() {}
 	}
 	var last time.Time

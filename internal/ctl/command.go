@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/background"
 	lab "roced.io/roced/internal/lab/cli"
@@ -41,6 +42,7 @@ var errNoRoCE = exitError{errors.New("the file has no frame of RoCEv2"), 4}
 func Main(args []string, out, diag io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), endings()...)
 	defer cancel()
+	out, diag = output.NewSafe(out), output.NewSafe(diag)
 	c := newCommand(out, diag)
 	c.SetArgs(args)
 	err := c.ExecuteContext(ctx)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/environment"
 )
@@ -101,7 +102,7 @@ func (a *app) printSummary(s *trafficSummary) error {
 	w := tabwriter.NewWriter(a.diag, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "PROGRAM\tPID\tDEVICE\tQPS\tREQUESTED\tSERVED")
 	for _, r := range s.Processes {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", printable(r.Program), r.PID, r.Device, counts(r.QPs), works(r.Requested), works(r.Served))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", output.Line(r.Program), r.PID, r.Device, counts(r.QPs), works(r.Requested), works(r.Served))
 	}
 	fmt.Fprintf(w, "payload: %d bytes", s.Payload)
 	if s.Live > 0 {
@@ -109,16 +110,6 @@ func (a *app) printSummary(s *trafficSummary) error {
 	}
 	fmt.Fprintln(w)
 	return w.Flush()
-}
-
-// printable replaces characters that would change the terminal's state.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 func counts(m map[string]int) string {

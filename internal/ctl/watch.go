@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	bpf "roced.io/roced/bpf/watch"
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/base/netns"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/watch"
 )
@@ -206,7 +206,7 @@ func (a *app) follow(ctx context.Context, s watch.Tap, o *watching) error {
 	o.reporter.Live = true
 	err := watch.Follow(ctx, s, &o.reporter, o.analyzer(), o.interval, o.count, func(r *watch.Report) error {
 		if redraw && !a.json {
-			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+			fmt.Fprint(output.Raw(a.out), "\x1b[H\x1b[2J")
 		}
 		return a.showTraffic(o, r, rows)
 	})
@@ -230,8 +230,8 @@ func (a *app) showTraffic(o *watching, r *watch.Report, rows int) error {
 
 // screen returns the number of flows that fit on the terminal w. It returns false if w is not a terminal.
 func screen(w io.Writer) (rows int, ok bool) {
-	f, ok := w.(*os.File)
-	if !ok {
+	f := output.Terminal(w)
+	if f == nil {
 		return 0, false
 	}
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)

@@ -19,6 +19,7 @@ import (
 	"roced.io/roced/internal/daemon/accept"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/web"
 )
 
 // credKey is the context key of the peer's credentials (*unix.Ucred).
@@ -47,7 +48,7 @@ func (d *Daemon) startAdmin() error {
 	if err := d.startPage(d.cfg); err != nil {
 		return err
 	}
-	return d.startMetrics(d.cfg.Metrics.Listen)
+	return d.startMetrics(d.cfg)
 }
 
 // personal returns a server for a Unix socket. It authorizes each request with the peer's credentials.
@@ -63,19 +64,30 @@ func (d *Daemon) personal(h http.Handler) *http.Server {
 	}
 }
 
-// startMetrics serves metrics on TCP without authentication. Without an address it does nothing.
-func (d *Daemon) startMetrics(address string) error {
-	if address == "" {
+// startMetrics serves metrics on TCP without authentication, if the configuration sets metrics.listen. It refuses requests with
+// the name of another host, which a page in a browser has made (DNS rebinding).
+func (d *Daemon) startMetrics(c *config.Config) error {
+	if c.Metrics.Listen == "" {
 		return nil
 	}
-	ln, err := listen("metrics.listen", address)
+	ln, err := listen("metrics.listen", c.Metrics.Listen)
 	if err != nil {
 		return err
 	}
 	d.metricsAt = ln.Addr()
 	d.log.Info("metrics", "address", d.metricsAt)
+	hosts := c.Metrics.Hosts
+	if own, err := os.Hostname(); err == nil {
+		hosts = append(hosts[:len(hosts):len(hosts)], own)
+	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", d.metrics)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if !web.Addressed(r.Host, hosts) {
+			http.Error(w, "this server has no such name: an address, localhost, its host's name, or one of metrics.hosts", http.StatusMisdirectedRequest)
+			return
+		}
+		d.metrics.ServeHTTP(w, r)
+	})
 	d.stopMetrics = d.serveTCP(mux, ln, nil, scrapeTimeout)
 	return nil
 }

@@ -304,6 +304,30 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
+// TestMetricsHost: metrics on TCP answer requests that name this host, but no page of another name.
+func TestMetricsHost(t *testing.T) {
+	d, _ := startWith(t, func(c *config.Config) { c.Metrics.Hosts = []string{"node1.example.org"} })
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]int{"": 200, "localhost:9464": 200, "[::1]": 200, "NODE1.example.org:80": 200, own: 200,
+		"evil.example.org": 421, own + ".evil.example.org": 421, "127.0.0.1.evil.example.org:9464": 421} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.metricsAt.String()+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != want {
+			t.Errorf("host %q: %d, want %d", host, resp.StatusCode, want)
+		}
+	}
+}
+
 func TestStreams(t *testing.T) {
 	d, runDir := startHere(t)
 	c := client(t, runDir)

@@ -105,7 +105,7 @@ func (r *reload) apply() error {
 		}
 	}
 	if r.Within("metrics.") {
-		if err := r.replace(&r.stopMetrics, func(c *config.Config) error { return r.startMetrics(c.Metrics.Listen) }); err != nil {
+		if err := r.replace(&r.stopMetrics, r.startMetrics); err != nil {
 			return err
 		}
 	}

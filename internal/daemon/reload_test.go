@@ -172,9 +172,9 @@ func TestReloadedKeys(t *testing.T) {
 			"nics[rxe_a].access.groups", "nics[rxe_a].access.mode", "nics[rxe_a].access.users"}, func() bool {
 			return each(a.quota, quota.QPs) == 4096 && mode("uverbs0") == 0o640 && slices.Equal(a.live.Load().Access.GIDs, []uint32{4712})
 		}},
-		{"metrics: {listen: '127.0.0.1:0'}", "", []string{"metrics.listen", "nics[rxe_a].access.groups", "nics[rxe_a].access.mode",
+		{"metrics: {listen: '127.0.0.1:0', hosts: [lab]}", "", []string{"metrics.hosts", "metrics.listen", "nics[rxe_a].access.groups", "nics[rxe_a].access.mode",
 			"nics[rxe_a].access.users"}, func() bool { return mode("uverbs0") == 0o666 && get("http://"+r.metricsAt.String()+"/metrics") == 200 }},
-		{"web: {listen: '127.0.0.1:0', control: true, hosts: [lab]}", "", []string{"metrics.listen", "web.control", "web.hosts", "web.listen"}, func() bool {
+		{"web: {listen: '127.0.0.1:0', control: true, hosts: [lab]}", "", []string{"metrics.hosts", "metrics.listen", "web.control", "web.hosts", "web.listen"}, func() bool {
 			return get("http://"+r.metricsAt.String()+"/metrics") == 0 && r.page.Load().Control && get(r.page.Load().Address) == 200
 		}},
 		{"", ", faults: ['tx drop n=1', 'rx drop n=2']", []string{"nics[rxe_a].faults", "web.control", "web.hosts", "web.listen"}, func() bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/daemon"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/background"
@@ -32,6 +33,7 @@ type usageError struct{ error }
 
 // Main runs the daemon, or checks its configuration, and returns the exit code.
 func Main(args []string, out, diag io.Writer) int {
+	out, diag = output.NewSafe(out), output.NewSafe(diag)
 	c := command()
 	c.SetArgs(args)
 	c.SetOut(out)

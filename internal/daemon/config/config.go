@@ -53,6 +53,8 @@ type Log struct {
 // Metrics opens a TCP listener for Prometheus, in addition to the admin socket.
 type Metrics struct {
 	Listen string `yaml:"listen"` // host:port; empty: none
+	// Hosts are names of this host in requests, in addition to localhost, IP addresses and the host's own name.
+	Hosts []string `yaml:"hosts"`
 }
 
 // Web opens a listener for the live page.

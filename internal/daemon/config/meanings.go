@@ -18,6 +18,7 @@ var meanings = map[string]meaning{
 	"control.groups": {"", "[rdma]", "groups whose members may administrate", ""},
 
 	"metrics.listen": {"", "127.0.0.1:9464", "address and port for Prometheus", ""},
+	"metrics.hosts":  {"", "[node1.example.org]", "names of this host in requests of Prometheus, besides `localhost`, addresses and the host's own name", ""},
 	"web.listen":     {"", "127.0.0.1:9465", "address and port of the live page, or `unix:` and the path of a socket", ""},
 	"web.control":    {"", "true", "the page can add and remove fault rules", ""},
 	"web.hosts":      {"", "[lab.example.org]", "names of the page's host in browsers, besides `localhost` and addresses", ""},

@@ -80,6 +80,10 @@ func (c *Config) validate(f *faults) {
 	oneOf(f, "log.format", c.Log.Format, "text", "json")
 	oneOf(f, "privileges", c.Privileges, AutoPrivileges, DropPrivileges, KeepPrivileges)
 	c.Control.validate(f, "control")
+	validateHosts(f, "metrics", c.Metrics.Hosts)
+	if c.Metrics.Listen == "" && len(c.Metrics.Hosts) > 0 {
+		f.add("metrics", "says nothing without listen")
+	}
 	if c.Metrics.Listen != "" {
 		if _, _, err := net.SplitHostPort(c.Metrics.Listen); err != nil {
 			f.add("metrics.listen", "%w", err)
@@ -168,9 +172,13 @@ func (w *Web) validate(f *faults) {
 			f.add("web.listen", "%w", err)
 		}
 	}
-	for i, h := range w.Hosts {
+	validateHosts(f, "web", w.Hosts)
+}
+
+func validateHosts(f *faults, path string, hosts []string) {
+	for i, h := range hosts {
 		if !hostName.MatchString(h) {
-			f.add(fmt.Sprintf("web.hosts.%d", i), "%q is not a name of a host", h)
+			f.add(fmt.Sprintf("%s.hosts.%d", path, i), "%q is not a name of a host", h)
 		}
 	}
 }

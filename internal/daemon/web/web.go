@@ -105,7 +105,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range policy {
 		w.Header().Set(name, value)
 	}
-	if !s.addressed(r.Host) {
+	if !Addressed(r.Host, s.cfg.Hosts) {
 		refuse(w, http.StatusMisdirectedRequest, "this server has no such name: an address, localhost, or one of web.hosts")
 		return
 	}
@@ -116,16 +116,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// addressed reports whether a request's Host is a name of this server. This stops DNS rebinding: a page whose name
-// resolves to our address sends its own name.
-func (s *Server) addressed(host string) bool {
+// Addressed reports whether a request's Host is a name of this server: localhost, an address, or one of hosts. This stops DNS
+// rebinding: a page whose name resolves to our address sends its own name.
+func Addressed(host string, hosts []string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		return true
 	}
-	return strings.EqualFold(host, "localhost") || slices.ContainsFunc(s.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
+	return strings.EqualFold(host, "localhost") || slices.ContainsFunc(hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
 // foreign reports whether a page of another origin caused a request. Such pages may link here. All their other

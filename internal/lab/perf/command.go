@@ -14,10 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 )
 
 // usageError is an error in the command line.
 type usageError struct{ error }
+
+var stdout, stderr = output.NewSafe(os.Stdout), output.NewSafe(os.Stderr)
 
 // Main runs roceperf and returns its exit code: 0 on success, 1 if a test failed, 2 for a usage error.
 func Main(args []string) int {
@@ -31,13 +34,13 @@ func Main(args []string) int {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "roceperf: %v\nSee roceperf --help.\n", err)
+		fmt.Fprintf(stderr, "roceperf: %v\nSee roceperf --help.\n", err)
 		return 2
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintln(os.Stderr, "roceperf: interrupted")
+		fmt.Fprintln(stderr, "roceperf: interrupted")
 		return 1
 	}
-	fmt.Fprintln(os.Stderr, "roceperf:", err)
+	fmt.Fprintln(stderr, "roceperf:", err)
 	return 1
 }
 
@@ -101,9 +104,9 @@ func newTest(name string) *cobra.Command {
 				return usageError{err}
 			}
 			if o.Host == "" {
-				return Serve(c.Context(), o, os.Stdout, os.Stderr)
+				return Serve(c.Context(), o, stdout, stderr)
 			}
-			return Client(c.Context(), o, os.Stdout, os.Stderr)
+			return Client(c.Context(), o, stdout, stderr)
 		},
 	}
 	addFlags(c, o, &size)

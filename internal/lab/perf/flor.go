@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -186,7 +185,7 @@ answers each request with 8 bytes. --connection, --verify, --echo, --shared-acks
 				if err = errors.Join(err, o.validate()); err != nil {
 					return usageError{err}
 				}
-				return florClient(c.Context(), t.name, netip.AddrPortFrom(to, uint16(o.Port)), &o, os.Stdout)
+				return florClient(c.Context(), t.name, netip.AddrPortFrom(to, uint16(o.Port)), &o, stdout)
 			}}
 		o.flags(c)
 		f := c.Flags()

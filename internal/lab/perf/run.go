@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/internal/base/output"
 )
 
 // Client runs the tests of o against a server and prints their results.
@@ -247,11 +249,8 @@ func cpuTime() time.Duration {
 // newProgress returns a function that prints progress at intervals during a test. It returns nil if diag is not a
 // terminal or with --quiet.
 func newProgress(o *Options, p *Params, diag io.Writer) func(uint64) {
-	f, ok := diag.(*os.File)
-	if !ok || o.Quiet {
-		return nil
-	}
-	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+	f := output.Terminal(diag)
+	if f == nil || o.Quiet {
 		return nil
 	}
 	start := time.Now()

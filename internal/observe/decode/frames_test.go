@@ -182,7 +182,7 @@ func TestLinksAndNotes(t *testing.T) {
 		"SLL":      {pcapng.LinkSLL, append(append(make([]byte, 14), 8, 0), v4...), pcapng.PacketInfo{}, four},
 		"SLL2":     {pcapng.LinkSLL2, append(append([]byte{8, 0}, make([]byte, 18)...), v4...), pcapng.PacketInfo{}, four},
 		"notes": {pcapng.LinkRaw, v6, pcapng.PacketInfo{Direction: pcapng.Inbound, Comment: "dropped:\x1b[31m no QP\n"},
-			"in " + six + " comment: dropped: [31m no QP "},
+			"in " + six + " comment: dropped:\\u001b[31m no QP\\u000a"},
 	} {
 		got, _ := decodeOne(t, capture(t, c.link, c.info, c.frame), decode.Options{})
 		if want := "1970-01-01 00:00:00.000000000 " + c.want; got != want {

@@ -2,11 +2,11 @@ package decode
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/flor"
 )
@@ -104,7 +104,7 @@ func (r *Record) appendText(b []byte) []byte {
 		b = fmt.Appendf(b, " error: %s", r.Error)
 	}
 	if r.Comment != "" {
-		b = fmt.Appendf(b, " comment: %s", strings.Map(printable, r.Comment))
+		b = fmt.Appendf(b, " comment: %s", output.Line(r.Comment))
 	}
 	return b
 }
@@ -121,14 +121,6 @@ func (r *Record) appendLink(b []byte) []byte {
 		}
 	}
 	return b
-}
-
-// printable replaces line breaks and control characters of a comment, which could control a terminal.
-func printable(c rune) rune {
-	if c < ' ' || c >= 0x7f && c < 0xa0 {
-		return ' '
-	}
-	return c
 }
 
 // appendTransport appends the BTH and everything after it.

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/scenario"
 )
 
@@ -48,6 +49,7 @@ func (a *app) encode(v any) error {
 func Main(args []string, out, diag io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
+	out, diag = output.NewSafe(out), output.NewSafe(diag)
 	c := newCommand(out, diag)
 	c.SetArgs(args)
 	err := c.ExecuteContext(ctx)
