@@ -43,7 +43,7 @@ $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h) preload/versions.map
 # The library of MRC for programs, with the other names under which they link it.
 MRC      := $(sort $(wildcard preload/mrc/*.c))
 LINK_MRC  = -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -ffile-prefix-map=$(CURDIR)=. \
-		-Ipreload/mrc -Wl,-soname,libmrc.so -Wl,-z,defs $(MRC) -libverbs
+		-Ipreload/mrc -Wl,-soname,libmrc.so -Wl,-z,defs $(MRC) -libverbs -ldl -lpthread
 $(BIN)/libmrc.so: $(MRC) $(wildcard preload/mrc/*.h)
 	@mkdir -p $(BIN)
 	$(CC) $(CFLAGS) $(LINK_MRC) -o $@

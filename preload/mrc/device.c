@@ -9,6 +9,7 @@
 /* Programs were compiled with OCP's header, so the layouts are those of its compilers. */
 #if defined __x86_64__ || defined __aarch64__
 _Static_assert(sizeof(struct mrc_device_attr) == 20, "mrc_device_attr");
+_Static_assert(sizeof(struct mrc_attr) == 20, "mrc_attr");
 _Static_assert(sizeof(struct mrc_context_attr) == 8, "mrc_context_attr");
 _Static_assert(sizeof(struct mrc_qp_hint_attr) == 140, "mrc_qp_hint_attr");
 _Static_assert(sizeof(struct mrc_qp_init_attr) == 72, "mrc_qp_init_attr");
@@ -16,8 +17,9 @@ _Static_assert(sizeof(struct mrc_qp_attr) == 176, "mrc_qp_attr");
 _Static_assert(sizeof(struct mrc_async_event) == 16, "mrc_async_event");
 #endif
 
-EXPORT int mrc_query_device(struct ibv_context *context, struct mrc_device_attr *attr, int *supported)
+EXPORT int mrc_query_device(struct ibv_context *context, mrc_device_attr_ptr to, int *supported)
 {
+	struct mrc_device_attr *attr = to.device;
 	struct device d;
 	if (!context || !attr || !supported)
 		return fail(EINVAL);
@@ -37,7 +39,7 @@ EXPORT int mrc_query_device(struct ibv_context *context, struct mrc_device_attr 
 	return 0;
 }
 
-EXPORT int mrc_query_device_ex(struct ibv_context *context, struct mrc_context *mcontext, struct mrc_device_attr *attr,
+EXPORT int mrc_query_device_ex(struct ibv_context *context, struct mrc_context *mcontext, mrc_device_attr_ptr attr,
 			       int *supported)
 {
 	return mrc_query_device(mcontext ? mcontext->verbs : context, attr, supported);
@@ -99,7 +101,7 @@ EXPORT struct mrc_cq *mrc_create_cq(struct mrc_context *c, int cqe, void *cq_con
 	struct mrc_cq *cq = calloc(1, sizeof *cq);
 	if (!cq)
 		return NULL;
-	cq->cq = ibv_create_cq(c->verbs, cqe, cq_context, NULL, comp_vector);
+	cq->cq = libibverbs()->create_cq(c->verbs, cqe, cq_context, NULL, comp_vector);
 	if (!cq->cq) {
 		free(cq);
 		return NULL;
@@ -118,7 +120,7 @@ EXPORT int mrc_destroy_cq(struct mrc_cq *cq)
 {
 	if (!cq)
 		return EINVAL;
-	int error = ibv_destroy_cq(cq->cq);
+	int error = libibverbs()->destroy_cq(cq->cq);
 	if (error)
 		return error;
 	atomic_fetch_sub(&cq->context->objects, 1);

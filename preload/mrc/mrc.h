@@ -39,26 +39,43 @@ enum mrc_device_cap {
 	MRC_DEVICE_CAP_SVC_TIME = 1 << 2,    /* responses have service times */
 };
 
-struct mrc_device_attr {
-	uint32_t mrc_protocol_version;
-	struct {
-		uint16_t max_wimm;
-		uint16_t max_wimm_dest;
-	} wimm_attr;
-	struct {
-		uint8_t max_mpr;        /* in 128 PSNs */
-		uint8_t mpr_resolution; /* likewise */
-	} mpr_attr;
-	struct {
-		uint32_t max_qp_hint;
-	} qp_attr;
+/* The attributes have two names: mrc_device_attr is OCP's, mrc_attr that of its clients for NCCL and verbs. */
+#define MRC_DEVICE_ATTR_FIELDS                                \
+	uint32_t mrc_protocol_version;                        \
+	struct {                                              \
+		uint16_t max_wimm;                            \
+		uint16_t max_wimm_dest;                       \
+	} wimm_attr;                                          \
+	struct {                                              \
+		uint8_t max_mpr;        /* in 128 PSNs */     \
+		uint8_t mpr_resolution; /* likewise */        \
+	} mpr_attr;                                           \
+	struct {                                              \
+		uint32_t max_qp_hint;                         \
+	} qp_attr;                                            \
 	uint32_t cap; /* of mrc_device_cap */
+
+struct mrc_device_attr {
+	MRC_DEVICE_ATTR_FIELDS
 };
+#ifdef __cplusplus
+struct mrc_attr : mrc_device_attr {
+};
+typedef struct mrc_device_attr *mrc_device_attr_ptr;
+#else
+struct mrc_attr {
+	MRC_DEVICE_ATTR_FIELDS
+};
+typedef union {
+	struct mrc_device_attr *device;
+	struct mrc_attr *attr;
+} mrc_device_attr_ptr __attribute__((transparent_union)); /* a pointer to either; it travels as a pointer */
+#endif
 
 /* *supported is 0 for a device without MRC. 0, or -1 with errno. */
-int mrc_query_device(struct ibv_context *context, struct mrc_device_attr *attr, int *supported);
+int mrc_query_device(struct ibv_context *context, mrc_device_attr_ptr attr, int *supported);
 #if MRC_API_VER_USED >= MRC_API_VER(1, 0, 1)
-int mrc_query_device_ex(struct ibv_context *context, struct mrc_context *mcontext, struct mrc_device_attr *attr,
+int mrc_query_device_ex(struct ibv_context *context, struct mrc_context *mcontext, mrc_device_attr_ptr attr,
 			int *supported);
 #endif
 void mrc_query_version(uint32_t *current_version, uint32_t *last_supported_version, uint32_t *vendor_version,
@@ -101,7 +118,7 @@ enum mrc_qp_hint_attr_mask {
 	MRC_QP_HINT_NUM_QPS_PER_PEER = 1 << 0,
 	MRC_QP_HINT_NUM_SEND_PEERS = 1 << 1,
 	MRC_QP_HINT_NUM_REMOTE_RECV_PEERS = 1 << 2,
-	MRC_QP_HINT_VENDOR_CFG = 1 << 31
+	MRC_QP_HINT_VENDOR_CFG = 1u << 31
 };
 
 struct mrc_qp_hint_init_attr {
@@ -138,7 +155,7 @@ enum mrc_qp_attr_mask {
 	MRC_QP_HINT = 1 << 7,
 	MRC_QP_RETRY_CNT = 1 << 8,
 	MRC_QP_CAP = 1 << 9,
-	MRC_QP_VENDOR_CFG = 1 << 31
+	MRC_QP_VENDOR_CFG = 1u << 31
 };
 
 enum mrc_qp_cap {

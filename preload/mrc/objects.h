@@ -5,6 +5,7 @@
  *   hint.c         hints
  *   qp.c           queue pairs
  *   call.c         commands to the daemon
+ *   verbs.c        functions of libibverbs
  *   unsupported.c  functions that fail
  *
  * Calls on different objects may run at the same time. Calls on one object may not, except posting and polling.
@@ -24,9 +25,10 @@ struct mrc_context {
 	atomic_int objects;
 };
 
+/* Clients find the object of libibverbs at the beginning of a queue. */
 struct mrc_cq {
-	struct mrc_context *context;
 	struct ibv_cq *cq;
+	struct mrc_context *context;
 };
 
 struct mrc_qp_hint {
@@ -36,8 +38,8 @@ struct mrc_qp_hint {
 };
 
 struct mrc_qp {
-	struct mrc_context *context;
 	struct ibv_qp *qp;
+	struct mrc_context *context;
 	struct mrc_qp_hint *hint;
 	struct mrc_qp_init_attr init;
 };
@@ -63,6 +65,20 @@ struct device {
 int call_modify(struct ibv_qp *qp, const struct attr *attr, uint32_t mask);
 int call_query(struct ibv_qp *qp, struct attr *attr);
 int call_device(struct ibv_context *context, struct device *d);
+
+/* ---- verbs.c ---- */
+
+/* libibverbs returns the functions of libibverbs itself. A library between the program and libibverbs that has functions of
+ * these names, as Microsoft's mrc-verbs-shim does, would call this library again. */
+struct libibverbs {
+	struct ibv_cq *(*create_cq)(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
+	int (*destroy_cq)(struct ibv_cq *);
+	struct ibv_qp *(*create_qp)(struct ibv_pd *, struct ibv_qp_init_attr *);
+	int (*destroy_qp)(struct ibv_qp *);
+	int (*modify_qp)(struct ibv_qp *, struct ibv_qp_attr *, int);
+	int (*query_qp)(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
+};
+const struct libibverbs *libibverbs(void);
 
 /* fail sets errno; -1. */
 int fail(int error);

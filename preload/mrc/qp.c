@@ -36,7 +36,7 @@ EXPORT struct mrc_qp *mrc_create_qp(struct mrc_context *c, struct mrc_qp_init_at
 	struct mrc_qp *q = calloc(1, sizeof *q);
 	if (!q)
 		return NULL;
-	q->qp = ibv_create_qp(a->pd, &init);
+	q->qp = libibverbs()->create_qp(a->pd, &init);
 	if (!q->qp) {
 		free(q);
 		return NULL;
@@ -63,7 +63,7 @@ EXPORT int mrc_destroy_qp(struct mrc_qp *q)
 {
 	if (!q)
 		return EINVAL;
-	int error = ibv_destroy_qp(q->qp);
+	int error = libibverbs()->destroy_qp(q->qp);
 	if (error)
 		return error;
 	attach(q, NULL);
@@ -121,7 +121,7 @@ static int change(struct mrc_qp *q, struct ibv_qp_attr *v, int vmask, const stru
 		if (error)
 			return error;
 	}
-	error = vmask ? ibv_modify_qp(q->qp, v, vmask) : 0;
+	error = vmask ? libibverbs()->modify_qp(q->qp, v, vmask) : 0;
 	if (error && mask)
 		call_modify(q->qp, &before, mask);
 	return error;
@@ -180,7 +180,7 @@ EXPORT int mrc_query_qp(struct mrc_qp *q, struct ibv_qp_attr *vattr, int vattr_m
 	struct attr a;
 	if (!q || (vattr_mask && !vattr) || (mrc_attr_mask && !mrc_attr) || mrc_attr_mask & ~(KNOWN | MRC_QP_VENDOR_CFG))
 		return errno = EINVAL;
-	int error = ibv_query_qp(q->qp, &v, vattr_mask, &init);
+	int error = libibverbs()->query_qp(q->qp, &v, vattr_mask, &init);
 	if (!error && mrc_attr_mask & SENT)
 		error = call_query(q->qp, &a);
 	if (error)

@@ -38,6 +38,33 @@ func counter(l *lab.Lab, i int, name string) (n uint64) {
 	return n
 }
 
+// TestMRCShim: below a library that interposes functions of libibverbs and calls libmrc in them, a stock program for RC moves
+// its data by MRC. C++ knows the attributes of a device by both names, too.
+func TestMRCShim(t *testing.T) {
+	lab.Need(t, "ib_write_bw")
+	shim := filepath.Join(t.TempDir(), "shim.so")
+	flags := []string{"-Wall", "-Wextra", "-Werror", "-I../../../preload/mrc"}
+	args := append(flags, "-std=gnu11", "-fPIC", "-shared", "testdata/shim.c", "-L"+lab.Bin, "-lmrc", "-Wl,-rpath,"+lab.Bin, "-libverbs", "-o", shim)
+	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	l := onMRC(t, "")
+	run := func(i int, args ...string) *lab.Proc {
+		return l.Exec(i, append([]string{"env", "LD_PRELOAD=" + shim + ":" + lab.Program("libroced.so"), "ib_write_bw", "-d", l.Host[i].Device, "-n", "100", "-p", "18187"}, args...)...)
+	}
+	server := run(0)
+	lab.Must(t, server.Listens(18187))
+	client := run(1, "127.0.0.1")
+	for _, p := range []*lab.Proc{client, server} {
+		if err := p.Wait(lab.Limit); err != nil || !strings.Contains(p.Said(), "shim: MRC") {
+			t.Fatalf("%v\n%s", err, p.Said())
+		}
+	}
+	if counter(l, 0, "rx_write_requests") < 100 {
+		t.Error("no WRITEs have moved")
+	}
+}
+
 // TestMRC: the example moves verified data between two NICs, each in both roles, with and without losses.
 func TestMRC(t *testing.T) {
 	program := compiled(t, "../../../examples/mrc/copy.c")
