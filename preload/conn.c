@@ -133,10 +133,24 @@ static int receive_answer(int fd, struct answer *a)
 	return head.ret;
 }
 
+/* listens returns true if a daemon runs in the run directory. */
+static bool listens(void)
+{
+	int fd = conn_dial("netlink");
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	return fd >= 0;
+}
+
 void conn_ended(void)
 {
-	explain("roced: the daemon of run directory %s has ended: operations on devices that are open now fail; "
-		"restart the program once a daemon runs again", run_dir());
+	if (listens())
+		explain("roced: the daemon of run directory %s runs, and has closed a connection of this program: a limit of its "
+			"configuration is reached (limits; rocectl res show user), or the connection is not permitted (access); its log says which",
+			run_dir());
+	else
+		explain("roced: the daemon of run directory %s has ended: operations on devices that are open now fail; "
+			"restart the program once a daemon runs again", run_dir());
 }
 
 int conn_call(int fd, const void *cmd, size_t n, const int *fds, size_t nfds, struct answer *a)

@@ -65,7 +65,7 @@ int conn_dial(const char *name);
  * answer->ret. It returns -EIO if the daemon is gone or the answer is malformed. The
  * caller serialises the calls on a connection (struct call_lock). */
 int conn_call(int fd, const void *cmd, size_t n, const int *fds, size_t nfds, struct answer *a);
-/* conn_ended explains that the daemon has ended. The library calls it when a connection hangs up. */
+/* conn_ended explains that the daemon has ended, or has closed a connection. The library calls it when a connection hangs up. */
 void conn_ended(void);
 /* conn_hung_up returns true if the daemon has closed its end. */
 bool conn_hung_up(int fd);

@@ -18,8 +18,10 @@ func Absent(dir string) error {
 		c, err := net.Dial("unixpacket", socket)
 		if err == nil {
 			_ = c.Close()
+			return fmt.Errorf("the NICs in %s close the connections of this user: they have reached a limit (limits of the daemon's configuration; "+
+				"rocectl res show user), or nics[].access does not permit the user; the daemon's log says which", dir)
 		}
-		if err == nil || errors.Is(err, fs.ErrPermission) {
+		if errors.Is(err, fs.ErrPermission) {
 			return fmt.Errorf("the NICs in %s are not for this user: nics[].access of the daemon's configuration says whom they are for, and `roced up --share` admits all users; "+
 				"\"rocectl up\" starts a daemon of your own", dir)
 		}
