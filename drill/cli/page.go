@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"roced.io/roced/drill/engine"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/pcapng"
 )
 
@@ -118,7 +118,7 @@ func writeCapture(path string, r *engine.Result) error {
 	if err != nil {
 		return err
 	}
-	b := bufio.NewWriter(f)
+	b := output.NewRecords(f, nil)
 	return errors.Join(captureFrames(b, r), b.Flush(), f.Close())
 }
 

@@ -6,38 +6,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"roced.io/roced/internal/base/output"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
-// Constants of pcapng: the type of a packet block, and the limits on a block's length.
+// Limits on the length of a block of pcapng.
 const (
-	packetBlock = 6
-	minBlock    = 12
-	maxBlock    = 16 << 20
+	minBlock = 12
+	maxBlock = 16 << 20
 )
 
 // recorder copies a pcapng stream of the daemon, block by block. The stream is little-endian. The output file is
 // complete whenever the copy ends, also on a full disk.
 type recorder struct {
-	frames, bytes uint64
+	frames, bytes uint64 // in the file
 	// limit is the number of frames to copy; 0 means no limit.
 	limit uint64
 	// seen is called after every block.
 	seen func()
-
-	pending []byte // blocks that are not written yet
 }
-
-// writeSize is the number of bytes after which blocks are written.
-const writeSize = 256 << 10
 
 // copy copies r to w until the end, an error or the limit.
 func (c *recorder) copy(w io.Writer, r io.Reader) (err error) {
-	in := bufio.NewReaderSize(r, writeSize)
-	defer func() { err = errors.Join(err, c.flush(w)) }()
+	in, out := bufio.NewReaderSize(r, 256<<10), output.NewRecords(w, c.count)
+	defer func() { err = errors.Join(err, out.Flush()) }()
 	var block []byte
-	for c.limit == 0 || c.frames < c.limit {
-		if in.Buffered() == 0 || len(c.pending) > writeSize {
-			if err := c.flush(w); err != nil { // makes the blocks visible to readers of the file
+	for taken := uint64(0); c.limit == 0 || taken < c.limit; c.seen() {
+		if in.Buffered() == 0 {
+			if err := out.Flush(); err != nil { // makes the blocks visible to readers of the file
 				return err
 			}
 		}
@@ -48,44 +45,22 @@ func (c *recorder) copy(w io.Writer, r io.Reader) (err error) {
 		if err != nil {
 			return err
 		}
-		c.pending = append(c.pending, block...)
-		c.add(block, 1)
-		c.seen()
+		if _, err := out.Write(block); err != nil {
+			return err
+		}
+		if pcapng.IsPacket(block) {
+			taken++
+		}
 	}
 	return nil
 }
 
-// add adds the blocks in b to the counters, or subtracts them, if sign is -1.
-func (c *recorder) add(b []byte, sign int) {
-	c.bytes += uint64(sign * len(b))
-	for len(b) > 0 {
-		if binary.LittleEndian.Uint32(b) == packetBlock {
-			c.frames += uint64(sign)
-		}
-		b = b[blockLen(b):]
+// count counts a block in the file.
+func (c *recorder) count(block []byte) {
+	c.bytes += uint64(len(block))
+	if pcapng.IsPacket(block) {
+		c.frames++
 	}
-}
-
-func blockLen(b []byte) int { return int(binary.LittleEndian.Uint32(b[4:])) }
-
-// flush writes the pending blocks. If only a part of them fits, the output ends with the last complete one.
-func (c *recorder) flush(w io.Writer) error {
-	if len(c.pending) == 0 {
-		return nil
-	}
-	n, err := w.Write(c.pending)
-	if err != nil {
-		whole := 0
-		for whole+8 <= n && whole+blockLen(c.pending[whole:]) <= n {
-			whole += blockLen(c.pending[whole:])
-		}
-		c.add(c.pending[whole:], -1)
-		if f, ok := w.(interface{ Truncate(size int64) error }); ok && whole < n {
-			err = errors.Join(err, f.Truncate(int64(c.bytes)))
-		}
-	}
-	c.pending = c.pending[:0]
-	return err
 }
 
 // readBlock reads a block into buf and grows buf if needed. It returns io.EOF at the end of the stream, and

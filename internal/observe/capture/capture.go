@@ -4,7 +4,6 @@
 package capture
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port/link"
@@ -26,7 +26,6 @@ const (
 	defaultRing = 16 << 20
 	minRing     = 1 << 17 // holds the longest frame
 	maxSnap     = 1 << 16
-	fileBuffer  = 256 << 10
 	// gather is the delay between a wakeup and the writer's first read. It batches frames: a busy NIC does not wake
 	// the writer for every frame.
 	gather = time.Millisecond
@@ -81,7 +80,7 @@ type Capture struct {
 
 	// Fields of the writer.
 	file     io.WriteCloser
-	buf      *bufio.Writer
+	buf      *output.Records
 	out      *pcapng.Writer
 	comments map[string]string
 
@@ -90,7 +89,7 @@ type Capture struct {
 	bytes   int64
 	unsaved uint64 // frames that the writer lost
 	err     error
-	// unflushed is the number of frames since the last write to the file.
+	// unflushed is the number of frames that count as written, less those in the file. During a write it may lack one.
 	unflushed uint64
 }
 
@@ -133,7 +132,6 @@ func start(cfg Config, f io.WriteCloser) (*Capture, error) {
 		c.snap = min(cfg.SnapLen, maxSnap)
 	}
 	c.ring.buf = make([]byte, 1<<bits.Len(uint(size-1)))
-	c.buf = bufio.NewWriterSize(countWriter{c}, fileBuffer)
 	if err := c.begin(); err != nil {
 		return nil, err
 	}
@@ -143,6 +141,11 @@ func start(cfg Config, f io.WriteCloser) (*Capture, error) {
 
 // begin writes the beginning of a file.
 func (c *Capture) begin() (err error) {
+	c.buf = output.NewRecords(countWriter{c}, func(block []byte) {
+		if pcapng.IsPacket(block) {
+			c.unflushed--
+		}
+	})
 	if c.out, err = pcapng.NewWriter(c.buf, "roced"); err != nil {
 		return err
 	}
@@ -177,12 +180,21 @@ type countWriter struct{ c *Capture }
 func (w countWriter) Write(b []byte) (int, error) {
 	n, err := w.c.file.Write(b)
 	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
 	w.c.bytes += int64(n)
-	w.c.mu.Unlock()
-	if err == nil {
-		w.c.unflushed = 0
-	}
 	return n, err
+}
+
+// Truncate cuts the file, if it can be cut.
+func (w countWriter) Truncate(size int64) error {
+	f, ok := w.c.file.(interface{ Truncate(size int64) error })
+	if !ok {
+		return nil
+	}
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	w.c.bytes = size
+	return f.Truncate(size)
 }
 
 // Frame implements link.Observer. It must be called from a single goroutine. It never blocks.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"roced.io/roced/internal/observe/pcapng"
@@ -212,6 +213,57 @@ func TestCaptureWriteError(t *testing.T) {
 	if _, err := Start(Config{File: "/none/x"}); err == nil {
 		t.Error("started without a file")
 	}
+}
+
+// TestFullDisk: the file of a capture on a full disk ends with a complete packet, and the counters are those of the file.
+func TestFullDisk(t *testing.T) {
+	for _, room := range []int64{500, 1000, 3210} {
+		name := filepath.Join(t.TempDir(), "full.pcapng")
+		f, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := start(Config{}, &fullFile{f, room})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			c.Frame(mono.Time(i), link.Tx, frameOf(60+i, 1), "")
+		}
+		s, err := c.Stop()
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("room for %d: %v", room, err)
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := pcapng.NewReader(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := uint64(0)
+		for f := (pcapng.Frame{}); err == nil; n++ {
+			err = r.Next(&f)
+		}
+		if n--; err != io.EOF || n != s.Written || s.Bytes != int64(len(b)) || s.Written+s.Lost != 100 {
+			t.Errorf("room for %d: %d packets in %d bytes, %v; %+v", room, n, len(b), err, s)
+		}
+	}
+}
+
+// fullFile is a file on a disk with room for so many bytes.
+type fullFile struct {
+	*os.File
+	room int64
+}
+
+func (f *fullFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b[:min(int64(len(b)), f.room)])
+	if f.room -= int64(n); err == nil && n < len(b) {
+		err = unix.ENOSPC
+	}
+	return n, err
 }
 
 func TestCaptureLimit(t *testing.T) {

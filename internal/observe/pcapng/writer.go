@@ -147,3 +147,8 @@ func (w *Writer) end(b []byte) error {
 	_, err := w.w.Write(b)
 	return err
 }
+
+// IsPacket reports whether a block of a Writer has a packet.
+func IsPacket(block []byte) bool {
+	return len(block) >= 4 && binary.LittleEndian.Uint32(block) == blockEnhanced
+}

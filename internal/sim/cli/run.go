@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -296,7 +295,7 @@ func (r *oneRun) create(name string, before func() error) (io.Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := bufio.NewWriter(f)
+	b := output.NewRecords(f, nil)
 	r.finish = append(r.finish, func() error { return errors.Join(before(), b.Flush(), f.Close()) })
 	return b, nil
 }
