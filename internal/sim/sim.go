@@ -125,6 +125,8 @@ type Simulation struct {
 	// Watch, if not nil, is called regularly while the simulation runs, for example to show progress. An error ends
 	// the run.
 	Watch func() error
+	// Interrupted, if not nil, is called more often, after some link delays. If it reports true, Watch is called, to end the run.
+	Interrupted func() bool
 
 	cfg     Config
 	clock   *engine.Group
@@ -321,11 +323,12 @@ func (s *Simulation) baseRTT() time.Duration {
 	return longest.Duration()
 }
 
-// Run runs until everything has ended, or Config.Until.
+// Run runs until everything has ended, or Config.Until. If Watch ends it, the result is that until then.
 func (s *Simulation) Run() (*result.Result, error) {
 	s.events.start(s)
 	s.sampler.start(s)
 	s.runner.Start()
+	s.clock.Interrupt(s.Interrupted)
 	for s.more() {
 		s.clock.Run(min(s.clock.Now()+slice, s.until()))
 		if err := s.check(); err != nil {
@@ -333,7 +336,8 @@ func (s *Simulation) Run() (*result.Result, error) {
 		}
 		if s.Watch != nil {
 			if err := s.Watch(); err != nil {
-				return nil, err
+				s.finish()
+				return &s.result, err
 			}
 		}
 	}

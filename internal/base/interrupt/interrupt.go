@@ -13,8 +13,11 @@ import (
 // Code is the exit code of an interrupted command.
 const Code = 130
 
-// grace is the time in which a command may end by itself, with its partial results.
-const grace = 600 * time.Millisecond
+// Times in which a command, and a part of it, may end by themselves, with partial results.
+const (
+	grace     = 800 * time.Millisecond
+	partGrace = 400 * time.Millisecond
+)
 
 // Error is the error of an interrupted command. It is a context.Canceled.
 type Error string
@@ -33,12 +36,14 @@ func (e Error) Unwrap() error { return context.Canceled }
 func Run(command func(ctx context.Context) error) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	return Await(ctx, func() error { return command(ctx) })
+	return await(ctx, grace, func() error { return command(ctx) })
 }
 
-// Await returns the error of f. If f has not returned a moment after the end of ctx, f goes on behind, and Await returns an
+// Await returns the error of f, a part of a command. If f has not returned a moment after the end of ctx, f goes on behind, and Await returns an
 // Error.
-func Await(ctx context.Context, f func() error) error {
+func Await(ctx context.Context, f func() error) error { return await(ctx, partGrace, f) }
+
+func await(ctx context.Context, grace time.Duration, f func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- f() }()
 	select {

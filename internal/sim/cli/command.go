@@ -8,24 +8,22 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/scenario"
 )
 
 // Exit codes besides 0.
 const (
-	exitFailed      = 1 // the simulation could not run, or messages never ended
-	exitUsage       = 2 // the command line or the scenario is invalid
-	exitInterrupted = 130
+	exitFailed = 1 // the simulation could not run, or messages never ended
+	exitUsage  = 2 // the command line or the scenario is invalid
 )
 
 // usageError is an error in the user's command line or files.
@@ -36,6 +34,7 @@ type app struct {
 	out, diag io.Writer
 	json      bool
 	set       []string
+	force     bool
 }
 
 // encode prints JSON.
@@ -47,12 +46,12 @@ func (a *app) encode(v any) error {
 
 // Main runs rocesim and returns its exit code.
 func Main(args []string, out, diag io.Writer) int {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
 	out, diag = output.NewSafe(out), output.NewSafe(diag)
-	c := newCommand(out, diag)
-	c.SetArgs(args)
-	err := c.ExecuteContext(ctx)
+	err := interrupt.Run(func(ctx context.Context) error {
+		c := newCommand(out, diag)
+		c.SetArgs(args)
+		return c.ExecuteContext(ctx)
+	})
 	if err == nil {
 		return 0
 	}
@@ -62,7 +61,7 @@ func Main(args []string, out, diag io.Writer) int {
 	case errors.As(err, &usage):
 		return exitUsage
 	case errors.Is(err, context.Canceled):
-		return exitInterrupted
+		return interrupt.Code
 	}
 	return exitFailed
 }
@@ -100,8 +99,9 @@ docs/reference/simulator.md describes scenario files.`,
 	return root
 }
 
-// changes adds --set to a command that reads a scenario.
+// changes adds --set and --force to a command that reads a scenario.
 func (a *app) changes(c *cobra.Command) {
+	c.Flags().BoolVar(&a.force, "force", false, "accept a scenario however much memory and time it needs")
 	c.Flags().StringArrayVar(&a.set, "set", nil, "change a key of the scenario: a.b.c=value; elements of lists by number")
 }
 
@@ -135,6 +135,7 @@ func (a *app) read(name string, seed uint64) (*scenario.File, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
+	f.Force = a.force
 	return f, nil
 }
 

@@ -70,6 +70,9 @@ type difference struct {
 }
 
 func (a *app) doDiff(nameA, nameB string, o *diffOptions) error {
+	if math.IsNaN(o.within) {
+		return usageError{errors.New("--within NaN: must be a number")}
+	}
 	if hasFlows(nameA) || hasFlows(nameB) {
 		return a.diffFlows(nameA, nameB, o)
 	}

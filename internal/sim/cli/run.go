@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/trace"
 	"roced.io/roced/internal/sim"
@@ -97,23 +98,44 @@ func (a *app) runAll(ctx context.Context, name string, o *runOptions) error {
 		return usageError{errors.New("--trace, --pcapng and --profile require a single seed")}
 	}
 	results, errs := make([]*result.Result, len(seeds)), make([]error, len(seeds))
+	var mu sync.Mutex // for results and errs: an interrupt leaves runs behind that are still being built
 	var wait sync.WaitGroup
 	turns := make(chan struct{}, max(runtime.GOMAXPROCS(0)/max(o.processors, 1), 1))
 	for i, seed := range seeds {
 		wait.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
+			if ctx.Err() != nil {
+				return
+			}
 			r := &oneRun{app: a, name: name, seed: seed, o: o, several: len(seeds) > 1, quiet: o.quiet, progress: !o.quiet && len(seeds) == 1}
-			results[i], errs[i] = r.do(ctx)
+			res, err := r.do(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			results[i], errs[i] = res, err
 		})
 	}
-	wait.Wait()
+	err := interrupt.Await(ctx, func() error { wait.Wait(); return nil })
+	mu.Lock()
+	defer mu.Unlock()
 	for _, r := range results {
 		if err := a.show(r); err != nil {
 			return err
 		}
 	}
-	return errors.Join(errs...)
+	if ctx.Err() != nil {
+		return interrupted(results)
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// interrupted returns the error of interrupted runs. It says what their results are.
+func interrupted(results []*result.Result) error {
+	shown := slices.DeleteFunc(slices.Clone(results), func(r *result.Result) bool { return r == nil })
+	if len(shown) == 0 {
+		return interrupt.Errorf("no message has been sent yet")
+	}
+	return interrupt.Errorf("the results of %d of %d runs are those until then, after %.3f ms of simulated time", len(shown), len(results), shown[len(shown)-1].Ended.Seconds()*1e3)
 }
 
 // show prints a result, if there is one.
@@ -184,7 +206,7 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 	if err := r.captures(); err != nil {
 		return nil, err
 	}
-	r.s.Watch = r.watcher(ctx)
+	r.s.Watch, r.s.Interrupted = r.watcher(ctx), func() bool { return ctx.Err() != nil }
 	run := r.s.Run
 	if r.o.profile {
 		run = func() (*result.Result, error) { return profiled(r.s.Run) }

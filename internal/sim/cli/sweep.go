@@ -84,7 +84,7 @@ func (a *app) doSweep(ctx context.Context, name string, o *sweepOptions) error {
 	if err != nil {
 		return usageError{err}
 	}
-	files, title, err := try(name, plan)
+	files, title, err := try(name, plan, a.force)
 	if err != nil {
 		return usageError{err}
 	}
@@ -144,9 +144,9 @@ func (a *app) plan(o *sweepOptions) (*sweep.Plan, error) {
 }
 
 // try validates the scenario of each run, once per combination without seeds, so that errors appear at once. It moves
-// invalid combinations from p.Runs to p.Refused; if all are invalid, it returns the first error. It returns the files
+// invalid combinations from p.Runs to p.Refused; if all are invalid, it returns the first error. force accepts large ones. It returns the files
 // that the sweep needs, including the scenario, and the scenario's name.
-func try(name string, p *sweep.Plan) (files map[string][]byte, title string, err error) {
+func try(name string, p *sweep.Plan, force bool) (files map[string][]byte, title string, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, "", err
@@ -172,7 +172,7 @@ func try(name string, p *sweep.Plan) (files map[string][]byte, title string, err
 		if _, tried := valid[others]; !tried {
 			f, err := scenario.Read(name, text, set)
 			if err == nil {
-				title = f.Name
+				title, f.Force = f.Name, force
 				_, err = f.Config(load)
 			}
 			if valid[others] = err == nil; err != nil {
@@ -275,6 +275,7 @@ func simulate(ctx context.Context, name string, set []string, report func(part f
 	if err != nil {
 		return nil, err
 	}
+	f.Force = true // the sweep has been accepted
 	c, err := f.Config(beside(name))
 	if err != nil {
 		return nil, err
@@ -283,6 +284,7 @@ func simulate(ctx context.Context, name string, set []string, report func(part f
 	if err != nil {
 		return nil, sweep.Failed{Err: err}
 	}
+	s.Interrupted = func() bool { return ctx.Err() != nil }
 	s.Watch = func() error {
 		report(s.Progress().Part)
 		return ctx.Err()

@@ -276,6 +276,7 @@ func TestDiff(t *testing.T) {
 		{[]string{file("a"), "none"}, 2, "none"},
 		{[]string{file("a"), scenarios + "incast.yaml"}, 2, "incast.yaml"},
 		{[]string{file("a")}, 2, "usage"},
+		{[]string{file("a"), file("b"), "--within", "NaN"}, 2, "--within NaN: must be a number"},
 		{[]string{file("a"), file("b"), "--json", "--only", "messages"}, 0, `"percent": -33.3`},
 	} {
 		if code, out, diag := rocesim(append([]string{"diff"}, c.args...)...); code != c.code || !strings.Contains(out+diag, c.want) {

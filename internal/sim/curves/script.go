@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sort"
 	"strconv"
 	"strings"
@@ -62,8 +63,8 @@ func (s *script) line(w []string) (err error) {
 		s.algorithm = w[1]
 		for _, p := range w[2:] {
 			name, value, _ := strings.Cut(p, "=")
-			if s.params[name], err = strconv.ParseFloat(value, 64); err != nil {
-				return err
+			if s.params[name], err = strconv.ParseFloat(value, 64); err != nil || math.IsNaN(s.params[name]) || math.IsInf(s.params[name], 0) {
+				return fmt.Errorf("%s is no finite number", p)
 			}
 		}
 	case w[0] == "mtu" && len(w) == 2:

@@ -53,15 +53,16 @@ type Partner interface {
 
 // Engine is a clock and its timers. The zero engine is at instant zero without timers.
 type Engine struct {
-	now     Time
-	seq     uint64
-	fired   uint64
-	pending int
-	stopped bool
-	near    calendar
-	far     heap
-	partner Partner
-	apart   Time
+	now         Time
+	seq         uint64
+	fired       uint64
+	pending     int
+	stopped     bool
+	near        calendar
+	far         heap
+	partner     Partner
+	apart       Time
+	interrupted func() bool // see Group.Interrupt
 }
 
 // Join makes the engine drive p. An event in one of them affects the other no earlier than apart later, which is
@@ -166,6 +167,10 @@ func (e *Engine) run(until Time) {
 			e.partner.Advance(end)
 		}
 		if e.first() >= until {
+			return
+		}
+		if e.interrupted != nil && e.interrupted() {
+			e.stopped = true
 			return
 		}
 	}

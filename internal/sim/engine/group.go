@@ -65,6 +65,9 @@ func (g *Group) Pending() (n int) {
 	return n - g.set*(len(g.engines)-1)
 }
 
+// Interrupt makes Run end early if f, which it calls between windows, reports true. nil: never.
+func (g *Group) Interrupt(f func() bool) { g.engines[0].interrupted = f }
+
 // Fired returns the number of processed events. A meeting counts as one.
 func (g *Group) Fired() (n uint64) {
 	for _, e := range g.engines {
@@ -141,6 +144,10 @@ func (g *Group) Run(until Time) {
 	}
 	g.workers.Start(g.round)
 	for first := g.first(); first < limit && !g.stopped; first = g.first() {
+		if interrupted := g.engines[0].interrupted; interrupted != nil && interrupted() {
+			g.stopped = true
+			break
+		}
 		g.end = limit
 		if apart := g.engines[0].apart; first < limit-min(apart, limit) {
 			g.end = first + apart

@@ -335,6 +335,7 @@ func (r *Row) observe(ctx context.Context, x *Run, seed int, report func(part fl
 		return nil, nil, nil, sweep.Failed{Err: err}
 	}
 	p.sim = s
+	s.Interrupted = func() bool { return ctx.Err() != nil }
 	s.Watch = func() error {
 		report(s.Progress().Part)
 		return ctx.Err()

@@ -41,11 +41,8 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 			return c, err
 		}
 	}
-	if err := f.work(&c, load); err != nil {
-		return c, err
-	}
 	c.Sample = cmp.Or(c.Sample, c.Until/1000)
-	return c, nil
+	return c, f.work(&c, load)
 }
 
 // switchConfig converts s, the value of key.

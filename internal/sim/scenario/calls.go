@@ -93,6 +93,15 @@ func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error)
 	case w.Request < 1 || w.Response < 1:
 		return nil, f.At(key, "calls require request and response")
 	}
+	pairs := float64(w.Clients[1]-w.Clients[0]+1) * float64(w.Servers[1]-w.Servers[0]+1) * float64(max(w.Connections, 1))
+	bytes := float64(w.Request + w.Response)
+	calls := f.Stop.Seconds() * float64(f.Topology.HostRate) / 8 * float64(c.Hosts()) / (bytes + 128)
+	if err := f.messages(c, key, calls, bytes, 4*pairs); err != nil {
+		return nil, err
+	}
+	if err := f.charge(key, pairs*float64(max(w.Outstanding, 1)), bytes, 0, "%.3g connections with %d calls of %.3g bytes each", pairs, max(w.Outstanding, 1), bytes); err != nil {
+		return nil, err
+	}
 	a := &flor.Calls{Connections: w.Connections, Request: uint32(w.Request), Response: uint32(w.Response),
 		Outstanding: w.Outstanding, Class: w.Class, Plain: w.Plain, Random: w.Random, Seed: c.Seed}
 	for from := w.Clients[0]; from <= w.Clients[1]; from++ {

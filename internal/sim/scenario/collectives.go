@@ -42,6 +42,9 @@ func (f *File) collectives(c *sim.Config, key string, w *Work, n uint64) (apps [
 	if part > workload.MaxMessage || w.Size > maxVector {
 		return nil, f.At(key+".size", "a message has at most 2 GiB, and a vector 1 TiB")
 	}
+	if err := f.exchange(c, key, w, float64(len(groups)), float64(len(groups[0]))); err != nil {
+		return nil, err
+	}
 	for _, ranks := range groups {
 		n := uint64(len(ranks))
 		g := workload.Collective{Ranks: ranks, QPs: w.QPs, Rounds: w.Rounds}
@@ -58,6 +61,19 @@ func (f *File) collectives(c *sim.Config, key string, w *Work, n uint64) (apps [
 		c.Payload += size * 2 * (n - 1) * uint64(max(w.Rounds, 1))
 	}
 	return apps, nil
+}
+
+// exchange charges the messages of a collective operation for each of some jobs.
+func (f *File) exchange(c *sim.Config, key string, w *Work, jobs, ranks float64) error {
+	qps, rounds := float64(max(w.QPs, 1)), float64(max(w.Rounds, 1))
+	connections, messages, bytes := ranks, 2*ranks, float64(w.Size)/qps
+	switch w.Kind {
+	case "all-to-all":
+		connections, messages = ranks*(ranks-1), ranks*(ranks-1)
+	case "ring-all-reduce":
+		messages, bytes = 2*ranks*(ranks-1), bytes/ranks
+	}
+	return f.messages(c, key, jobs*messages*qps*rounds, bytes, jobs*connections*qps)
 }
 
 // groups returns the hosts of each job, by rank.

@@ -24,6 +24,12 @@ func (f *File) events(c *sim.Config) error {
 			if e.Percent <= 0 || e.Percent > 100 || e.Every == 0 || e.Until < e.At {
 				return f.At(key, "fail-some needs percent, above 0 and at most 100, every, and until, not before at")
 			}
+			n := float64(e.Until-e.At)/float64(e.Every) + 2
+			down := float64(len(c.Graph.Cables)) * e.Percent / 100
+			routing := float64(c.Graph.Hosts) * float64(c.Graph.Hosts+len(c.Graph.Switches)+3*len(c.Graph.Cables)) / 20
+			if err := f.charge(key, n, changeBytes+8*down, n*routing, "%.3g changes of %.0f cables", n, down); err != nil {
+				return err
+			}
 			c.Events = append(c.Events, e.failSome(c)...)
 			continue
 		case len(links) == 0:

@@ -32,7 +32,11 @@ type File struct {
 	Ideal       string
 	Paper       *Paper // the result of a paper that it reproduces
 
+	Force bool `yaml:"-"` // accept it however much memory and time it needs
+
 	*strict.Document `yaml:"-"`
+
+	estimate estimate
 }
 
 // Topology describes hosts, switches and their links.

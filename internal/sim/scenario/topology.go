@@ -23,6 +23,9 @@ func (f *File) topology(c *sim.Config, load func(string) ([]byte, error)) (err e
 	if t.HostRate == 0 && t.Kind != "graph" && t.Kind != "ns3" {
 		return f.At("topology.host_rate", "missing; set the rate of hosts' links, such as 100Gbps")
 	}
+	if err := f.network(); err != nil {
+		return err
+	}
 	switch t.Kind {
 	case "pair":
 		c.Graph = fabric.Pair(w, false)
@@ -130,6 +133,9 @@ func (f *File) graph() (*fabric.Graph, error) {
 		}
 		g.Cables = append(g.Cables, fabric.Cable{A: node(l.A), B: node(l.B), Rate: l.Rate, Delay: l.Delay})
 	}
+	if err := f.graphSize(float64(hosts), float64(len(g.Switches)), float64(len(g.Cables))); err != nil {
+		return nil, err
+	}
 	if hosts < 2 {
 		return nil, f.At("topology.links", "%d hosts are too few; hosts are named h0, h1 ...", hosts)
 	}
@@ -146,6 +152,9 @@ func (f *File) ns3(c *sim.Config, load func(string) ([]byte, error)) error {
 	read, err := ns3.ReadTopology(string(text))
 	if err != nil {
 		return f.At("topology.file", "%s: %v", t.File, err)
+	}
+	if err := f.graphSize(float64(read.Graph.Hosts), float64(len(read.Graph.Switches)), float64(len(read.Graph.Cables))); err != nil {
+		return err
 	}
 	c.Graph, c.HostIDs = read.Graph, read.Hosts
 	if slices.Max(read.Loss) > 0 {

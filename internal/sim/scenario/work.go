@@ -33,7 +33,7 @@ func (f *File) work(c *sim.Config, load func(string) ([]byte, error)) error {
 		}
 		c.Apps = append(c.Apps, a...)
 	}
-	return nil
+	return f.samples(c)
 }
 
 // app returns the i-th workload.
@@ -66,11 +66,6 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 		if err != nil {
 			return nil, err
 		}
-		senders := float64(hosts)
-		if p.Halves {
-			senders = float64(hosts / 2)
-		}
-		c.Payload += uint64(p.Load * float64(p.Rate) / 8 * senders * p.Until.Seconds()) // in the mean
 		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Transport: carries, Next: p.Source()}}, nil
 	case "permutation", "incast", "queries", "flows":
 		ps, err := f.planned(c, key, w, load)
@@ -83,6 +78,9 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	case "rpc":
 		if w.Client < 0 || w.Server < 0 || w.Client >= hosts || w.Server >= hosts || w.Client == w.Server || w.Calls < 1 {
 			return nil, f.At(key, "rpc needs client and server, two of %d hosts, and calls", hosts)
+		}
+		if err := f.messages(c, key, 2*float64(w.Calls), float64(w.Request+w.Response)/2, 1); err != nil {
+			return nil, err
 		}
 		c.Payload += uint64(w.Calls) * uint64(w.Request+w.Response)
 		return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
@@ -112,6 +110,9 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 		}
 		return ps, nil
 	}
+	if err := f.messages(c, key, float64(c.Hosts()), float64(w.Size), float64(c.Hosts())); err != nil {
+		return nil, err
+	}
 	ps := workload.Permutation(c.Hosts(), uint32(w.Size), c.Seed)
 	if w.Halves {
 		ps = workload.Halves(c.Hosts(), uint32(w.Size), c.Seed)
@@ -120,6 +121,16 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 		ps[k].At = w.At
 	}
 	return ps, nil
+}
+
+// pairs returns the connections of n messages between any hosts that exist at the same time: all with persistent connections,
+// otherwise a part, about.
+func (f *File) pairs(c *sim.Config, n float64) float64 {
+	hosts := float64(c.Hosts())
+	if c.Persistent {
+		return min(n, hosts*hosts)
+	}
+	return min(n, 16*hosts)
 }
 
 // stream returns consecutive messages on a connection of their own.
@@ -144,7 +155,12 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane, carries int) ([]
 	if err := f.connections(key, w); err != nil {
 		return nil, err
 	}
-	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * (end - w.At).Seconds()) // at most
+	payload := float64(f.Topology.HostRate) / 8 * max(end-w.At, 0).Seconds() // at most
+	const least = 64                                                         // bytes of a packet
+	if err := f.messages(c, key, payload/max(float64(w.Size), least), float64(w.Size), float64(max(w.QPs, 1))); err != nil {
+		return nil, err
+	}
+	c.Payload += uint64(payload)
 	var apps []workload.App
 	for i := range max(w.QPs, 1) {
 		apps = append(apps, &workload.Stream{From: w.From, To: w.To, Size: uint32(w.Size), Outstanding: w.Outstanding,
@@ -160,6 +176,12 @@ func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, 
 	if w.Senders < 1 || w.Senders >= hosts || w.Size < 1 || w.Until == 0 || f.Topology.HostRate == 0 || w.Load <= 0 || w.Load > 2 {
 		return nil, f.At(key, "queries need senders, fewer than %d hosts, size, until, a load of at most 2 and topology.host_rate", hosts)
 	}
+	bytes := w.Load * float64(f.Topology.HostRate) * float64(hosts) / 8 * w.Until.Seconds()
+	if n := bytes / float64(w.Size); n > 0 {
+		if err := f.messages(c, key, n, float64(w.Size), f.pairs(c, n)); err != nil {
+			return nil, err
+		}
+	}
 	return workload.Queries(hosts, w.Senders, uint32(w.Size), w.Load*float64(f.Topology.HostRate), w.Until, c.Seed), nil
 }
 
@@ -168,6 +190,10 @@ func (f *File) incast(c *sim.Config, key string, w *Work) (ps []workload.Planned
 	hosts := c.Hosts()
 	if w.To < 0 || w.To >= hosts || w.Senders < 1 || w.Senders >= hosts {
 		return nil, f.At(key, "incast needs to, one of %d hosts, and senders, fewer than these", hosts)
+	}
+	n := float64(max(w.Rounds, 1)) * float64(w.Senders)
+	if err := f.messages(c, key, n, float64(w.Size), f.pairs(c, n)); err != nil {
+		return nil, err
 	}
 	for round := range max(w.Rounds, 1) {
 		at := w.At + engine.Time(round)*w.Every
@@ -200,7 +226,14 @@ func (f *File) poisson(c *sim.Config, key string, w *Work, n uint64) (*workload.
 	if err := p.Check(); err != nil {
 		return nil, f.At(key, "%v", err)
 	}
-	return p, nil
+	senders := float64(p.Hosts)
+	if p.Halves {
+		senders = float64(p.Hosts / 2)
+	}
+	payload := p.Load * float64(p.Rate) / 8 * senders * p.Until.Seconds() // in the mean
+	c.Payload += uint64(payload)
+	messages := payload / p.Sizes.Mean()
+	return p, f.messages(c, key, messages, p.Sizes.Mean(), f.pairs(c, messages))
 }
 
 // sizes returns the distribution that w names.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/sim/progress"
 )
 
@@ -70,7 +71,7 @@ type Work struct {
 
 // Work does the runs that have not completed. It ends early with the first error that is not Failed, or when ctx
 // ends.
-func (f *Folder) Work(ctx context.Context, w Work) error {
+func (f *Folder) Work(whole context.Context, w Work) error {
 	p := Progress{}
 	var left []int
 	for i := range f.Plan.Runs {
@@ -91,7 +92,7 @@ func (f *Folder) Work(ctx context.Context, w Work) error {
 		}
 		p.Done++
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(whole)
 	defer cancel(nil)
 	s := &state{f: f, w: &w, p: p, before: p.Done, stop: cancel, parts: map[int]float64{}}
 	s.tell()
@@ -111,7 +112,7 @@ func (f *Folder) Work(ctx context.Context, w Work) error {
 		}
 	}
 	close(next)
-	wait.Wait()
+	_ = interrupt.Await(whole, func() error { wait.Wait(); return nil }) // what has not been done yet is done next time
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
