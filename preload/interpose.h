@@ -14,6 +14,7 @@
  *   poll.c        sharing the processor while polling
  *   provider.c    corrections of the rxe provider
  *   stamp.c       time stamps of completions
+ *   umad.c        port GUIDs
  */
 #ifndef ROCED_INTERPOSE_H
 #define ROCED_INTERPOSE_H

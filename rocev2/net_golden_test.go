@@ -158,7 +158,7 @@ func TestPort(t *testing.T) {
 	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 	cfg.Events = ev
 	n := newNIC(t, cfg)
-	if a := n.PortAttr(); a.State != PortActive || a.ActiveMTU != 5 || a.GIDs != 3 {
+	if a := n.PortAttr(); a.State != PortActive || a.ActiveMTU != 5 || a.GIDs != stack.GIDTableLen {
 		t.Errorf("%+v", a)
 	}
 	g := n.GIDs()

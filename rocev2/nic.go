@@ -41,6 +41,7 @@ type Config struct {
 	// The network: see stack.Config.
 	Addrs      []netip.Prefix
 	VLANs      []VLAN
+	PairedGIDs bool // see stack.Config
 	Gateways   []netip.Addr
 	Shared     bool
 	Routes     []netip.Prefix

@@ -31,7 +31,7 @@ func (n *NIC) initNet() (err error) {
 		return err
 	}
 	n.net, err = stack.New(stack.Config{
-		MAC: c.MAC, MTU: c.MTU, Addrs: c.Addrs, VLANs: c.VLANs, Gateways: c.Gateways, Shared: c.Shared, Routes: c.Routes,
+		MAC: c.MAC, MTU: c.MTU, Addrs: c.Addrs, VLANs: c.VLANs, PairedGIDs: c.PairedGIDs, Gateways: c.Gateways, Shared: c.Shared, Routes: c.Routes,
 		Sockets: c.Sockets, Translated: c.Translated, Group: c.Group, FirstID: binary.BigEndian.Uint16(c.Seed[:]),
 	})
 	if err != nil {
@@ -77,7 +77,7 @@ type PortAttr struct {
 
 // PortAttr returns the attributes of the port.
 func (n *NIC) PortAttr() PortAttr {
-	a := PortAttr{State: PortDown, MaxMTU: 5, ActiveMTU: 1, LinkMTU: n.net.MTU(), GIDs: n.net.NumGIDs(), PKeys: 1,
+	a := PortAttr{State: PortDown, MaxMTU: 5, ActiveMTU: 1, LinkMTU: n.net.MTU(), GIDs: stack.GIDTableLen, PKeys: 1,
 		BadPKeys: violations(n.ctr.drops[rxPKey]), BadQKeys: violations(n.ctr.drops[rxCore+rxReason(qp.DropQKey)])}
 	if n.up {
 		a.State = PortActive

@@ -267,8 +267,8 @@ func TestGIDPlacesAreUsedAgain(t *testing.T) {
 		if err := n.SetInterface(&Interface{MAC: macA, Addrs: []netip.Prefix{netip.PrefixFrom(a, 24)}}); err != nil {
 			t.Fatal(err)
 		}
-		if a := n.PortAttr(); a.GIDs > gidPlaces {
-			t.Fatalf("%d places after %d addresses", a.GIDs, i)
+		if places := len(n.GIDs()); places > gidPlaces {
+			t.Fatalf("%d places after %d addresses", places, i)
 		}
 	}
 }

@@ -97,7 +97,8 @@ func (v *netlinkView) nics() (list []*nic) {
 func (v *netlinkView) Devices() (list []nldev.Device) {
 	for _, n := range v.nics() {
 		for _, dev := range n.devices {
-			d := nldev.Device{Index: uint32(dev.shown.Index), Name: dev.shown.Name, Firmware: dev.shown.Firmware, GUID: dev.shown.GUID}
+			d := nldev.Device{Index: uint32(dev.shown.Index), Name: dev.shown.Name, Firmware: dev.shown.Firmware, GUID: dev.shown.GUID,
+				Capabilities: uint64(dev.server.Capabilities())}
 			if i, err := net.InterfaceByName(dev.shown.Netdev); err == nil {
 				d.Netdev, d.NetdevIndex = i.Name, uint32(i.Index)
 			}

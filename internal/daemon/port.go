@@ -130,7 +130,7 @@ func superFrames(c *config.Port) udp.Offload {
 // coreConfig returns the link settings of the NIC: those of the configuration or of the interface.
 func (n *nic) coreConfig() (rocev2.Config, error) {
 	c := n.cfg
-	out := rocev2.Config{Name: c.Name, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
+	out := rocev2.Config{Name: c.Name, PairedGIDs: c.MLX5GIDs, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
 		Ports: c.Port.Ports(), Offload: n.port.Offload()}
 	for _, v := range c.VLANs {
 		out.VLANs = append(out.VLANs, rocev2.VLAN{ID: v.ID, Addrs: v.Prefixes})

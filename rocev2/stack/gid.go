@@ -28,8 +28,9 @@ func linkLocal(m inet.MAC) inet.GID {
 }
 
 const (
-	// maxAddrs is the size of the GID table: the index of an address vector is a byte.
-	maxAddrs = 256
+	// GIDTableLen is the length of the GID table with its empty entries, as ibv_query_port reports it. The index of an
+	// address vector is a byte.
+	GIDTableLen = 256
 	// gidPlaces is the size that the GID table reaches before it reuses the place of a removed address. Programs
 	// remember indices, and addresses return.
 	gidPlaces = 16
@@ -43,6 +44,7 @@ type gidSlot struct {
 
 // addrTable holds the NIC's own addresses and its routes.
 type addrTable struct {
+	pairs    bool // Config.PairedGIDs
 	gids     []gidSlot
 	prefixes []network
 	gateways []Address
@@ -75,7 +77,10 @@ func addrRank(p netip.Prefix) int {
 
 // from returns the table of the addresses in cfg. Addresses that were in t keep their places.
 func (t addrTable) from(cfg *Config) (addrTable, error) {
-	t = addrTable{gids: slices.Clone(t.gids)}
+	t = addrTable{pairs: cfg.PairedGIDs, gids: slices.Clone(t.gids)}
+	if t.pairs && len(t.gids) == 0 {
+		t.gids = make([]gidSlot, t.step()) // of a link-local address
+	}
 	for i := range t.gids {
 		t.gids[i].live = false
 	}
@@ -132,29 +137,46 @@ func (t *addrTable) vlanOf(a netip.Addr) uint16 {
 	return 0
 }
 
+// step returns the number of entries of an address.
+func (t *addrTable) step() int {
+	if t.pairs {
+		return 2
+	}
+	return 1
+}
+
 // add puts g into its earlier place, a new one or a free one. It returns false when the table is full or g is in
 // another VLAN: peers and rdma_cm name an address without its VLAN.
 func (t *addrTable) add(g inet.GID, vlan uint16) bool {
-	free := -1
-	for i := range t.gids {
+	place, step := -1, t.step()
+	for i := 0; i < len(t.gids); i += step {
 		if t.gids[i].GID == g {
 			again := t.gids[i].live && t.gids[i].VLAN != vlan
-			t.gids[i].live, t.gids[i].VLAN = true, vlan
+			t.set(i, g, vlan)
 			return !again
 		}
-		if free < 0 && !t.gids[i].live {
-			free = i
+		reserved := t.pairs && i == 0 && !g.Addr().IsLinkLocalUnicast()
+		if place < 0 && !t.gids[i].live && !reserved {
+			place = i
 		}
 	}
-	if free < 0 || len(t.gids) < gidPlaces {
-		if len(t.gids) == maxAddrs {
+	first := t.pairs && place == 0
+	if place < 0 || len(t.gids) < gidPlaces && !first {
+		if len(t.gids)+step > GIDTableLen {
 			return false
 		}
-		free = len(t.gids)
-		t.gids = append(t.gids, gidSlot{})
+		place = len(t.gids)
+		t.gids = append(t.gids, make([]gidSlot, step)...)
 	}
-	t.gids[free] = gidSlot{GIDEntry{GID: g, Index: uint8(free), Type: GIDTypeRoCEv2, VLAN: vlan}, true}
+	t.set(place, g, vlan)
 	return true
+}
+
+// set writes the entries of an address from index i on.
+func (t *addrTable) set(i int, g inet.GID, vlan uint16) {
+	for k := i; k < i+t.step(); k++ {
+		t.gids[k] = gidSlot{GIDEntry{GID: g, Index: uint8(k), Type: GIDTypeRoCEv2, VLAN: vlan}, true}
+	}
 }
 
 // live yields the entries of the GID table.
@@ -235,9 +257,6 @@ func (s *Stack) GIDError(err error, index uint32) error {
 	}
 	return fmt.Errorf("%w (GID index %d; this NIC has %s)", err, index, strings.Join(have, ", "))
 }
-
-// NumGIDs returns the size of the GID table.
-func (s *Stack) NumGIDs() int { return len(s.addrs.gids) }
 
 // IndexOf returns the index of a GID of ours.
 func (s *Stack) IndexOf(g inet.GID) (index uint8, ok bool) {

@@ -46,6 +46,9 @@ type Config struct {
 	// link-local IPv6 address of MAC as the last GID.
 	Addrs []netip.Prefix
 	VLANs []VLAN // none on a shared interface
+	// PairedGIDs gives each address two entries in the GID table, and the first two to a link-local address, as mlx5 does
+	// for RoCE of versions 1 and 2. Both entries are of version 2.
+	PairedGIDs bool
 	// Gateways are the next hops for addresses outside the prefixes, one for each family and VLAN. A gateway
 	// belongs to the VLAN whose prefix contains it.
 	Gateways []netip.Addr

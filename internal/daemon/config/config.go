@@ -108,6 +108,7 @@ type NIC struct {
 	VLANs     []VLAN   `yaml:"vlans"`
 	Gateways  []string `yaml:"gateways"`
 	MTU       int      `yaml:"mtu"`
+	MLX5GIDs  bool     `yaml:"mlx5_gids"`
 	Profile   string   `yaml:"profile"`
 	// MoreProfiles are transport profiles besides Profile. Each gets its own verbs device.
 	MoreProfiles []string             `yaml:"profiles"`

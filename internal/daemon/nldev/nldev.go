@@ -27,7 +27,9 @@ type Device struct {
 	Name     string
 	Firmware string
 	GUID     [8]byte
-	Netdev   string // network device of the port; empty: none
+	// Capabilities are the device_cap_flags of ibv_query_device.
+	Capabilities uint64
+	Netdev       string // network device of the port; empty: none
 	// NetdevIndex is the interface index of Netdev.
 	NetdevIndex uint32
 }
@@ -174,7 +176,7 @@ func (a *answerer) devices(r *request) error {
 	return a.each(r, func(d *Device, m *message) error {
 		guid := binary.BigEndian.Uint64(d.GUID[:])
 		m.u32(attrPortIndex, port)
-		m.u64(attrCapFlags, 0)
+		m.u64(attrCapFlags, d.Capabilities)
 		m.text(attrFirmware, d.Firmware)
 		m.u64(attrNodeGUID, guid)
 		m.u64(attrImageGUID, guid)

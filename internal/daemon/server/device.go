@@ -65,7 +65,7 @@ func (c *client) deviceAttr() (r uverbs.QueryDeviceResp, err error) {
 		r = uverbs.QueryDeviceResp{
 			FwVer: firmware, NodeGUID: c.guid(), SysImageGUID: c.guid(),
 			MaxMRSize: math.MaxInt64, PageSizeCap: pageSizes, VendorID: vendorID,
-			MaxQP: least(nic.QPs, own.QPs), MaxQPWR: least(nic.SendWR, nic.RecvWR), DeviceCapFlags: deviceCapabilities,
+			MaxQP: least(nic.QPs, own.QPs), MaxQPWR: least(nic.SendWR, nic.RecvWR), DeviceCapFlags: capabilities(c.writesOnly()),
 			MaxSGE: uint32(nic.SGE), MaxSGERd: uint32(nic.SGE), MaxCQ: least(nic.CQs, own.CQs), MaxCQE: uint32(nic.CQE),
 			MaxMR: least(nic.MRs, own.MRs), MaxPD: least(nic.PDs, own.PDs),
 			MaxQPRdAtom: uint32(nic.RdAtomic), MaxQPInitRdAtom: uint32(nic.RdAtomic),
@@ -80,15 +80,26 @@ func (c *client) deviceAttr() (r uverbs.QueryDeviceResp, err error) {
 	})
 	if c.writesOnly() {
 		r.MaxQPRdAtom, r.MaxQPInitRdAtom, r.MaxResRdAtom, r.AtomicCap = 0, 0, 0, 0
-		r.DeviceCapFlags &^= uverbs.CapRCRNRNakGen | uverbs.CapMemMgtExt | uverbs.CapMemWindow | uverbs.CapMemWindowType2B
 	}
 	return r, err
 }
 
+// capabilities returns device_cap_flags. A transport profile without READs has no atomics and no windows either.
+func capabilities(writesOnly bool) uint32 {
+	if writesOnly {
+		return deviceCapabilities &^ (uverbs.CapRCRNRNakGen | uverbs.CapMemMgtExt | uverbs.CapMemWindow | uverbs.CapMemWindowType2B)
+	}
+	return deviceCapabilities
+}
+
+// Capabilities returns the device_cap_flags of a client that requests no profile.
+func (s *Server) Capabilities() uint32 { return capabilities(s.writesOnly(s.cfg.Profile)) }
+
 // writesOnly reports whether the transport profile of the client has no READs and no atomics.
-func (c *client) writesOnly() bool {
-	name := c.profile
-	if all := c.srv.cfg.Profiles; name == "" && len(all) > 0 {
+func (c *client) writesOnly() bool { return c.srv.writesOnly(c.profile) }
+
+func (s *Server) writesOnly(name string) bool {
+	if all := s.cfg.Profiles; name == "" && len(all) > 0 {
 		name = all[0]
 	}
 	return !profile.Supports(name, qp.WRRead)

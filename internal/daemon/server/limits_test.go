@@ -15,6 +15,7 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 func TestLimits(t *testing.T) {
@@ -152,7 +153,7 @@ func TestQueries(t *testing.T) {
 		port, err = uverbs.Decode[uverbs.QueryPortResp](resp)
 		return err != nil || port.State == uverbs.PortActive
 	})
-	if err != nil || port.ActiveMTU != 3 || port.GIDTblLen != 2 {
+	if err != nil || port.ActiveMTU != 3 || port.GIDTblLen != stack.GIDTableLen {
 		t.Errorf("port %+v, %v", port, err)
 	}
 	resp, _ = a.must(uverbs.CmdQueryQP, uverbs.QueryQP{QPHandle: a.qp})

@@ -4,24 +4,27 @@
 //
 //	class/infiniband_verbs/abi_version
 //	class/infiniband_verbs/uverbs0/{ibdev,dev,abi_version,device}
-//	class/infiniband/rxe_a -> ../../devices/pci0ced:00/0ced:00:00.0/infiniband/rxe_a
+//	class/infiniband/rxe_a -> ../../devices/pci0ced:00/0ced:00:00.0/0ced:01:00.0/infiniband/rxe_a
 //	class/misc/rdma_cm/{abi_version,dev}
-//	bus/pci/devices/0ced:00:00.0 -> ../../../devices/pci0ced:00/0ced:00:00.0
-//	devices/pci0ced:00/0ced:00:00.0/{vendor,device,class,numa_node,uevent,net/}
-//	devices/pci0ced:00/0ced:00:00.0/infiniband/rxe_a/{node_type,node_guid,fw_ver,device,...}
-//	devices/pci0ced:00/0ced:00:00.0/infiniband/rxe_a/ports/1/{state,gids/0,gid_attrs/types/0,counters/...}
+//	bus/pci/devices/0ced:01:00.0 -> ../../../devices/pci0ced:00/0ced:00:00.0/0ced:01:00.0
+//	devices/pci0ced:00/0ced:00:00.0/{vendor,device,class,...}: a bridge for each NIC
+//	devices/pci0ced:00/0ced:00:00.0/0ced:01:00.0/{vendor,device,class,numa_node,max_link_speed,uevent,net/,...}
+//	.../0ced:01:00.0/infiniband/rxe_a/{node_type,node_guid,fw_ver,device,...}
+//	.../0ced:01:00.0/infiniband/rxe_a/ports/1/{state,gids/0,gid_attrs/types/0,counters/...}
 package sysfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"roced.io/roced/rocev2/stack"
 )
 
 // Kernel ABI versions and device numbers that user libraries compare.
@@ -132,7 +135,7 @@ func (t *Tree) Remove(devices ...*Device) error {
 	var errs []error
 	for _, d := range devices {
 		pci := t.pci[d.Name]
-		for _, root := range []string{d.verbs(), "class/infiniband/" + d.Name, d.node(), "bus/pci/devices/" + filepath.Base(pci), pci} {
+		for _, root := range append(t.unused(pci), d.verbs(), "class/infiniband/"+d.Name, d.node(), busName(pci), pci) {
 			errs = append(errs, os.RemoveAll(filepath.Join(t.root, root)))
 			maps.DeleteFunc(t.text, func(name, _ string) bool { return name == root || strings.HasPrefix(name, root+"/") })
 		}
@@ -148,7 +151,7 @@ func (t *Tree) addPort(dev string, d *Device, p *Port) error {
 		return t.link(dev+"/ports", filepath.Join(filepath.Dir(dev), d.PortOf, "ports"))
 	}
 	port := dev + "/ports/1"
-	return errors.Join(t.update(port, d.Netdev, p), t.files(map[string]string{
+	return errors.Join(t.addGIDs(port, d.Netdev), t.update(port, d.Netdev, p), t.files(map[string]string{
 		port + "/sm_lid":         "0x0",
 		port + "/sm_sl":          "0",
 		port + "/lid_mask_count": "0",
@@ -162,7 +165,8 @@ func (t *Tree) addPort(dev string, d *Device, p *Port) error {
 // Alias adds a device of another tree with symbolic links. It serves trees for programs that see only some devices.
 func (t *Tree) Alias(of *Tree, d *Device) error {
 	pci := of.pci[d.Name]
-	for _, name := range []string{pci, d.verbs()} {
+	bridge := filepath.Dir(pci)
+	for _, name := range []string{bridge, d.verbs()} {
 		to, err := filepath.Rel(t.root, filepath.Join(of.root, name))
 		if err == nil && t.text[name] == "" {
 			err = t.link(name, to)
@@ -171,7 +175,7 @@ func (t *Tree) Alias(of *Tree, d *Device) error {
 			return err
 		}
 	}
-	return errors.Join(t.linkBus(pci), t.link("class/infiniband/"+d.Name, pci+"/infiniband/"+d.Name), t.write(d.node(), ""))
+	return errors.Join(t.linkBus(bridge), t.linkBus(pci), t.link("class/infiniband/"+d.Name, pci+"/infiniband/"+d.Name), t.write(d.node(), ""))
 }
 
 // nodes is the folder that the preload library shows as /dev/infiniband. It has a placeholder for each device node,
@@ -198,37 +202,37 @@ func (t *Tree) update(port, netdev string, p *Port) error {
 	}
 	files := map[string]string{port + "/state": state, port + "/phys_state": phys,
 		port + "/lid": fmt.Sprintf("%#x", p.LID)}
-	slots := append(slices.Clone(p.GIDs), make([][16]byte, spareGIDs)...)
-	for i, g := range slots {
-		n := strconv.Itoa(i)
-		files[port+"/gids/"+n] = groups(g[:])
-		files[port+"/gid_attrs/types/"+n] = "RoCE v2"
-		files[port+"/gid_attrs/ndevs/"+n] = netdev
+	for i, g := range p.GIDs {
+		maps.Copy(files, gidFiles(port, strconv.Itoa(i), groups(g[:]), netdev))
 	}
 	for _, c := range p.Counters {
 		files[filepath.Join(port, counterFile(c.Name))] = strconv.FormatUint(c.Value, 10)
 	}
-	return errors.Join(t.files(files), t.trimGIDs(port, len(slots)))
+	return t.files(files)
 }
 
-// spareGIDs is the number of empty slots behind the GIDs. A program that asks the NIC for the length of its table just after
-// an address has come finds a file for each GID. In Linux empty slots have files, too.
-const spareGIDs = 4
+// loopback is the network device of GIDs whose port has none: programs that ask for one find a device that exists.
+const loopback = "lo"
 
-// trimGIDs removes the GIDs from index n on.
-func (t *Tree) trimGIDs(port string, n int) error {
-	for ; ; n++ {
-		for _, folder := range []string{"/gids/", "/gid_attrs/types/", "/gid_attrs/ndevs/"} {
-			name := port + folder + strconv.Itoa(n)
-			if t.text[name] == "" {
-				return nil
-			}
-			if err := os.Remove(filepath.Join(t.root, name)); err != nil {
-				return err
-			}
-			delete(t.text, name)
+// gidFiles returns the files of an entry of the GID table.
+func gidFiles(port, entry, gid, netdev string) map[string]string {
+	return map[string]string{port + "/gids/" + entry: gid, port + "/gid_attrs/types/" + entry: "RoCE v2",
+		port + "/gid_attrs/ndevs/" + entry: cmp.Or(netdev, loopback)}
+}
+
+// addGIDs creates the files of all entries of a GID table, which are empty at first, as links to those of entry 0. As in
+// Linux, an entry has its files before and after it has an address.
+func (t *Tree) addGIDs(port, netdev string) error {
+	err := t.files(gidFiles(port, "0", groups(make([]byte, 16)), netdev))
+	for name, text := range gidFiles(port, "", groups(make([]byte, 16)), netdev) {
+		first := filepath.Join(t.root, name, "0")
+		for i := 1; i < stack.GIDTableLen && err == nil; i++ {
+			entry := strconv.Itoa(i)
+			t.text[name+entry] = text + "\n"
+			err = os.Link(first, filepath.Join(t.root, name, entry))
 		}
 	}
+	return err
 }
 
 // standard lists the counters of IBTA vol.1 16.1.4.5 by their Linux names. All other counters belong to the device.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"roced.io/roced/rocev2/stack"
 )
 
 func read(t *testing.T, tree *Tree, name string) string {
@@ -34,26 +36,30 @@ func TestTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"infiniband_verbs/abi_version":                     "6\n",
-		"infiniband_verbs/uverbs2/ibdev":                   "rxe_a\n",
-		"infiniband_verbs/uverbs2/dev":                     "231:194\n",
-		"infiniband_verbs/uverbs2/abi_version":             "2\n",
-		"infiniband/rxe_a/node_type":                       "1: CA\n",
-		"infiniband/rxe_a/node_guid":                       "5254:00ff:fe01:0203\n",
-		"infiniband/rxe_a/ports/1/state":                   "4: ACTIVE\n",
-		"infiniband/rxe_a/ports/1/phys_state":              "5: LinkUp\n",
-		"infiniband/rxe_a/ports/1/gids/1":                  "0000:0000:0000:0000:0000:ffff:c612:0001\n",
-		"infiniband/rxe_a/ports/1/gid_attrs/types/0":       "RoCE v2\n",
-		"infiniband/rxe_a/ports/1/gid_attrs/ndevs/1":       "tap_a\n",
-		"infiniband/rxe_a/ports/1/counters/port_xmit_data": "7\n",
-		"infiniband/rxe_a/ports/1/hw_counters/sent_pkts":   "8\n",
-		"infiniband/rxe_a/ports/1/hw_counters/cm_stale":    "4\n",
-		"infiniband/rxe_a/ports/1/cm_tx_msgs/sidr_req":     "3\n",
-		"misc/rdma_cm/abi_version":                         "4\n",
-		"infiniband/rxe_a/device/vendor":                   "0x0ced\n",
-		"infiniband_verbs/uverbs2/device/device":           "0x0001\n",
-		"../bus/pci/devices/0ced:00:02.0/numa_node":        "-1\n",
-		"../devices/pci0ced:00/0ced:00:02.0/uevent":        "PCI_CLASS=20000\nPCI_ID=0CED:0001\nPCI_SLOT_NAME=0ced:00:02.0\n",
+		"infiniband_verbs/abi_version":                           "6\n",
+		"infiniband_verbs/uverbs2/ibdev":                         "rxe_a\n",
+		"infiniband_verbs/uverbs2/dev":                           "231:194\n",
+		"infiniband_verbs/uverbs2/abi_version":                   "2\n",
+		"infiniband/rxe_a/node_type":                             "1: CA\n",
+		"infiniband/rxe_a/node_guid":                             "5254:00ff:fe01:0203\n",
+		"infiniband/rxe_a/ports/1/state":                         "4: ACTIVE\n",
+		"infiniband/rxe_a/ports/1/phys_state":                    "5: LinkUp\n",
+		"infiniband/rxe_a/ports/1/gids/1":                        "0000:0000:0000:0000:0000:ffff:c612:0001\n",
+		"infiniband/rxe_a/ports/1/gid_attrs/types/0":             "RoCE v2\n",
+		"infiniband/rxe_a/ports/1/gid_attrs/ndevs/1":             "tap_a\n",
+		"infiniband/rxe_a/ports/1/counters/port_xmit_data":       "7\n",
+		"infiniband/rxe_a/ports/1/hw_counters/sent_pkts":         "8\n",
+		"infiniband/rxe_a/ports/1/hw_counters/cm_stale":          "4\n",
+		"infiniband/rxe_a/ports/1/cm_tx_msgs/sidr_req":           "3\n",
+		"misc/rdma_cm/abi_version":                               "4\n",
+		"infiniband/rxe_a/device/vendor":                         "0x0ced\n",
+		"infiniband_verbs/uverbs2/device/device":                 "0x0001\n",
+		"../bus/pci/devices/0ced:03:00.0/numa_node":              "-1\n",
+		"../bus/pci/devices/0ced:03:00.0/max_link_width":         "16\n",
+		"../bus/pci/devices/0ced:03:00.0/subsystem_device":       "0x0001\n",
+		"../bus/pci/devices/0ced:00:00.2/class":                  "0x060400\n",
+		"../devices/pci0ced:00/0ced:00:00.2/device":              "0x0002\n",
+		"../devices/pci0ced:00/0ced:00:00.2/0ced:03:00.0/uevent": "PCI_CLASS=20000\nPCI_ID=0CED:0001\nPCI_SUBSYS_ID=0CED:0001\nPCI_SLOT_NAME=0ced:03:00.0\n",
 	} {
 		if got := read(t, tree, name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -64,16 +70,16 @@ func TestTree(t *testing.T) {
 	}
 
 	for name, want := range map[string]string{
-		"class/infiniband/rxe_a":                                  "../../devices/pci0ced:00/0ced:00:02.0/infiniband/rxe_a",
-		"devices/pci0ced:00/0ced:00:02.0/infiniband/rxe_a/device": "../../../0ced:00:02.0",
-		"devices/pci0ced:00/0ced:00:02.0/net/tap_a":               "/sys/class/net/tap_a",
+		"class/infiniband/rxe_a": "../../devices/pci0ced:00/0ced:00:00.2/0ced:03:00.0/infiniband/rxe_a",
+		"devices/pci0ced:00/0ced:00:00.2/0ced:03:00.0/infiniband/rxe_a/device": "../../../0ced:03:00.0",
+		"devices/pci0ced:00/0ced:00:00.2/0ced:03:00.0/net/tap_a":               "/sys/class/net/tap_a",
 	} {
 		if got, err := os.Readlink(filepath.Join(root, name)); got != want {
 			t.Errorf("%s: %q, want %q (%v)", name, got, want, err)
 		}
 	}
 
-	p.Active, p.GIDs, p.Counters[0].Value = false, gids[:1], 9
+	p.Active, p.GIDs, p.Counters[0].Value = false, [][16]byte{gids[0], {}}, 9
 	if err := tree.Update(d, p); err != nil {
 		t.Fatal(err)
 	}
@@ -83,16 +89,16 @@ func TestTree(t *testing.T) {
 	if got := read(t, tree, "infiniband/rxe_a/ports/1/counters/port_xmit_data"); got != "9\n" {
 		t.Errorf("counter %q", got)
 	}
-	// A table that has just become shorter or longer has files for all its indices.
+	// As in Linux, a table has files for all its entries, also for those of removed addresses.
 	const empty = "0000:0000:0000:0000:0000:0000:0000:0000\n"
-	for i := 1; i <= spareGIDs; i++ {
+	for i := 1; i < stack.GIDTableLen; i++ {
 		if got := read(t, tree, fmt.Sprintf("infiniband/rxe_a/ports/1/gids/%d", i)); got != empty {
 			t.Errorf("GID %d: %q", i, got)
 		}
 	}
-	for _, gone := range []string{"gids/5", "gid_attrs/types/5", "gid_attrs/ndevs/5"} {
-		if _, err := os.Stat(filepath.Join(root, "class/infiniband/rxe_a/ports/1", gone)); !os.IsNotExist(err) {
-			t.Errorf("%s is still there: %v", gone, err)
+	for _, folder := range []string{"gids", "gid_attrs/types", "gid_attrs/ndevs"} {
+		if list, err := os.ReadDir(filepath.Join(root, "class/infiniband/rxe_a/ports/1", folder)); len(list) != stack.GIDTableLen {
+			t.Errorf("%s has %d files (%v)", folder, len(list), err)
 		}
 	}
 	if err := tree.Close(); err != nil {
@@ -153,7 +159,7 @@ func TestAlias(t *testing.T) {
 	for name, want := range map[string]string{
 		"infiniband/rxe_b/ports/1/state": "4: ACTIVE\n", "infiniband/rxe_b_irn/ports/1/state": "4: ACTIVE\n",
 		"infiniband_verbs/uverbs1/ibdev": "rxe_b\n", "infiniband_verbs/uverbs2/ibdev": "rxe_b_irn\n",
-		"infiniband/rxe_b_irn/device/vendor": "0x0ced\n", "../bus/pci/devices/0ced:00:01.0/infiniband/rxe_b/node_desc": "rxe_b\n",
+		"infiniband/rxe_b_irn/device/vendor": "0x0ced\n", "../bus/pci/devices/0ced:02:00.0/infiniband/rxe_b/node_desc": "rxe_b\n",
 	} {
 		if got := read(t, some, name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)

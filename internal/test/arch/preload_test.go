@@ -29,7 +29,7 @@ var cLayers = []cLayer{
 	{"commands.h", []string{"uverbs_open.c", "uverbs.c", "uverbs_answer.c", "rdmacm.c", "netlink.c"}},
 	{"layout.h", nil},
 	{"interpose.h", []string{"next.c", "io.c", "fd_calls.c", "paths.c", "path_calls.c", "socket_calls.c", "glob.c", "counters.c", "mr_calls.c",
-		"address.c", "poll.c", "provider.c", "stamp.c"}},
+		"address.c", "umad.c", "poll.c", "provider.c", "stamp.c"}},
 }
 
 // cPurpose ends every failure message about the layers of the preload library.

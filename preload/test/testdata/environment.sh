@@ -25,6 +25,10 @@ refused rdma statistic show
 
 has "CA '$DEVICE'" ibstat
 has "^$DEVICE$" ibstat -l
+guid=$(ibstat "$DEVICE" | sed -n 's/.*Node GUID: //p')
+has "Port GUID: $guid" ibstat "$DEVICE"
+has "Port GUID: 0x[0-9a-f]*fffe[0-9a-f]*" ibstat "$DEVICE" 1
+has "caps: <.*MEM_WINDOW" rdma -d dev show "$DEVICE"
 has "Physical state: LinkUp" ibstat "$DEVICE" 1
 has "Infiniband device '$DEVICE' port 1 status" ibstatus
 has "link_layer:.*Ethernet" ibstatus "$DEVICE"

@@ -9,17 +9,24 @@ says() { want=$1; shift; got=$("$@") || fail "$*: exit code $?"; test "$got" = "
 says "$DEVICE" ls $ib
 says "1: CA" cat $ib/"$DEVICE"/node_type
 says "$ib/$DEVICE/ports/1/state" find $ib/"$DEVICE"/ports -name state
-pci=/sys/devices/pci0ced:00/0ced:00:00.0
-says "../../devices/pci0ced:00/0ced:00:00.0/infiniband/$DEVICE" readlink $ib/"$DEVICE"
-says "../../../0ced:00:00.0" readlink $ib/"$DEVICE"/device
+pci=/sys/devices/pci0ced:00/0ced:00:00.0/0ced:01:00.0
+says "../../devices/pci0ced:00/0ced:00:00.0/0ced:01:00.0/infiniband/$DEVICE" readlink $ib/"$DEVICE"
+says "../../../0ced:01:00.0" readlink $ib/"$DEVICE"/device
 says $pci readlink -f $ib/"$DEVICE"/device
 says $pci realpath /sys/class/infiniband_verbs/uverbs0/device
-says $pci realpath /sys/bus/pci/devices/0ced:00:00.0
+says $pci realpath /sys/bus/pci/devices/0ced:01:00.0
 says 0x0ced cat $pci/vendor
 says 0x0001 cat $ib/"$DEVICE"/device/device
-says 0x020000 cat /sys/bus/pci/devices/0ced:00:00.0/class
+says 0x020000 cat /sys/bus/pci/devices/0ced:01:00.0/class
 says "-1" cat $ib/"$DEVICE"/device/numa_node
-says "PCI_SLOT_NAME=0ced:00:00.0" sed -n 3p $pci/uevent
+says "PCI_SLOT_NAME=0ced:01:00.0" sed -n 4p $pci/uevent
+says "8.0 GT/s PCIe" cat $pci/max_link_speed
+says 16 cat $pci/max_link_width
+says 0x0ced cat $pci/subsystem_vendor
+says "$(cat /sys/devices/system/cpu/online)" cat $pci/local_cpulist
+says 0x060400 cat $pci/../class
+says lo cat $ib/"$DEVICE"/ports/1/gid_attrs/ndevs/0
+says 256 sh -c "ls $ib/$DEVICE/ports/1/gids | wc -l"
 says "$DEVICE" ls $pci/infiniband
 says "" ls $pci/net
 quiet test -d "$(readlink -f $ib)"
