@@ -31,7 +31,8 @@ func unit(t *testing.T) (path string, keys map[string]string) {
 func TestUnit(t *testing.T) {
 	path, keys := unit(t)
 	for key, want := range map[string]string{"ExecStart": "/usr/bin/roced run --config /etc/roced.yaml", "RuntimeDirectory": "roced",
-		"ExecStartPre": "/usr/bin/roced check --config /etc/roced.yaml", "ProtectSystem": "strict"} {
+		"ExecStartPre": "/usr/bin/roced check --config /etc/roced.yaml", "ProtectSystem": "strict",
+		"MemoryMax": "75%", "UMask": "0022", "ProtectProc": "invisible"} {
 		if keys[key] != want {
 			t.Errorf("%s is %q, not %q", key, keys[key], want)
 		}
