@@ -364,10 +364,10 @@ func (r *requester) onTimeout(now mono.Time) {
 		if now >= r.rnrUntil {
 			r.rnrUntil = 0
 		}
-	case r.rec != nil && now >= r.rec.Deadline():
+	case r.rec != nil && r.q.lossDue(now, r.rec.Deadline()):
 		r.onLoss(now, r.timedOut(now), true)
 	}
-	if r.q.sending() && now >= r.policy.deadline() {
+	if r.q.sending() && r.q.lossDue(now, r.policy.deadline()) {
 		r.policy.onDeadline(now)
 	}
 }

@@ -240,7 +240,7 @@ func (a *responseSender) onTimeout(now mono.Time) {
 		return
 	}
 	a.onDeadline(now)
-	if now >= a.retryDue() {
+	if a.q.lossDue(now, a.retryDue()) {
 		if a.retries == a.q.attr.RetryCnt { // the requester is gone
 			a.clear(a.end)
 			a.Head, a.cursor = a.Tail, a.Tail
@@ -248,7 +248,7 @@ func (a *responseSender) onTimeout(now mono.Time) {
 		}
 		a.since, a.retries = now, a.retries+1
 	}
-	if now >= a.rec.Deadline() {
+	if a.q.lossDue(now, a.rec.Deadline()) {
 		a.lost(now, a.timedOut(now), true)
 	}
 }

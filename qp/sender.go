@@ -224,7 +224,7 @@ func (s *sender) feedback(now mono.Time, f *reorder.Feedback, rtt time.Duration)
 		s.q.scratch.rtt = max(rtt, s.timer.onAck(now, s.una, s.nxt))
 	}
 	if s.timer.running() && f.HasSACK && f.SACK == s.timer.psn && !f.Refused && (!s.perPacket || s.q.x.SelectiveRTT) {
-		s.q.scratch.rtt = now.Sub(s.timer.since)
+		s.q.scratch.rtt = max(now.Sub(s.timer.since), leastRTT)
 		s.timer.stop()
 	}
 	if d := s.q.ctr.Distributions; d != nil && s.q.scratch.rtt > 0 {
@@ -336,5 +336,9 @@ func (m *rttTimer) onAck(now mono.Time, una, nxt bth.PSN) time.Duration {
 		rtt -= time.Duration(m.newest - 1)
 	}
 	m.stop()
-	return rtt
+	return max(rtt, leastRTT)
 }
+
+// leastRTT is the round-trip time of packets that are acknowledged at the instant of their transmission, by a queue pair of
+// the same NIC. Zero means that none was measured.
+const leastRTT = time.Nanosecond

@@ -10,6 +10,7 @@ import (
 // Scratch is memory that a queue pair needs only during a call. Queue pairs that are never called at the same time,
 // such as those of one NIC, may share it.
 type Scratch struct {
+	Late     Late
 	rtt      time.Duration        // measured by the last acknowledgement, if any
 	feedback reorder.Feedback     // of the acknowledgement being processed
 	own      [bth.MaxOwn]byte     // bytes of the transport's own in the packet being built or processed

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"time"
 
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/plugin/mono"
@@ -194,6 +195,15 @@ func (n *NIC) RecvPosted(now mono.Time, q *QueuePair) {
 	n.now = now
 	q.core.RecvPosted(now)
 	n.sch.settle(q)
+}
+
+// Heard reports that all frames which had arrived at an instant have been received. Before, an acknowledgement may wait among
+// them, and the timers of losses do not fire.
+func (n *NIC) Heard(at mono.Time) { n.temp.Late.Heard = at }
+
+// Delayed reports that the owner was away for d until now, while it sent. Timers of losses get as much time in addition.
+func (n *NIC) Delayed(now mono.Time, d time.Duration) {
+	n.temp.Late.Until = max(n.temp.Late.Until, now.Add(d))
 }
 
 // Advance fires the timers of queue pairs, of the network stack and of the GSI that are due.

@@ -250,11 +250,30 @@ func (s *scheduler) advance(now mono.Time) {
 }
 
 func (s *scheduler) timeout(now mono.Time, q *QueuePair) {
+	late := &q.nic.temp.Late
+	late.Peer = q.peerSends()
 	q.machine().OnTimeout(now)
+	late.Peer = false
 	s.activate(q)
 	if !q.node.turn.Active() {
 		s.rearmAfter(q, now.Add(unresolvedCheck))
 	}
+}
+
+// peerSends reports whether the peer of q is a queue pair of the same owner with packets to send, such as an acknowledgement.
+func (q *QueuePair) peerSends() bool {
+	if q.typ == qp.UD || !q.path.Valid() {
+		return false
+	}
+	to := q.nic
+	if !q.path.Local() {
+		to = q.nic.across(&q.path)
+	}
+	if to == nil {
+		return false
+	}
+	peer := to.lookupQP(q.core.DestQPN())
+	return peer != nil && (peer.node.turn.Active() || peer.node.parked)
 }
 
 // Datagrams is a SendQueue that knows the destination of its next datagram. A UD queue pair has the priority of that

@@ -192,6 +192,7 @@ func (n *NIC) receive() bool {
 	for now := Now(); frames < rxBudget && packets < packetBudget && bytes < byteBudget; frames++ {
 		frame, seg, err := n.port.Recv(now, n.shard.buf)
 		if err != nil {
+			n.nic.Heard(now)
 			n.linkState(now, err)
 			break
 		}
@@ -239,11 +240,14 @@ func (n *NIC) linkState(now mono.Time, err error) {
 func (n *NIC) transmit() bool {
 	now := Now()
 	n.unsent = true
-	if n.held != nil && !n.send(now, n.held) {
-		return false
+	if n.held != nil {
+		if !n.send(now, n.held) {
+			return false
+		}
+		n.lap(n.heldAt)
 	}
 	frames, bytes := 0, 0
-	for ; frames < txBudget && bytes < byteBudget; now = Now() {
+	for ; frames < txBudget && bytes < byteBudget; now = n.lap(now) {
 		f := n.nic.PollTransmit(now)
 		if f == nil {
 			n.unsent = false
@@ -262,6 +266,16 @@ func (n *NIC) transmit() bool {
 	n.stats.TxFrames += uint64(frames)
 	n.stats.TxBatches++
 	return true
+}
+
+// lap returns the time, after the transmission of packets whose timers run since an instant. Packets that left late do not
+// count as lost for as long.
+func (n *NIC) lap(since mono.Time) mono.Time {
+	now := Now()
+	if d := now.Sub(since); d > longYield {
+		n.nic.Delayed(now, d)
+	}
+	return now
 }
 
 // forwardQueries forwards the NIC's queries about the kernel's tables.
@@ -285,6 +299,7 @@ func (n *NIC) send(now mono.Time, f *link.Frame) bool {
 		n.timed = err == port.ErrLater
 		if n.held == nil {
 			n.stats.TxBlocked++
+			n.heldAt = now
 			n.hold(f)
 		}
 		return false

@@ -36,6 +36,7 @@ type NIC struct {
 	held     *link.Frame // a frame that the port had no room for
 	timed    bool        // the port's timer tells when there is room, not its descriptor
 	heldFrm  link.Frame
+	heldAt   mono.Time
 	heldBuf  []byte
 	heldBufs [1][]byte
 	stats    Stats
