@@ -147,7 +147,23 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// play writes a capture: "1>2:17" is a SEND of UC from host 1 to queue pair 17 of host 2.
+// TestLostLater: a capture at the tester has the packets that the device did not get. Its script omits them.
+func TestLostLater(t *testing.T) {
+	text, err := Script(bytes.NewReader(play(t, "r1>2:17@1 a2>1:33@1 r1>2:17@2 r1>2:17@3 n2>1:33@2 r1>2:17@2 r1>2:17@3 a2>1:33@3")), "x", Device{QPN: 17})
+	if err != nil || strings.Count(text, "< SEND_ONLY psn=Q+1 ") != 1 || strings.Count(text, "< SEND_ONLY psn=Q+2 ") != 2 {
+		t.Fatal(err, text)
+	}
+	s, err := script.Parse("x", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := (dut.Virtual{}).Run(t.Context(), s, 1); err != nil || r.Outcome != engine.Passed {
+		t.Errorf("%v, line %d: %s\n%s", err, r.Pos.Line, r.Text, text)
+	}
+}
+
+// play writes a capture: "1>2:17" is a SEND of UC from host 1 to queue pair 17 of host 2. "r1>2:17@5" is a SEND of RC with PSN 5, "a2>1:33@5" an
+// ACK, and "n2>1:33@5" a NAK.
 func play(t *testing.T, steps string) []byte {
 	t.Helper()
 	var file bytes.Buffer
@@ -158,7 +174,18 @@ func play(t *testing.T, steps string) []byte {
 	for i, step := range strings.Fields(steps) {
 		var from, to byte
 		p := bth.Packet{Opcode: bth.TransportUC | bth.OpSendOnly, PKey: bth.DefaultPKey, PSN: bth.MakePSN(uint32(100 * i)), Payload: make([]byte, 8)}
-		if _, err := fmt.Sscanf(step, "%d>%d:%d", &from, &to, &p.DestQP); err != nil {
+		var psn uint32
+		switch step[0] {
+		case 'r':
+			p.Opcode, p.AckReq = bth.OpSendOnly, true
+		case 'a':
+			p = bth.Packet{Opcode: bth.OpAcknowledge, PKey: bth.DefaultPKey, AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
+		case 'n':
+			p = bth.Packet{Opcode: bth.OpAcknowledge, PKey: bth.DefaultPKey, AETH: bth.AETH{Syndrome: bth.SyndromePSNSeqErr}}
+		}
+		if n, err := fmt.Sscanf(strings.TrimLeft(step, "ran"), "%d>%d:%d@%d", &from, &to, &p.DestQP, &psn); n == 4 {
+			p.PSN = bth.MakePSN(psn)
+		} else if n < 3 {
 			t.Fatal(err)
 		}
 		body := p.AppendTo(nil)

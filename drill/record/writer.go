@@ -22,6 +22,7 @@ type writer struct {
 	work    int // work requests so far
 	sent    []completion
 	recvs   []completion
+	posted  map[bth.PSN]bool // receives for the messages that take them with these packets
 }
 
 // completion is that of a work request for the message that begins with a packet.
@@ -45,7 +46,7 @@ func index(fromDUT bool) int {
 
 // newWriter finds the bases of PSNs and addresses. mtu is that of the connection, or 0 if no message of several packets tells it.
 func newWriter(packets []packet, kind string, mtu int) *writer {
-	w := &writer{packets: packets, kind: kind, mtu: mtu}
+	w := &writer{packets: packets, kind: kind, mtu: mtu, posted: map[bth.PSN]bool{}}
 	if mtu == 0 {
 		w.mtu = 1024
 		for _, p := range packets {
@@ -188,7 +189,13 @@ func (w *writer) packet(i int) int {
 // request writes the verb of request i, if it is new.
 func (w *writer) request(i int) {
 	p := &w.packets[i]
-	b := &w.first[index(p.fromDUT)]
+	if !p.fromDUT { // a retransmission may be the first to arrive
+		if w.consumes(i) && !w.plan.late[w.plan.first(p.PSN())] && (w.kind == "ud" || !w.posted[p.PSN()]) {
+			w.receive(i)
+		}
+		return
+	}
+	b := &w.first[1]
 	if !p.Opcode.IsRequest() || p.Opcode.IsCNP() || b.begun && !p.PSN().After(b.high) {
 		return
 	}
@@ -196,11 +203,7 @@ func (w *writer) request(i int) {
 	if p.Opcode.IsReadRequest() {
 		b.high = b.high.Add(flow.Packets(uint32(p.field("len")), w.mtu) - 1)
 	}
-	if p.fromDUT {
-		w.verb(i)
-	} else if w.consumes(i) && !w.plan.late[i] {
-		w.receive(i)
-	}
+	w.verb(i)
 }
 
 // isACK reports whether a packet is a positive acknowledgement, of which a device may send fewer.
@@ -218,7 +221,7 @@ func isFatal(p *packet) bool {
 // consumes reports whether request i of the tester takes a receive.
 func (w *writer) consumes(i int) bool {
 	p := &w.packets[i]
-	if w.kind == "ud" && p.field("qkey") != w.qkey() {
+	if !p.Opcode.IsRequest() || w.kind == "ud" && p.field("qkey") != w.qkey() {
 		return false
 	}
 	return p.Opcode.IsSend() && begins(frame.OpcodeName(p.Opcode)) || p.Opcode.IsWrite() && p.Opcode.HasImm()
@@ -227,6 +230,7 @@ func (w *writer) consumes(i int) bool {
 // receive posts the receive of the message with request i.
 func (w *writer) receive(i int) {
 	w.work++
+	w.posted[w.packets[i].PSN()] = true
 	w.recvs = append(w.recvs, completion{w.work, i})
 	if w.plan.refused[i] != bth.SyndromeRemoteOpErr {
 		w.printf("dut.recv qp wr=%d mr[0:%d]", w.work, w.size)

@@ -85,7 +85,7 @@ func (p *Packet) Frame(f *pcapng.Frame) {
 			p.ICRC = bth.CheckICRC(p.IP[:p.Datagram.End])
 		}
 	} else {
-		b := &builder{}
+		b := &builder{cut: len(f.Data) < f.Length}
 		if etherType != 0 {
 			b.decode(layers.EthernetType(etherType), p.IP)
 		}
@@ -164,7 +164,8 @@ type builder struct {
 	data   [][]byte         // of each layer, from its header on
 	next   gopacket.Decoder // of the layer that cannot contain RoCEv2
 	broken bool             // a layer is malformed or truncated
-	cut    bool             // a layer is truncated
+	cut    bool             // the frame or a layer is truncated
+	rest   int              // bytes after the last layer
 }
 
 // decode decodes layers until one fails, or cannot contain RoCEv2. A decoder of gopacket may panic on a short header.
@@ -174,7 +175,8 @@ func (b *builder) decode(first gopacket.Decoder, data []byte) {
 			b.broken = true
 		}
 	}()
-	for b.next = first; carries(b.next) && len(data) > 0 && len(b.layers) < maxLayers; {
+	b.rest = len(data)
+	for b.next = first; carries(b.next) && len(data) > 0 && len(b.layers) < maxLayers; b.rest = len(data) {
 		d, n := b.next, len(b.layers)
 		b.next = nil
 		err := d.Decode(data, b)

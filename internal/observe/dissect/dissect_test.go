@@ -182,6 +182,15 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
+// TestPlain: a plain frame causes no allocation, also with VLAN tags.
+func TestPlain(t *testing.T) {
+	frame := serialise(ethernet(layers.EthernetTypeDot1Q), &layers.Dot1Q{VLANIdentifier: 5, Type: layers.EthernetTypeIPv4}, gopacket.Payload(inner()))
+	f, p := pcapng.Frame{Data: frame, Length: len(frame), Link: pcapng.LinkEthernet}, dissect.Packet{}
+	if n := testing.AllocsPerRun(100, func() { p.Frame(&f) }); n != 0 || !p.RoCE || p.ICRC != nil {
+		t.Errorf("%v allocations: %+v", n, p)
+	}
+}
+
 // TestDepth: a frame of many tunnels ends the dissection early.
 func TestDepth(t *testing.T) {
 	b := inner()

@@ -16,8 +16,12 @@ const (
 	OtherPorts = "other UDP ports"
 	OtherIP    = "other IP protocols"
 	OtherTypes = "other EtherTypes"
+	OtherMPLS  = "other MPLS payloads"
 	RoCEv1     = "RoCE v1"
 )
+
+// shortest is the length of the shortest header: a shorter rest is truncated.
+const shortest = 4
 
 // protocols and etherTypes name contents of frames.
 var (
@@ -66,6 +70,10 @@ func (b *builder) reason(p *Packet, etherType uint16) string {
 		return b.after(l.Type)
 	case *layers.GRE:
 		return b.after(l.Protocol)
+	case *layers.MPLS:
+		if b.rest >= shortest {
+			return OtherMPLS
+		}
 	}
 	return b.broke()
 }
@@ -92,9 +100,18 @@ func (b *builder) after(next gopacket.Decoder) string {
 	return OtherTypes
 }
 
-// broke returns the reason for a frame whose headers end too early.
+// broke returns the reason for a frame whose headers end too early: it is malformed, unless the capture or a mirror has cut it.
 func (b *builder) broke() string {
-	if b.cut {
+	cut := b.cut || b.rest < shortest
+	for i, l := range b.layers {
+		switch l := l.(type) {
+		case *layers.IPv4:
+			cut = cut || int(l.Length) > len(b.data[i])
+		case *layers.IPv6:
+			cut = cut || len(l.Contents)+int(l.Length) > len(b.data[i])
+		}
+	}
+	if cut {
 		return Truncated
 	}
 	return Malformed
