@@ -105,7 +105,7 @@ func newMRC(r *param.Reader) Selector {
 // Reset implements Selector.
 func (m *MRC) Reset(s Start) {
 	m.rng.Seed(s.Seed, uint64(s.PSN.Uint32()))
-	*m = MRC{cfg: m.cfg, rng: m.rng, evs: m.evs, order: m.order[:0], probes: probes{due: mono.Never, next: m.cfg.count, seq: m.probes.seq, wait: m.cfg.interval}}
+	*m = MRC{cfg: m.cfg, rng: m.rng, evs: m.evs, order: m.order[:0], probes: probes{due: mono.Never, next: m.cfg.count, seq: m.probes.seq, wait: m.cfg.interval, sharers: m.probes.sharers}}
 	clear(m.evs)
 	for i := range m.evs {
 		if i < maxDenied && m.cfg.denied>>i&1 != 0 {
@@ -309,7 +309,7 @@ func (m *MRC) markBad(now mono.Time, i int, floor bool) {
 	m.choice.made = false
 	if m.bad++; m.bad == 1 {
 		m.probes.wait, m.probes.rounds = max(m.probes.wait/2, m.cfg.interval), 0
-		m.probes.due = now.Add(m.probes.wait)
+		m.probes.due = now.Add(m.pause())
 	}
 	if !e.active {
 		return

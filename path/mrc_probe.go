@@ -11,8 +11,8 @@ import (
 // Choice: in the sources one answer makes an EV GOOD. Here it takes several answers in a row, because an EV that loses a
 // part of its packets would otherwise be GOOD again at once.
 //
-// Choice: the sources bound neither the rate of probes nor the age of answers. Here an answer counts for probeRounds
-// rounds. A late answer makes rounds as long as its round trip, so that a queue pair has about one probe of each EV in
+// Choice: the sources bound neither the rate of probes nor the age of answers. Here the queue pairs to one peer share a rate
+// of probes, and an answer counts for probeRounds rounds. A late answer makes rounds as long as its round trip, so that a queue pair has about one probe of each EV in
 // flight. When EVs become ASSUMED_BAD again, rounds begin with half of that.
 type probes struct {
 	due  mono.Time     // of the next round
@@ -21,6 +21,8 @@ type probes struct {
 	seq  uint8         // number of the round
 	// rounds is the number of rounds of length wait, at most probeRounds.
 	rounds uint8
+	// sharers is the number of queue pairs of this NIC to the same peer. Nil means one.
+	sharers *int
 }
 
 const (
@@ -28,6 +30,8 @@ const (
 	probeSeqBits = 7
 	// probeRounds is the number of rounds for which an answer counts.
 	probeRounds = 64
+	// probeGap bounds the probes of a NIC to one peer: their mean distance is at least this.
+	probeGap = 5 * time.Microsecond
 	// maxProbeWait bounds the time between two rounds, unless the parameter is longer.
 	maxProbeWait = 100 * time.Millisecond
 )
@@ -35,13 +39,25 @@ const (
 // ProbesDue returns when BeginProbes is due, or mono.Never.
 func (m *MRC) ProbesDue() mono.Time { return m.probes.due }
 
+// ShareProbes bounds the probes of a NIC to one peer: n is the number of its queue pairs there, which may change.
+func (m *MRC) ShareProbes(n *int) { m.probes.sharers = n }
+
+// pause returns the time until the next round.
+func (m *MRC) pause() time.Duration {
+	p := &m.probes
+	if p.sharers == nil {
+		return p.wait
+	}
+	return max(p.wait, time.Duration(*p.sharers*m.bad)*probeGap)
+}
+
 // BeginProbes begins a round if it is due.
 func (m *MRC) BeginProbes(now mono.Time) {
 	p := &m.probes
 	if now < p.due {
 		return
 	}
-	p.due, p.next, p.seq = now.Add(p.wait), 0, (p.seq+1)&(1<<probeSeqBits-1)
+	p.due, p.next, p.seq = now.Add(m.pause()), 0, (p.seq+1)&(1<<probeSeqBits-1)
 	p.rounds = min(p.rounds+1, probeRounds)
 	for i := range m.evs {
 		e := &m.evs[i]

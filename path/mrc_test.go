@@ -424,3 +424,29 @@ func TestMRCModel(t *testing.T) {
 		}
 	})
 }
+
+// TestMRCSharedProbes: queue pairs to one peer share a rate of probes. Rounds of one alone have the interval.
+func TestMRCSharedProbes(t *testing.T) {
+	const interval, gap = 100 * time.Microsecond, 5 * time.Microsecond
+	e := newEVs(t, path.Params{"ev_count": 4, "ev_active": 4, "ev_min_active": 1, "ev_probe_interval_us": 100})
+	pairs := 1
+	e.ShareProbes(&pairs)
+	e.lose(1, 2)
+	for _, c := range []struct {
+		pairs int
+		want  time.Duration
+	}{{1, interval}, {2, interval}, {50, 2 * 50 * gap}, {1000, 2 * 1000 * gap}, {1, interval}} {
+		pairs = c.pairs
+		e.now = e.ProbesDue()
+		e.BeginProbes(e.now)
+		if d := e.ProbesDue().Sub(e.now); d != c.want {
+			t.Errorf("%d queue pairs: the next round waits %v, want %v", c.pairs, d, c.want)
+		}
+	}
+	pairs = 1000
+	e.ShareProbes(nil)
+	e.now = e.ProbesDue()
+	if e.BeginProbes(e.now); e.ProbesDue().Sub(e.now) != interval {
+		t.Errorf("not connected: the next round waits %v", e.ProbesDue().Sub(e.now))
+	}
+}

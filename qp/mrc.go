@@ -89,6 +89,13 @@ func (q *QP) SetPorts(now mono.Time, mask uint32) {
 	}
 }
 
+// ShareProbes bounds the EV probes of the NIC to one peer, to which n queue pairs are connected.
+func (q *QP) ShareProbes(n *int) {
+	if x := q.mrc(); x != nil && x.endpoint.EVs != nil {
+		x.endpoint.EVs.ShareProbes(n)
+	}
+}
+
 // VerifyPorts takes the port status of the peer, of which the ports before are believed. It returns false if the queue pair
 // cannot verify it. BelievedPorts has the result.
 func (q *QP) VerifyPorts(now mono.Time, before, mask uint32) bool {

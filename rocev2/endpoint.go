@@ -23,6 +23,7 @@ type route struct{ own, peer inet.GID }
 // endpointPeer is an address with connected queue pairs of MRC.
 type endpointPeer struct {
 	queuePairs list.List[*QueuePair]
+	count      int    // of queuePairs, which share the EV probes
 	ports      uint32 // its last port status that a queue pair has verified
 }
 
@@ -113,6 +114,8 @@ func (e *endpoints) join(q *QueuePair) {
 	}
 	q.ends.Item, q.endpoint, q.ports = q, p, ^uint32(0)
 	p.queuePairs.PushBack(&q.ends)
+	p.count++
+	q.core.ShareProbes(&p.count)
 }
 
 // leave undoes join.
@@ -121,6 +124,8 @@ func (e *endpoints) leave(q *QueuePair) {
 		return
 	}
 	q.ends.Remove()
+	q.endpoint.count--
+	q.core.ShareProbes(nil)
 	if q.endpoint.queuePairs.First() == nil {
 		delete(e.peers, q.route())
 	}
