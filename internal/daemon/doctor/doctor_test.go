@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +58,23 @@ func TestReceiveBuffer(t *testing.T) {
 		f := judgeBuffer(c.limit, c.admin)
 		if f.Status != c.want || (f.Do == port.RaiseReceiveBuffer) != (c.want == Limited) {
 			t.Errorf("%d: %+v", c.limit, f)
+		}
+	}
+}
+
+// TestPortOfDaemon: the first port of ordinary users decides who can take the port of a daemon that is down.
+func TestPortOfDaemon(t *testing.T) {
+	for _, c := range []struct {
+		first int
+		root  bool
+		want  Status
+		says  string
+	}{
+		{1024, true, OK, "ip_unprivileged_port_start=4792"}, {1024, false, OK, "any user"},
+		{4791, true, OK, "ip_unprivileged_port_start=4792"}, {4792, true, OK, "reserved"}, {4792, false, Limited, "may not bind"},
+	} {
+		if f := judgePort(c.first, c.root); f.Status != c.want || !strings.Contains(fmt.Sprintf("%+v", f), c.says) {
+			t.Errorf("%+v: %+v", c, f)
 		}
 	}
 }

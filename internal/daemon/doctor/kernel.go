@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/port"
 )
@@ -168,7 +169,7 @@ func capabilities() (out []Finding) {
 
 // limits checks the limits that are sometimes too small.
 func limits() []Finding {
-	return []Finding{memlock(), sharedMemory(), receiveBuffer()}
+	return []Finding{memlock(), sharedMemory(), receiveBuffer(), portOfDaemon()}
 }
 
 // memlockXDP is the memory in bytes that an XDP port locks. The limit does not apply to a process with CAP_IPC_LOCK.
@@ -223,4 +224,30 @@ func judgeBuffer(limit int, admin bool) Finding {
 			limit>>10, port.ReceiveBuffer>>10), port.RaiseReceiveBuffer}
 	}
 	return Finding{"rmem_max", OK, "sockets can have large buffers", ""}
+}
+
+// portOfDaemon looks whether any user can bind the RoCEv2 port of a daemon that is down.
+func portOfDaemon() Finding {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if err != nil {
+		return Finding{"UDP port 4791", OK, "not to be seen here who may bind it", ""}
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return Finding{"UDP port 4791", Limited, err.Error(), ""}
+	}
+	return judgePort(n, os.Geteuid() == 0)
+}
+
+// judgePort rates the first port that ordinary users may bind. A daemon of an ordinary user has to bind it.
+func judgePort(first int, root bool) Finding {
+	const name = "UDP port 4791"
+	switch {
+	case first > bth.UDPPort && !root:
+		return Finding{name, Limited, "ordinary users may not bind it: no NICs of type udp", "sysctl net.ipv4.ip_unprivileged_port_start=1024"}
+	case first <= bth.UDPPort && root:
+		return Finding{name, OK, "any user may bind it while a daemon of root is down, and get the packets of its peers " +
+			"(sysctl net.ipv4.ip_unprivileged_port_start=4792 reserves it)", ""}
+	}
+	return Finding{name, OK, "reserved for root, or bound by daemons of any user", ""}
 }

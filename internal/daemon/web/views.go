@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"hash/maphash"
 	"net/http"
 	"net/url"
 	"slices"
@@ -125,9 +126,18 @@ func (a *answerTo) WriteHeader(status int) { a.status = status }
 // Write implements io.Writer.
 func (a *answerTo) Write(b []byte) (int, error) { return a.body.Write(b) }
 
-// private lists the JSON members that only users of the administration socket may see. A client that knows a PSN can
-// forge packets for its queue pair. The owners of programs are private, too.
-var private = []string{"sq_psn", "rq_psn", "pid", "uid", "client", "socket"}
+// private lists the JSON members that only users of the administration socket may see. A client that knows the number of a
+// queue pair or a PSN can forge packets for it. The owners of programs are private, too.
+var private = []string{"dest_qpn", "sq_psn", "rq_psn", "pid", "uid", "client", "socket"}
+
+// numbers lists the JSON members with numbers of queue pairs. They distinguish queue pairs, so that others see pseudonyms.
+var numbers = []string{"qpn", "lqpn"}
+
+// secret makes the pseudonyms of this process.
+var secret = maphash.MakeSeed()
+
+// pseudonym returns a number beyond those of queue pairs.
+func pseudonym(qpn json.Number) uint64 { return 1<<24 + maphash.String(secret, qpn.String())%(1<<31) }
 
 // withhold removes private members from JSON.
 func withhold(body []byte) []byte {
@@ -150,6 +160,11 @@ func strip(v any) {
 	case map[string]any:
 		for _, name := range private {
 			delete(v, name)
+		}
+		for _, name := range numbers {
+			if n, ok := v[name].(json.Number); ok {
+				v[name] = pseudonym(n)
+			}
 		}
 		for _, x := range v {
 			strip(x)

@@ -38,7 +38,7 @@ func newBehind() *behind {
 		b.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, format+"\n", args...) })
 	}
 	say("GET /v1/links", `[{"name":"a","socket":"/run/s"}]`)
-	say("GET /v1/res/qp", `[{"nic":"a","pid":7,"uid":8,"client":9,"qp":{"qpn":1,"sq_psn":2,"rq_psn":3,"state":"RTS"}}]`)
+	say("GET /v1/res/qp", `[{"nic":"a","pid":7,"uid":8,"client":9,"qp":{"qpn":1,"dest_qpn":4,"sq_psn":2,"rq_psn":3,"state":"RTS"}}]`)
 	say("GET /v1/res/mr", `[]`)
 	b.mux.HandleFunc("GET /v1/stat", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `[{"nic":"a","n":%d}]`+"\n", b.stat.Load())
@@ -121,10 +121,10 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestWithheld: a client without the token sees neither PSNs nor the owners of objects.
+// TestWithheld: a client without the token sees neither numbers of queue pairs, nor PSNs, nor the owners of objects.
 func TestWithheld(t *testing.T) {
 	s := New(Config{Views: newBehind(), NICs: []string{"a"}, Token: token, Open: true})
-	if got := request(s, "GET", "/v1/res/qp").Body.String(); got != `[{"nic":"a","qp":{"qpn":1,"state":"RTS"}}]`+"\n" {
+	if got := request(s, "GET", "/v1/res/qp").Body.String(); got != fmt.Sprintf(`[{"nic":"a","qp":{"qpn":%d,"state":"RTS"}}]`+"\n", pseudonym("1")) {
 		t.Errorf("without the token: %s", got)
 	}
 	if got := request(s, "GET", "/v1/res/qp", "Authorization", "Bearer "+token).Body.String(); !strings.Contains(got, `"sq_psn":2`) || !strings.Contains(got, `"pid":7`) {
