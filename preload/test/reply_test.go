@@ -28,8 +28,8 @@ func TestReplyPriority(t *testing.T) {
 	lab.Must(t, h.Stop(os.Interrupt))
 	capture, err := os.ReadFile(file)
 	lab.Must(t, err)
-	if got, want := priorities(capture, vlan), []int{0, 0, 0, 5, 5, 0, 0, 5}; !slices.Equal(got, want) {
-		t.Errorf("request, two replies, and a reply with an explicit service level, twice: priorities %v, want %v", got, want)
+	if got, want := priorities(capture, vlan), []int{0, 0, 0, 5, 5, 0, 0, 5, 5, 5, 5}; !slices.Equal(got, want) {
+		t.Errorf("request, two replies, and a reply with an explicit service level, twice, then three requests: priorities %v, want %v", got, want)
 	}
 }
 

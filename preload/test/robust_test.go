@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/lab"
+	"roced.io/roced/internal/lab/netlab"
 )
 
 // rounds is the number of repetitions in TestLeaks.
@@ -84,6 +85,13 @@ func TestProviderErrors(t *testing.T) {
 // TestProviderFlags checks flags that the provider refuses and the library passes on: IGNORE_OVERRUN of completion queues,
 // BLOCK_SELF_MCAST_LB of queue pairs. It also checks ibv_modify_cq().
 func TestProviderFlags(t *testing.T) { succeed(t, verbs(t, newLab(t), "flags")) }
+
+// TestGIDTable queries all entries of the GID table in all ways, in both orders.
+func TestGIDTable(t *testing.T) {
+	succeed(t, verbs(t, newLab(t), "gids"))
+	l := lab.New(t, netlab.LabOptions{Unix: true, Extra: "    mlx5_gids: true\n"})
+	succeed(t, verbs(t, l, "gids", "mlx5"))
+}
 
 // TestSharedReceiveQueue resizes a queue, also during traffic.
 func TestSharedReceiveQueue(t *testing.T) { succeed(t, verbs(t, newLab(t), "srq")) }
