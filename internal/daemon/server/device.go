@@ -18,7 +18,7 @@ const firmware = 1 << 32
 // Constants of QUERY_DEVICE and QUERY_PORT besides limits and states.
 const (
 	capUDAVPortEnforce = 1 << 6
-	deviceCapabilities = capUDAVPortEnforce | uverbs.CapCurrQPStateMod | uverbs.CapPortActiveEvent |
+	deviceCapabilities = uverbs.CapBadPKeyCounter | uverbs.CapBadQKeyCounter | uverbs.CapSRQResize | capUDAVPortEnforce | uverbs.CapCurrQPStateMod | uverbs.CapPortActiveEvent |
 		uverbs.CapSysImageGUID | uverbs.CapRCRNRNakGen | uverbs.CapMemWindow | uverbs.CapMemMgtExt | uverbs.CapMemWindowType2B
 	atomicHCA          = 1 // IBV_ATOMIC_HCA: atomic among the queue pairs of this NIC
 	physPolling        = 2

@@ -80,10 +80,13 @@ type ExQueryDeviceResp struct {
 
 // Device capabilities (enum ib_uverbs_device_cap_flags).
 const (
+	CapBadPKeyCounter  = 1 << 1
+	CapBadQKeyCounter  = 1 << 2
 	CapCurrQPStateMod  = 1 << 7
 	CapPortActiveEvent = 1 << 10
 	CapSysImageGUID    = 1 << 11
 	CapRCRNRNakGen     = 1 << 12
+	CapSRQResize       = 1 << 13
 	CapMemWindow       = 1 << 17
 	CapMemMgtExt       = 1 << 21
 	CapMemWindowType2B = 1 << 24
