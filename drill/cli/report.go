@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
@@ -25,10 +26,12 @@ type report struct {
 	Reason  string  `json:"reason,omitempty"`
 	Wanted  string  `json:"wanted,omitempty"` // packets that the script expected
 	Seconds float64 `json:"seconds"`
-	Log     []entry `json:"log,omitempty"` // of a failed script, its last entries
+	Log     []entry `json:"log,omitempty"`          // of a failed script, its last entries
+	Others  int     `json:"other_frames,omitempty"` // of other traffic on the link
 
 	script *script.Script
 	result *engine.Result
+	notes  []note
 }
 
 // entry is a packet, a command or an answer of a run.
@@ -48,12 +51,25 @@ type summary struct {
 	Failed        int      `json:"failed"`
 	NotApplicable int      `json:"not_applicable"`
 	Lost          string   `json:"lost,omitempty"` // why the run ended before its last script
+	Notes         []note   `json:"notes,omitempty"`
 	Scripts       []report `json:"scripts"`
+}
+
+// note is a choice of the device that no rule forbids. The first script that shows it is named.
+type note struct {
+	Rule   string `json:"rule"`
+	Text   string `json:"text"`
+	Script string `json:"script"`
+	Seed   uint64 `json:"seed"`
 }
 
 // set takes the outcome of a run.
 func (r *report) set(d *engine.Result, seed uint64) {
 	r.Outcome, r.Seed, r.result = d.Outcome.String(), seed, d
+	r.Others += d.Others
+	for _, n := range d.Notes {
+		r.notes = append(r.notes, note{n.Rule, n.Text, r.Script, seed})
+	}
 	if d.Outcome == engine.Passed {
 		return
 	}
@@ -87,6 +103,11 @@ func (s *summary) add(r report) {
 	}
 	if r.Outcome != "" {
 		s.Scripts = append(s.Scripts, r)
+	}
+	for _, n := range r.notes {
+		if !slices.ContainsFunc(s.Notes, func(old note) bool { return old.Rule == n.Rule }) {
+			s.Notes = append(s.Notes, n)
+		}
 	}
 }
 
@@ -125,6 +146,16 @@ func (a *app) printLog(r *engine.Result) {
 func (a *app) print(s *summary) error {
 	if a.json {
 		return a.encode(s)
+	}
+	others := 0
+	for _, r := range s.Scripts {
+		others += r.Others
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(a.out, "%-14s %s: %s (first in %s, seed %d)\n", "note", n.Rule, n.Text, n.Script, n.Seed)
+	}
+	if others > 0 {
+		fmt.Fprintf(a.out, "%-14s %d frames of other traffic did not count\n", "note", others)
 	}
 	_, err := fmt.Fprintf(a.out, "%d passed, %d failed, %d not applicable\n", s.Passed, s.Failed, s.NotApplicable)
 	return err

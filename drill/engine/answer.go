@@ -12,14 +12,17 @@ import (
 )
 
 // completion is a completion of the device, as the agent reports it.
-type completion map[string]string
+type completion struct {
+	fields map[string]string
+	at     mono.Time
+}
 
 // String returns the completion in the notation of dut.cqe.
 func (c completion) String() string {
-	text := fmt.Sprintf("wr=%s %s", c["wr"], c["status"])
+	text := fmt.Sprintf("wr=%s %s", c.fields["wr"], c.fields["status"])
 	for _, k := range []string{"op", "len", "imm", "inv", "peer"} {
-		if c[k] != "" {
-			text += fmt.Sprintf(" %s=%s", k, c[k])
+		if c.fields[k] != "" {
+			text += fmt.Sprintf(" %s=%s", k, c.fields[k])
 		}
 	}
 	return text
@@ -27,22 +30,27 @@ func (c completion) String() string {
 
 // has reports whether the completion has this status. ERROR stands for every status but SUCCESS.
 func (c completion) has(status string) bool {
-	return c["status"] == status || status == "ERROR" && c["status"] != "SUCCESS"
+	return c.fields["status"] == status || status == "ERROR" && c.fields["status"] != "SUCCESS"
 }
 
 // event is an asynchronous event.
-type event struct{ on, kind string }
+type event struct {
+	on, kind string
+	at       mono.Time
+}
 
 // completed takes the report of a completion.
-func (e *Engine) completed(now mono.Time, c completion) {
+func (e *Engine) completed(now mono.Time, fields map[string]string) {
+	c := completion{fields, now}
 	e.record(now, FromDUT, nil, "cqe "+c.String())
-	queues := e.completions[c["on"]]
-	i := 0
-	if c["queue"] == "recv" {
+	on, i := fields["on"], 0
+	queues := e.completions[on]
+	if fields["queue"] == "recv" {
 		i = 1
 	}
 	queues[i] = append(queues[i], c)
-	e.completions[c["on"]] = queues
+	e.completions[on] = queues
+	e.broken[on] = e.broken[on] || !c.has("SUCCESS")
 }
 
 // answered takes the answer to the command.
@@ -67,6 +75,7 @@ func (e *Engine) answered(now mono.Time, a map[string]string) {
 	if k.call.Verb == "modify" && k.keys["state"].text == "RESET" {
 		delete(e.completions, k.object)
 	}
+	e.follow(k)
 	e.record(now, FromDUT, nil, "ok")
 }
 
@@ -161,10 +170,9 @@ func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
 	k := e.prepare(c)
 	if c.Verb == "event" {
 		for i, v := range e.events {
-			if v == (event{k.object, k.word}) {
+			if v.on == k.object && v.kind == k.word {
 				e.events = append(e.events[:i:i], e.events[i+1:]...)
-				e.setLabel(c.Label, now, nil)
-				return true
+				return e.reportedInTime(now, v.at, k, "the event "+v.kind)
 			}
 		}
 	} else if e.completes(now, k) {
@@ -176,12 +184,23 @@ func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
 	return false
 }
 
+// reportedInTime checks that a report has not come too early.
+func (e *Engine) reportedInTime(now, at mono.Time, k *command, what string) bool {
+	after := k.call.Time.After
+	if d := at.Sub(e.current.base); after > 0 && d < after {
+		e.finish(Failed, k.call.Pos, fmt.Sprintf("%s came after %v, too early: at least %v are needed", what, d, after))
+		return false
+	}
+	e.setLabel(k.call.Label, now, nil)
+	return true
+}
+
 // completes takes the oldest completion of the queue whose work request the command names.
 func (e *Engine) completes(now mono.Time, k *command) bool {
 	queues := e.completions[k.object]
 	for i, queue := range queues {
 		wr, named := k.keys["wr"]
-		if len(queue) == 0 || named && queue[0]["wr"] != wr.encode() {
+		if len(queue) == 0 || named && queue[0].fields["wr"] != wr.encode() {
 			continue
 		}
 		c := queue[0]
@@ -190,20 +209,19 @@ func (e *Engine) completes(now mono.Time, k *command) bool {
 			return false
 		}
 		for _, name := range sortedKeys(k.keys) {
-			if got, want := c[name], k.keys[name].encode(); got != want {
+			if got, want := c.fields[name], k.keys[name].encode(); got != want {
 				e.finish(Failed, k.call.Pos, fmt.Sprintf("the completion is %v, expected %s=%s", c, name, want))
 				return false
 			}
 		}
 		queues[i] = queue[1:]
 		e.completions[k.object] = queues
-		e.setLabel(k.call.Label, now, nil)
-		return true
+		return e.reportedInTime(now, c.at, k, fmt.Sprintf("the completion %v", c))
 	}
 	return false
 }
 
-// reported lists the completions of a queue pair that no statement has taken.
+// reported lists the completions and events of an object that no statement has taken.
 func (e *Engine) reported(qp string) string {
 	text := ""
 	for _, queue := range e.completions[qp] {
@@ -211,8 +229,31 @@ func (e *Engine) reported(qp string) string {
 			text += fmt.Sprintf(" [%v]", c)
 		}
 	}
+	for _, v := range e.events {
+		if v.on == qp {
+			text += " [event " + v.kind + "]"
+		}
+	}
 	if text == "" {
 		return "nothing"
 	}
 	return text[1:]
+}
+
+// permitsEvent reports whether an event that no statement expects may come. It may follow from what the script does: an error
+// event from an error that the device has reported otherwise, others from a verb that asks for them.
+func (e *Engine) permitsEvent(v event) bool {
+	switch v.kind {
+	case "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR":
+		return e.broken[v.on] || !e.objects[v.on]
+	case "COMM_EST":
+		return e.asked["RTR"]
+	case "SQ_DRAINED":
+		return e.asked["SQD"]
+	case "QP_LAST_WQE_REACHED":
+		return e.asked["srq"]
+	case "SRQ_LIMIT_REACHED":
+		return e.asked["limit"]
+	}
+	return false
 }

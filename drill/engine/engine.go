@@ -88,6 +88,8 @@ type Engine struct {
 	permitted   []*script.Packet // optional packets that may still come
 	ignored     []*script.Packet
 
+	observed // of the device, by rules for all scripts
+
 	used   uint64            // of Options.Memory
 	sizes  map[string]uint64 // part of it, by object
 	steps  int               // since Options.Interrupted was asked
@@ -100,7 +102,7 @@ type Engine struct {
 func New(s *script.Script, o Options) (*Engine, error) {
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	e := &Engine{script: s, o: o, rng: newRNG(o.Seed), env: map[string]value{}, objects: map[string]bool{}, regions: map[string][]byte{},
-		labels: map[string]label{}, sizes: map[string]uint64{}, completions: map[string][2][]completion{}, levels: []level{{body: s.Body}}}
+		labels: map[string]label{}, sizes: map[string]uint64{}, completions: map[string][2][]completion{}, levels: []level{{body: s.Body}}, observed: observe(o)}
 	for name, psn := range map[string]uint64{"P": e.firstPSN(0), "Q": e.firstPSN(1)} {
 		e.env[name] = numberOf(psn)
 	}
@@ -110,6 +112,7 @@ func New(s *script.Script, o Options) (*Engine, error) {
 	if err := e.checkNames(s.Body); err != nil {
 		return nil, err
 	}
+	e.expects(s.Body)
 	for _, need := range s.Need {
 		if !slices.Contains(o.Caps, need) {
 			e.finish(NotApplicable, script.Pos{Line: 1, Col: 1}, fmt.Sprintf("the device has no %s", need))
@@ -129,6 +132,9 @@ func (e *Engine) addresses() (tester, device netip.Addr) {
 
 // testerQPN is the usual number of the tester's queue pair. Scripts may use any.
 const testerQPN = 0x11
+
+// managementQPN is the queue pair of the connection manager.
+const managementQPN = 1
 
 // firstPSN returns the first PSN of a direction. Every second seed begins up to eight packets before the wrap.
 func (e *Engine) firstPSN(direction uint64) uint64 {
@@ -166,12 +172,22 @@ func (e *Engine) Frame(at mono.Time, b []byte) {
 	if err == frame.ErrOther {
 		return
 	}
+	if !e.own(f, err == nil) {
+		if e.others++; e.others <= mostShown {
+			e.log = append(e.log, Entry{At: at, Dir: FromDUT, Text: "other traffic: " + f.String(), Pos: e.pos()})
+		}
+		return
+	}
 	if err == nil {
 		err = f.Check()
 	}
 	e.record(at, FromDUT, f, "")
 	if err != nil {
 		e.finish(Failed, e.pos(), fmt.Sprintf("the device sent a broken frame: %v: %x", err, b[:min(len(b), 100)]))
+		return
+	}
+	if why := e.inspect(f); why != "" {
+		e.finish(Failed, e.pos(), fmt.Sprintf("the device sent %v: %s", f, why))
 		return
 	}
 	if !e.isIgnored(f) {
@@ -188,7 +204,7 @@ func (e *Engine) Reply(now mono.Time, line string) {
 		e.completed(now, Fields(rest))
 	case word == "event":
 		a := Fields(rest)
-		e.events = append(e.events, event{a["on"], a["type"]})
+		e.events = append(e.events, event{a["on"], a["type"], now})
 		e.record(now, FromDUT, nil, line)
 	case e.command == nil:
 		e.finish(Broken, e.pos(), "the agent answers without a command: "+line)
@@ -329,6 +345,12 @@ func (e *Engine) end() {
 				e.finish(Failed, pos, fmt.Sprintf("%s has a completion that the script does not expect: %v", qp, queue[0]))
 				return
 			}
+		}
+	}
+	for _, v := range e.events {
+		if !e.permitsEvent(v) {
+			e.finish(Failed, pos, fmt.Sprintf("the device reports the event %s of %s, which the script does not expect", v.kind, v.on))
+			return
 		}
 	}
 	e.finish(Passed, pos, "")

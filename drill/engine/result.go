@@ -33,6 +33,8 @@ type Result struct {
 	Text    string     // reason, empty if passed
 	Wanted  string     // packets that the script expected when it failed, in its notation
 	Log     []Entry    // packets, commands and answers in order
+	Notes   []Note     // choices of the device that no rule forbids
+	Others  int        // frames on the link that are not the device's, or not of this script
 }
 
 // Direction tells whether an entry went to or came from the device.
@@ -87,7 +89,7 @@ func (e *Engine) uses(at script.Pos, what string, n uint64) {
 // finish ends the run. The first reason counts.
 func (e *Engine) finish(o Outcome, pos script.Pos, text string) {
 	if e.result == nil {
-		e.result = &Result{Outcome: o, Pos: pos, Text: text, Wanted: e.wanted, Log: e.log}
+		e.result = &Result{Outcome: o, Pos: pos, Text: text, Wanted: e.wanted, Log: e.log, Notes: e.notes, Others: e.others}
 		e.command = nil
 	}
 }

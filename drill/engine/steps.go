@@ -45,6 +45,8 @@ func (e *Engine) begin(now mono.Time, s script.Stmt) {
 		f := e.build(&s.Packet)
 		e.record(now, ToDUT, f, "")
 		e.out = append(e.out, Output{Frame: f.Bytes})
+		e.sends(f)
+		e.requested(f)
 		e.setLabel(s.Packet.Label, now, f)
 	case *script.Call:
 		e.beginCall(now, s)
@@ -182,7 +184,7 @@ func (e *Engine) progressExpect(now mono.Time, s *script.Expect) bool {
 			return true
 		}
 		e.wanted = e.expected(s)
-		e.finish(Failed, s.Pos, fmt.Sprintf("expected %s; the device sent nothing within %v", e.wanted, e.waited(s.Time)))
+		e.finish(Failed, s.Pos, fmt.Sprintf("expected %s; the device sent nothing within %v%s", e.wanted, e.waited(s.Time), e.besides()))
 	}
 	return false
 }

@@ -98,7 +98,7 @@ var verbs = map[string]verb{
 	"query":   {object: true, compare: true, keys: with(numbers(qpAttrs), keyWord, "state"), doc: "compare attributes of a queue pair"},
 	"counter": {word: "name", keys: numbers("min max"), doc: "compare how much a hardware counter has grown since the script began"},
 	"destroy": {object: true, keys: numbers(""), doc: "destroy an object"},
-	"cqe": {object: true, word: "status", local: true, keys: with(numbers("wr len imm inv peer solicited"), keyWord, "op"),
+	"cqe": {object: true, word: "status", local: true, keys: with(numbers("wr len imm inv peer"), keyWord, "op"),
 		doc: "expect a completion of a queue pair, the oldest of its send or its receive queue. ERROR is every status but SUCCESS"},
 	"event": {object: true, word: "type", local: true, keys: numbers(""), doc: "expect an asynchronous event of a queue pair, shared receive queue, listener or connection"},
 }

@@ -115,10 +115,11 @@ type Field struct {
 	bits int // width: up to 64, or 128 for addresses
 }
 
-// fields lists the fields of layouts. lengths has the length of each header of fixed length in bytes.
-var fields, lengths = readLayouts()
+// fields lists the fields of layouts, reserved the bits of standard and extended headers that have no name. lengths has the
+// length of each header of fixed length in bytes.
+var fields, reserved, lengths = readLayouts()
 
-func readLayouts() (all []Field, lengths [headers]int) {
+func readLayouts() (all, reserved []Field, lengths [headers]int) {
 	for _, l := range layouts {
 		bit := 0
 		for part := range strings.FieldsSeq(l.layout) {
@@ -129,12 +130,14 @@ func readLayouts() (all []Field, lengths [headers]int) {
 			}
 			if name != "-" {
 				all = append(all, Field{name, l.header, bit, bits})
+			} else if l.header > hdrExtension && l.header <= hdrIETH && l.header != hdrTSETH {
+				reserved = append(reserved, Field{"", l.header, bit, bits})
 			}
 			bit += bits
 		}
 		lengths[l.header] = bit / 8
 	}
-	return all, lengths
+	return all, reserved, lengths
 }
 
 // byName lists the fields of each name.

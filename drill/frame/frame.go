@@ -160,6 +160,33 @@ func (f *Frame) PSN() bth.PSN {
 	return bth.MakePSN(uint32(v))
 }
 
+// Reserved returns the name of a header whose reserved bits are not 0, empty if there is none. MRC has names for two bits of
+// the BTH; the reserved bits of its own headers are not checked.
+func (f *Frame) Reserved() string {
+	first, _ := f.Get("bth.res6")
+	second, _ := f.Get("bth.res7")
+	if f.Opcode.IsMRC() {
+		second &^= 0x30
+	}
+	if first|second != 0 {
+		return "BTH"
+	}
+	for i := range reserved {
+		x := &reserved[i]
+		if !f.has(x.hdr) || x.get(f.Bytes[f.off[x.hdr]:]) == 0 {
+			continue
+		}
+		switch x.hdr {
+		case hdrDETH:
+			return "DETH"
+		case hdrFETH:
+			return "FETH"
+		}
+		return "extension header"
+	}
+	return ""
+}
+
 // Check reports an error of the frame that no device may send: a wrong IPv4 checksum, UDP checksum or length, pad count, or
 // ICRC.
 func (f *Frame) Check() error {
@@ -177,6 +204,11 @@ func (f *Frame) Check() error {
 	if (f.end-f.off[hdrBTH])%4 != 0 {
 		return errors.New("the packet is not a multiple of four bytes: wrong pad")
 	}
+	return f.CheckICRC()
+}
+
+// CheckICRC reports a wrong ICRC.
+func (f *Frame) CheckICRC() error {
 	if got, want := f.wireICRC(), f.icrc(); got != want {
 		return fmt.Errorf("wrong ICRC %#08x, the packet has %#08x", got, want)
 	}

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/drill/frame"
+)
+
+// flow is the engine's knowledge about a queue pair of the device. It comes from the script's verbs and from the frames of
+// both sides, not from the device's word.
+type flow struct {
+	name    string
+	qpn     uint64 // of the device
+	peer    uint64 // of the tester
+	service string // rc, uc or ud
+	plain   bool   // not an extended transport
+	mtu     int
+	pkey    bool // has the default partition
+	tclass  uint64
+	ttl     uint64
+	ports   map[uint64]bool // UDP source ports of its packets
+
+	// The responder of plain RC. next is the upper end of the PSNs that it can have executed: the tester sent all before it in
+	// order. ended is the number of their messages, owed that of their requests for an acknowledgement.
+	next, ended, owed uint64
+	// newest is the newest PSN of a response, and msn the MSN of that response, once one has come.
+	answered    bool
+	newest, msn uint64
+}
+
+// Defaults of keys that a script does not name.
+const (
+	defaultMTU = 1024
+	defaultTTL = 64
+)
+
+// numberKey returns the number of a key of a command.
+func (k *command) numberKey(key string, otherwise uint64) uint64 {
+	if v, ok := k.keys[key]; ok {
+		return v.num
+	}
+	return otherwise
+}
+
+// follow follows a verb that the device has executed.
+func (e *Engine) follow(k *command) {
+	switch k.call.Verb {
+	case "qp":
+		e.opened(k)
+	case "modify":
+		e.modified(k)
+	case "destroy":
+		e.flows = slices.DeleteFunc(e.flows, func(w *flow) bool { return w.name == k.object })
+	}
+	if peer, ok := k.keys["peer"]; ok {
+		e.peers[peer.num] = true
+	}
+	e.asked[k.keys["state"].text] = true
+	for _, key := range []string{"srq", "limit"} {
+		if _, ok := k.keys[key]; ok {
+			e.asked[key] = true
+		}
+	}
+}
+
+// opened begins the flow of a new queue pair.
+func (e *Engine) opened(k *command) {
+	profile := k.keys["profile"].text
+	w := &flow{name: k.call.Name, qpn: e.env[k.call.Name+".num"].num, peer: k.numberKey("peer", testerQPN), service: k.word,
+		plain: profile == "" || profile == "rc" || strings.HasPrefix(profile, "rc+"), mtu: int(k.numberKey("mtu", defaultMTU)),
+		pkey: k.numberKey("pkey_index", 0) == 0, tclass: k.numberKey("tclass", 0), ttl: k.numberKey("ttl", defaultTTL), ports: map[uint64]bool{}}
+	w.begin(k.numberKey("rqpsn", 0))
+	e.flows = append(e.flows, w)
+}
+
+// modified follows a transition to RTR, which sets the expected PSN.
+func (e *Engine) modified(k *command) {
+	for _, w := range e.flows {
+		if w.name == k.object && k.keys["state"].text == "RTR" {
+			w.peer, w.mtu = k.numberKey("peer", w.peer), int(k.numberKey("mtu", uint64(w.mtu)))
+			w.begin(k.numberKey("rqpsn", 0))
+		}
+	}
+}
+
+// begin sets the PSN that the responder expects.
+func (w *flow) begin(psn uint64) {
+	w.next, w.ended, w.owed, w.answered = psn&sequenceMask, 0, 0, false
+}
+
+// flowTo returns the flow whose packets go to a queue pair of the tester, nil if there is none or more than one.
+func (e *Engine) flowTo(peer uint64) (found *flow) {
+	for _, w := range e.flows {
+		if w.peer == peer {
+			if found != nil {
+				return nil
+			}
+			found = w
+		}
+	}
+	return found
+}
+
+// requested follows a packet of the tester. A packet with a wrong ICRC executes nothing.
+func (e *Engine) requested(f *frame.Frame) {
+	dst, _ := f.Get("dst")
+	for _, w := range e.flows {
+		if w.qpn == dst && w.service == "rc" && f.Opcode.Transport() == bth.TransportRC && f.Opcode.IsRequest() && f.CheckICRC() == nil {
+			w.request(f)
+		}
+	}
+}
+
+func (w *flow) request(f *frame.Frame) {
+	const most = 1 << 22
+	if asks, _ := f.Get("ackreq"); asks == 1 {
+		w.owed++
+	}
+	if uint64(f.PSN().Uint32()) != w.next {
+		return
+	}
+	packets := uint64(1)
+	if n, _ := f.Get("len"); f.Opcode.IsReadRequest() && n > 0 {
+		packets = min((n+uint64(w.mtu)-1)/uint64(w.mtu), most)
+	}
+	w.next = (w.next + packets) & sequenceMask
+	if f.Opcode.Ends() {
+		w.ended++
+	}
+}
+
+// behind reports whether a sequence number is not beyond another one.
+func behind(a, b uint64) bool { return (b-a)&sequenceMask < 1<<23 }
