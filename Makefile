@@ -84,7 +84,7 @@ setup: ## install what make test needs (Debian, Ubuntu; as root)
 setup-check: setup ## install what make check and the benchmarks need, too
 	@tools/scripts/setup.sh check
 
-lint: lint-text vet ## formatting, vet, staticcheck, import rules, prose, commit subjects
+lint: lint-text vet ## formatting, vet, staticcheck, import rules, prose, messages, commit subjects
 	$(GO) tool staticcheck ./...
 	$(GO) test ./internal/test/arch
 	tools/scripts/deadcode
@@ -92,11 +92,12 @@ lint: lint-text vet ## formatting, vet, staticcheck, import rules, prose, commit
 lint-text: ## the part of lint that compiles nothing
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'gofmt needed'; exit 1; }
 	tools/scripts/prose
+	tools/scripts/messages
 	tools/scripts/subjects
 
 SEED ?= 1
-prose-sample: ## print 40 random comments and 40 random sentences of documents, chosen by SEED
-	@$(GO) -C tools/lint run ./sample -seed $(SEED)
+prose-sample: ## print 40 random comments, sentences of documents, errors and help texts each, chosen by SEED
+	@$(GO) run ./tools/prose/sample -seed $(SEED)
 
 vet:
 	$(GO) vet ./...

@@ -18,11 +18,11 @@ var (
 	// ErrTooLong: the message is longer than Device.MaxMessage.
 	ErrTooLong = engine.ErrTooLong
 	// ErrUnanswered: the peer has released the request without a reply.
-	ErrUnanswered = errors.New("flor: the peer gives no answer")
+	ErrUnanswered = errors.New("flor: the peer released the request without an answer")
 	// ErrNoRequest: the message is not a request, or it has a reply already.
-	ErrNoRequest = errors.New("flor: no request, or answered before")
+	ErrNoRequest = errors.New("flor: not a request, or already answered")
 	// ErrProtocol: the peer violates the protocol.
-	ErrProtocol = errors.New("flor: protocol")
+	ErrProtocol = errors.New("flor: protocol violation")
 	// ErrReleased: the message has been sent or released already.
 	ErrReleased = errors.New("flor: the message has been released")
 )

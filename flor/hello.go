@@ -77,7 +77,7 @@ func (h *hello) parse(b []byte) error {
 		return fmt.Errorf("%w: the peer does not speak Flor", ErrProtocol)
 	}
 	if b[2] != helloVersion {
-		return fmt.Errorf("%w: version %d, ours is %d", ErrProtocol, b[2], helloVersion)
+		return fmt.Errorf("%w: the peer has version %d, this side %d", ErrProtocol, b[2], helloVersion)
 	}
 	be := binary.BigEndian
 	*h = hello{rc: b[3] == 1, unit: 1 << (b[4] & 31), writes: 1 << (b[5] & 31), partials: b[6], n: int(b[7]), maxSend: be.Uint32(b[8:]),
@@ -101,7 +101,7 @@ func (h *hello) parse(b []byte) error {
 		ok = ok && x == 0
 	}
 	if !ok {
-		return fmt.Errorf("%w: a greeting that cannot be", ErrProtocol)
+		return fmt.Errorf("%w: invalid fields in the hello message", ErrProtocol)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (h *hello) agrees(with *hello) error {
 	}{{"RC", bit(with.rc), bit(h.rc)}, {"Unit", with.unit, h.unit}, {"MaxSend", with.maxSend, h.maxSend}, {"Writes", with.writes, h.writes},
 		{"Partials", uint32(with.partials), uint32(h.partials)}, {"queue pairs", uint32(with.n), uint32(h.n)}} {
 		if p.theirs != p.ours {
-			return fmt.Errorf("%w: %s is %d at the peer, %d here", ErrProtocol, p.what, p.theirs, p.ours)
+			return fmt.Errorf("%w: %s is %d at the peer, %d here: configure both sides alike", ErrProtocol, p.what, p.theirs, p.ours)
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ func (c *Conn) join(local, remote netip.AddrPort, mine, theirs *hello) error {
 	c.local, c.remote = local, remote
 	c.path = path{gid: verbs.GIDOf(remote.Addr()), sgid: slices.Index(d.gids, verbs.GIDOf(local.Addr())), mtu: min(mine.mtu, theirs.mtu)}
 	if c.path.sgid < 0 {
-		return fmt.Errorf("flor: %v is no address of the NIC", local.Addr())
+		return fmt.Errorf("flor: %v is not an address of the NIC", local.Addr())
 	}
 	c.peerToken, c.peerQPN, c.peerInbox, c.credit = theirs.token, theirs.qpn[0], int(theirs.inbox), int(theirs.inbox)
 	for i, p := range c.pairs {

@@ -40,7 +40,7 @@ func QueryInterface(fd int, name string) (index int, s link.State) {
 	}
 	s = StateOf(fd, "interface", name, flags, min(mtu, link.MaxMTU))
 	if s.Up && mtu < link.MinMTU {
-		s = link.State{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500",
+		s = link.State{Err: fmt.Errorf("interface %s: MTU %d is too small for path MTU 256, which needs %d: ip link set %s mtu 1500",
 			name, mtu, link.MinMTU, name)}
 	}
 	return index, s

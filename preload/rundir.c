@@ -69,13 +69,13 @@ bool rundir_trusted(void)
 	if (stat_dir(dir, false, &st) != 0) {
 		if (errno != ENOTDIR && errno != ELOOP)
 			return true; /* connect() fails, too */
-		advise("roced: run directory %s: it is a link or a file; "
-		       "it must be a directory of yours or root's and not writable for others", dir);
+		advise("roced: run directory %s: not a directory; "
+		       "it must be a directory that belongs to you or root, not writable by others", dir);
 		return refuse();
 	}
 	if ((st.st_uid != geteuid() && st.st_uid != 0) || st.st_mode & (S_IWGRP | S_IWOTH)) {
 		advise("roced: run directory %s: owned by uid %u with mode %#o; "
-		       "it must be yours or root's and not writable for others",
+		       "it must belong to you or root and not be writable by others",
 		       dir, (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
 		return refuse();
 	}

@@ -321,8 +321,8 @@ func (r *requester) onLoss(now mono.Time, packets uint32, timeout bool) {
 
 // useRetry uses a retry. If none is left, the queue pair gives up and breaks.
 func (r *requester) useRetry(now mono.Time) {
-	patient := r.q.toleratesSilence(now)
-	if r.retries == 0 && patient {
+	tolerant := r.q.toleratesSilence(now)
+	if r.retries == 0 && tolerant {
 		return
 	}
 	if r.retries == 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrSendFull says that SendMAD has dropped a datagram.
-var ErrSendFull = errors.New("rocev2: too many frames wait to be sent")
+var ErrSendFull = errors.New("rocev2: too many management datagrams are queued")
 
 // GSI is the general services interface behind queue pair 1 (IBTA vol.1 13.5.1): the connection manager. The NIC calls it
 // from its own methods.

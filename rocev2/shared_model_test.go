@@ -38,10 +38,10 @@ type sharedModel struct {
 	way     map[inet.GID]inet.MAC // latest answers
 }
 
-// modelStations is small, so that answers for each destination change often.
-const modelStations = 3
+// modelPeers is small, so that answers for each destination change often.
+const modelPeers = 3
 
-func modelStation(t *rapid.T) int { return rapid.IntRange(0, modelStations-1).Draw(t, "station") }
+func modelPeer(t *rapid.T) int { return rapid.IntRange(0, modelPeers-1).Draw(t, "peer") }
 
 func modelMAC(t *rapid.T) inet.MAC { return inet.MAC{2, 0, 0, 0, 1, rapid.Byte().Draw(t, "mac")} }
 
@@ -49,7 +49,7 @@ func modelDst(i int) inet.GID { return gid(fmt.Sprintf("10.0.0.%d", i+2)) }
 
 func newSharedModel(t *testing.T) *sharedModel {
 	m := &sharedModel{n: newNIC(t, sharedConfig()), now: 1, mac: macA, up: true, way: map[inet.GID]inet.MAC{}}
-	for i := range modelStations {
+	for i := range modelPeers {
 		s := newScript()
 		q := plug(t, m.n, bth.QPN(0x11+i), qp.RC, s)
 		connect(t, m.n, q, 0, modelDst(i).Addr().String(), nil)
@@ -60,7 +60,7 @@ func newSharedModel(t *testing.T) *sharedModel {
 
 // send makes a connection send a packet.
 func (m *sharedModel) send(t *rapid.T) {
-	i := modelStation(t)
+	i := modelPeer(t)
 	s := m.scripts[i]
 	s.out = append(s.out, sends(7, uint32(len(s.out)), 10)...)
 	m.n.sch.activate(m.qps[i])
@@ -68,7 +68,7 @@ func (m *sharedModel) send(t *rapid.T) {
 
 // datagram sends a datagram that waits for its neighbour in the NIC.
 func (m *sharedModel) datagram(t *rapid.T) {
-	nb := m.n.net.Neighbour(stack.Address{Addr: modelDst(modelStation(t))})
+	nb := m.n.net.Neighbour(stack.Address{Addr: modelDst(modelPeer(t))})
 	if nb.State == stack.Incomplete {
 		b := append([]byte(nil), m.qps[0].path.Headers()...)
 		a := nb.Addr
@@ -78,13 +78,13 @@ func (m *sharedModel) datagram(t *rapid.T) {
 }
 
 func (m *sharedModel) answer(t *rapid.T) {
-	dst, mac := modelDst(modelStation(t)), modelMAC(t)
+	dst, mac := modelDst(modelPeer(t)), modelMAC(t)
 	m.way[dst] = mac
 	m.n.Resolved(m.now, dst, mac)
 }
 
 func (m *sharedModel) unreachable(t *rapid.T) {
-	dst := modelDst(modelStation(t))
+	dst := modelDst(modelPeer(t))
 	delete(m.way, dst)
 	m.n.Unreachable(m.now, dst)
 }

@@ -137,9 +137,9 @@ func TestSharedUnreachable(t *testing.T) {
 // TestSharedQuestionsAreBounded: without PollQuery the number of queries stays bounded, and every destination has
 // one.
 func TestSharedQuestionsAreBounded(t *testing.T) {
-	const stations = 200
+	const addresses = 200
 	n := newNIC(t, sharedConfig())
-	for i := range stations {
+	for i := range addresses {
 		if _, err := n.net.NewPath(0, AddressVector{DGID: gid(fmt.Sprintf("10.0.0.%d", i+2))}); err != nil {
 			t.Fatal(err)
 		}
@@ -152,8 +152,8 @@ func TestSharedQuestionsAreBounded(t *testing.T) {
 		t.Errorf("%d questions, want %d", len(got), stack.NeighLimit)
 	}
 	slices.Sort(got)
-	if got = slices.Compact(got); len(got) != stations {
-		t.Errorf("%d of %d stations asked for", len(got), stations)
+	if got = slices.Compact(got); len(got) != addresses {
+		t.Errorf("%d of %d addresses asked for", len(got), addresses)
 	}
 }
 

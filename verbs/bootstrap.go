@@ -64,7 +64,7 @@ func (b *Bootstrap) connect(q *QP, p ConnParams, prepare func() error) (remote C
 		return remote, err
 	}
 	if theirs.Info == nil {
-		return remote, b.report(fmt.Errorf("no address of a queue pair: %w", ErrProtocol))
+		return remote, b.report(fmt.Errorf("the answer lacks the queue pair's address: %w", ErrProtocol))
 	}
 	remote = *theirs.Info
 	err = q.ToInit(p)

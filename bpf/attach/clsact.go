@@ -76,7 +76,7 @@ func ensureClsact(ifindex int) (ours bool, err error) {
 		return true, nil
 	}
 	if errors.Is(err, unix.ENOENT) {
-		return false, fmt.Errorf("the kernel has no such qdisc (CONFIG_NET_SCH_INGRESS): %w", err)
+		return false, fmt.Errorf("the kernel lacks the clsact qdisc; build it with CONFIG_NET_SCH_INGRESS: %w", err)
 	}
 	if !errors.Is(err, unix.EEXIST) {
 		return false, err
@@ -116,7 +116,7 @@ func (f *filter) add(p *ebpf.Program, d Direction) error {
 	priority := uint16(firstPriority)
 	for _, o := range there {
 		if o.Attrs().Priority == lastPriority {
-			return errors.New("a filter has the last priority, so no filter can follow it")
+			return errors.New("a filter has the last priority, 65535; give it an earlier one")
 		}
 		priority = max(priority, o.Attrs().Priority+1)
 	}
@@ -128,7 +128,7 @@ func (f *filter) add(p *ebpf.Program, d Direction) error {
 	})
 	runtime.KeepAlive(p)
 	if errors.Is(err, unix.ENOENT) {
-		err = fmt.Errorf("the kernel has no BPF filters (CONFIG_NET_CLS_BPF): %w", err)
+		err = fmt.Errorf("the kernel lacks BPF filters; build it with CONFIG_NET_CLS_BPF: %w", err)
 	}
 	return err
 }

@@ -86,7 +86,7 @@ func (o *Options) validate() error {
 	case !(o.Pmax >= 0 && o.Pmax <= 1):
 		return fmt.Errorf("bottleneck: pmax %v is not a probability", o.Pmax)
 	case o.nanoseconds(o.Limit) >= uint64(maxDelay) || o.nanoseconds(o.Burst) >= uint64(maxDelay):
-		return fmt.Errorf("bottleneck: limit or burst takes more than %v to pass", maxDelay)
+		return fmt.Errorf("bottleneck: limit and burst must each take at most %v at this rate", maxDelay)
 	}
 	return nil
 }

@@ -127,17 +127,17 @@ func clean(index int) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("left over %s: %w", name, err)
+		return fmt.Errorf("leftover device %s: %w", name, err)
 	}
 	used, err := attach.Used(old.Attrs().Index)
 	if err != nil {
-		return fmt.Errorf("left over %s: %w", name, err)
+		return fmt.Errorf("leftover device %s: %w", name, err)
 	}
 	if used {
-		return errors.New("another process has fault rules on the interface")
+		return errors.New("another process has fault rules on the interface; end it first")
 	}
 	if err := netlink.LinkDel(old); err != nil {
-		return fmt.Errorf("left over %s: %w", name, err)
+		return fmt.Errorf("leftover device %s: %w", name, err)
 	}
 	return nil
 }

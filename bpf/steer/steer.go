@@ -57,7 +57,7 @@ func (s *Steer) SetSocket(queue, fd int) error {
 // SetAddrs replaces the addresses of the NIC. Steering to an address that stays is not interrupted.
 func (s *Steer) SetAddrs(addrs []netip.Addr) error {
 	if len(addrs) > MaxAddrs {
-		return fmt.Errorf("steer: %d addresses, at most %d", len(addrs), MaxAddrs)
+		return fmt.Errorf("steer: %d addresses: the limit is %d", len(addrs), MaxAddrs)
 	}
 	for _, a := range s.addrs {
 		if !slices.Contains(addrs, a) {

@@ -245,7 +245,7 @@ func (n *node) refused(p plugin.DevicePluginClient, a *imitation) {
 	if n.serves("nic2") {
 		n.t.Error("a pod without a NIC has one")
 	}
-	if out, code := plug(n.t, "ADD", n.o.Socket, newPod(n.t, "greedy"), "eth0"); code != 1 || !strings.Contains(fmt.Sprint(out["msg"]), "one container of a pod can have one") {
+	if out, code := plug(n.t, "ADD", n.o.Socket, newPod(n.t, "greedy"), "eth0"); code != 1 || !strings.Contains(fmt.Sprint(out["msg"]), "at most one container of a pod may request one") {
 		n.t.Errorf("two NICs: code %d, %v", code, out)
 	}
 	if out, code := plug(n.t, "ADD", filepath.Join(n.o.Plugins, "nobody"), a, "eth0"); code != 1 || out["code"] != 11.0 {

@@ -175,7 +175,7 @@ func (a *Agent) do(ctx context.Context, c *call) error {
 		return nil
 	case "ADD", "CHECK":
 	default:
-		return fmt.Errorf("CNI_COMMAND %q", c.Command)
+		return fmt.Errorf("CNI_COMMAND %q: must be ADD, DEL, CHECK, STATUS, GC or VERSION", c.Command)
 	}
 	if len(c.Devices) == 0 {
 		ids, err := a.devicesOf(ctx, c.Namespace, c.Pod)
@@ -185,7 +185,7 @@ func (a *Agent) do(ctx context.Context, c *call) error {
 		c.Devices = ids
 	}
 	if len(c.Devices) > 1 {
-		return fmt.Errorf("pod %s/%s has %d of %s: one container of a pod can have one", c.Namespace, c.Pod, len(c.Devices), Resource)
+		return fmt.Errorf("pod %s/%s has %d of %s: at most one container of a pod may request one", c.Namespace, c.Pod, len(c.Devices), Resource)
 	}
 	for _, id := range c.Devices {
 		s := a.slot(id)

@@ -25,12 +25,12 @@ func main() {
 		return
 	}
 	o := defaults()
-	flag.IntVar(&o.Slots, "nics", o.Slots, "NICs that the node has to give")
-	flag.StringVar(&o.Dir, "dir", o.Dir, "folder of the NICs' run directories, the same on the node and here")
-	flag.StringVar(&o.Library, "library", o.Library, "the preload library, on the node")
-	flag.StringVar(&o.Roced, "roced", o.Roced, "the daemon's program")
+	flag.IntVar(&o.Slots, "nics", o.Slots, "number of NICs that the node offers")
+	flag.StringVar(&o.Dir, "dir", o.Dir, "folder of the NICs' run directories; the same path on the node and in the container")
+	flag.StringVar(&o.Library, "library", o.Library, "path of the preload library on the node")
+	flag.StringVar(&o.Roced, "roced", o.Roced, "path of the daemon's program")
 	flag.StringVar(&o.Plugins, "plugins", o.Plugins, "the kubelet's folder of device plugins")
-	flag.StringVar(&o.PodResources, "pod-resources", o.PodResources, "the kubelet's socket for who has what")
+	flag.StringVar(&o.PodResources, "pod-resources", o.PodResources, "the kubelet's socket that lists the devices of pods")
 	flag.StringVar(&o.CDI, "cdi", o.CDI, "folder for the CDI specification; empty for runtimes without CDI")
 	flag.StringVar(&o.Socket, "socket", o.Socket, "socket for the CNI plugin")
 	flag.Parse()

@@ -168,7 +168,7 @@ func (s *server) Allocate(_ context.Context, r *plugin.AllocateRequest) (*plugin
 	out := &plugin.AllocateResponse{}
 	for _, c := range r.ContainerRequests {
 		if len(c.DevicesIds) != 1 {
-			return nil, fmt.Errorf("%s: a container can have one, not %d: a NIC has all queue pairs that it needs", Resource, len(c.DevicesIds))
+			return nil, fmt.Errorf("%s: a container may request 1, not %d; one NIC has queue pairs for all its programs", Resource, len(c.DevicesIds))
 		}
 		sl := s.slot(c.DevicesIds[0])
 		if sl == nil {

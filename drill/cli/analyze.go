@@ -59,7 +59,7 @@ capture has no RoCEv2.`,
 			return nil
 		},
 	}
-	c.Flags().StringArrayVar(&counters, "counters", nil, "`ADDRESS=FILE` with lines of a counter's name and its growth during the capture")
+	c.Flags().StringArrayVar(&counters, "counters", nil, "`ADDRESS=FILE`: counters of a host, each line a name and its growth during the capture")
 	icrcFlag(c, &o.IgnoreICRC)
 	return c
 }
@@ -82,7 +82,7 @@ func readCounters(args []string) (check.Counters, error) {
 		host, path, _ := strings.Cut(arg, "=")
 		a, err := netip.ParseAddr(host)
 		if err != nil || path == "" {
-			return nil, usageError{fmt.Errorf("--counters %s: ADDRESS=FILE is expected", arg)}
+			return nil, usageError{fmt.Errorf("--counters %s: must be ADDRESS=FILE", arg)}
 		}
 		f, err := os.Open(path)
 		if err != nil {

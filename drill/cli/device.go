@@ -35,13 +35,13 @@ const agentPrefix = "agent:"
 func (f *deviceFlags) add(s *pflag.FlagSet) {
 	d := dut.DefaultAgent()
 	s.StringVar(&f.dut, "dut", "virtual", "device under test: virtual, roced, rxe-6.1, rxe-6.12 or agent:COMMAND")
-	s.StringVar(&f.link, "link", "", "with agent: the link to the device: `LINK` is an interface, tap:NAME or unix:PATH")
-	s.StringVar(&f.device, "device", "", "with agent: RDMA device, by default the first one")
+	s.StringVar(&f.link, "link", "", "with agent: `LINK` to the device: an interface, tap:NAME or unix:PATH")
+	s.StringVar(&f.device, "device", "", "with agent: RDMA device (default: the first)")
 	s.StringSliceVar(&f.address, "dut-address", texts(d.DUT), "with agent: IPv4 and IPv6 address of the device")
 	s.StringSliceVar(&f.tester, "tester-address", texts(d.Tester), "with agent: IPv4 and IPv6 address of the tester")
 	s.StringSliceVar(&f.caps, "cap", nil, "with agent: capabilities that libibverbs does not report, such as ecn")
 	s.BoolVar(&f.force, "force", false, "run scripts that need more than 1 GiB of memory")
-	s.DurationVar(&f.slack, "slack", d.Slack, "with agent: time that tester and device need beside the bounds of scripts")
+	s.DurationVar(&f.slack, "slack", d.Slack, "with agent: time to add to the time limits of scripts")
 }
 
 func texts(a [2]netip.Addr) []string { return []string{a[0].String(), a[1].String()} }
@@ -75,7 +75,7 @@ func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() er
 	case slices.Contains(dut.RXE(), f.dut):
 		s, err = dut.StartRXE(ctx, f.dut, a.diag)
 	default:
-		err = usageError{fmt.Errorf("--dut %s: virtual, roced, %s or agent:COMMAND", f.dut, strings.Join(dut.RXE(), ", "))}
+		err = usageError{fmt.Errorf("--dut %s: must be virtual, roced, %s or agent:COMMAND", f.dut, strings.Join(dut.RXE(), ", "))}
 	}
 	if err != nil {
 		return nil, nil, err

@@ -33,7 +33,7 @@ what it does not need. CAPTURE is pcap or pcapng; RC, UC and UD can be recorded.
 			}
 			var err error
 			if d.QPN, err = strconv.ParseUint(qp, 0, 24); err != nil {
-				return usageError{fmt.Errorf("--qp %s: a number of up to 24 bits, such as 0x11", qp)}
+				return usageError{fmt.Errorf("--qp %s: must be a number of up to 24 bits, such as 0x11", qp)}
 			}
 			if address != "" {
 				if d.Addr, err = netip.ParseAddr(address); err != nil {
@@ -58,7 +58,7 @@ what it does not need. CAPTURE is pcap or pcapng; RC, UC and UD can be recorded.
 			return nil
 		},
 	}
-	c.Flags().StringVar(&qp, "qp", "", "number of the device's queue pair, decimal or 0x")
+	c.Flags().StringVar(&qp, "qp", "", "number of the device's queue pair, such as 17 or 0x11")
 	c.Flags().StringVar(&address, "address", "", "IP address of the device, if both hosts have a queue pair of this number")
 	icrcFlag(c, &d.IgnoreICRC)
 	c.Flags().StringVarP(&out, "output", "o", "", "write `FILE` instead of standard output")

@@ -63,10 +63,10 @@ report has the scripts that have ended.`,
 		},
 	}
 	f.add(c.Flags())
-	c.Flags().Uint64Var(&f.seed, "seed", 0, "first seed: of PSNs and random payload; with odd ones the PSNs wrap")
+	c.Flags().Uint64Var(&f.seed, "seed", 0, "first seed of PSNs and payload; odd seeds make the PSNs wrap")
 	c.Flags().Uint64Var(&f.repeat, "repeat", 2, "run each script with this many seeds")
-	c.Flags().StringVar(&f.junit, "junit", "", "write `FILE`: the outcomes as JUnit XML")
-	c.Flags().StringVar(&f.html, "html", "", "write `FILE`: a page with a ladder diagram of each failed script, and its capture beside")
+	c.Flags().StringVar(&f.junit, "junit", "", "write the outcomes to `FILE` as JUnit XML")
+	c.Flags().StringVar(&f.html, "html", "", "write a page with ladder diagrams of failed scripts to `FILE`, and their captures beside it")
 	c.Flags().BoolVar(&f.log, "log", false, "print all packets and commands of failed scripts")
 	return c
 }

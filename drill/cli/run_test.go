@@ -161,7 +161,7 @@ func TestExitCodes(t *testing.T) {
 		{2, "usage: rocedrill run SCRIPT|FOLDER...", []string{"run"}},
 		{2, "nowhere: no such file", []string{"run", "nowhere"}},
 		{2, "no scripts (*.drill)", []string{"run", t.TempDir()}},
-		{2, "--dut x: virtual, roced, rxe-6.1, rxe-6.12 or agent:COMMAND", []string{"run", dir, "--dut", "x"}},
+		{2, "--dut x: must be virtual, roced, rxe-6.1, rxe-6.12 or agent:COMMAND", []string{"run", dir, "--dut", "x"}},
 		{2, "needs a command and --link", []string{"run", dir, "--dut", "agent:rocedrill-agent"}},
 		{2, "--link is for --dut agent:COMMAND", []string{"run", dir, "--link", "eth0"}},
 		{2, "--dut-address: ParseAddr", []string{"run", dir, "--dut", "agent:x", "--link", "eth0", "--dut-address", "host"}},
@@ -211,7 +211,7 @@ func TestRecord(t *testing.T) {
 		args []string
 	}{
 		{"usage: rocedrill record CAPTURE --qp N", []string{"record", capture}},
-		{"--qp 0x1000000: a number of up to 24 bits", []string{"record", capture, "--qp", "0x1000000"}},
+		{"--qp 0x1000000: must be a number of up to 24 bits", []string{"record", capture, "--qp", "0x1000000"}},
 		{"rc_send.pcap: no packet goes to queue pair 0x5; the capture has 0x", []string{"record", capture, "--qp", "5"}},
 		{"no such file", []string{"record", "nowhere", "--qp", "5"}},
 	} {
@@ -255,8 +255,8 @@ func TestAnalyze(t *testing.T) {
 		{"usage: rocedrill analyze CAPTURE", []string{"analyze"}},
 		{"no such file", []string{"analyze", "nowhere"}},
 		{"run_test.go: ", []string{"analyze", "run_test.go"}},
-		{"--counters x: ADDRESS=FILE is expected", []string{"analyze", capture, "--counters", "x"}},
-		{"run_test.go: line 1: \"package cli\": a name and a number are expected", []string{"analyze", capture, "--counters", "198.18.0.1=run_test.go"}},
+		{"--counters x: must be ADDRESS=FILE", []string{"analyze", capture, "--counters", "x"}},
+		{"run_test.go: line 1: \"package cli\": must be a name and a number", []string{"analyze", capture, "--counters", "198.18.0.1=run_test.go"}},
 	} {
 		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {
 			t.Errorf("%v: %d %s", c.args, code, diag)

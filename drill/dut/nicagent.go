@@ -134,7 +134,7 @@ func (r *request) access(otherwise qp.Access) (a qp.Access) {
 	for _, c := range s {
 		right := rights[c]
 		if right == 0 {
-			r.err = fmt.Errorf("access=%s: the letters are l, w, r, a, b and f", s)
+			r.err = fmt.Errorf("access=%s: must consist of the letters l, w, r, a, b and f", s)
 		}
 		a |= right
 	}
@@ -265,7 +265,7 @@ func (a *nicAgent) part(r *request, s string) (m *nicMR, off, n uint64) {
 			return m, off, n
 		}
 	}
-	r.err = fmt.Errorf("%q is no part of a region", s)
+	r.err = fmt.Errorf("%q is not part of a region", s)
 	return nil, 0, 0
 }
 
@@ -285,6 +285,6 @@ func (r *request) mtu() qp.MTU {
 	if i := slices.Index([]uint64{256, 512, 1024, 2048, 4096}, bytes); i >= 0 {
 		return qp.MTU(i + 1)
 	}
-	r.err = fmt.Errorf("mtu=%d: 256, 512, 1024, 2048 or 4096", bytes)
+	r.err = fmt.Errorf("mtu=%d: must be 256, 512, 1024, 2048 or 4096", bytes)
 	return 0
 }

@@ -135,7 +135,7 @@ func (a *nicAgent) makeQP(r *request) (string, error) {
 	q := &nicQP{}
 	attr := rocev2.QPAttr{Type: qpTypes[r.args["type"]], SigAll: r.number("sigall", 0) != 0, Profile: r.args["profile"]}
 	if attr.Type == 0 {
-		return "", fmt.Errorf("type %q: rc, uc or ud", r.args["type"])
+		return "", fmt.Errorf("type %q: must be rc, uc or ud", r.args["type"])
 	}
 	var err error
 	if attr.PD, err = a.pd(r.args["pd"]); err != nil {

@@ -40,7 +40,7 @@ type arrival struct {
 }
 
 // ErrLost says that the agent or the device no longer answers.
-var ErrLost = errors.New("the device under test is lost")
+var ErrLost = errors.New("the device under test does not respond")
 
 // newSession starts to read the link and the agent's answers. The session owns all arguments.
 func newSession(o engine.Options, l *wire, channel io.ReadWriteCloser, cleanup func() error) *Session {

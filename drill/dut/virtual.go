@@ -115,7 +115,7 @@ func (v *virtual) run(ctx context.Context) {
 			last, rounds = v.now, 0
 		}
 		if next == mono.Never || rounds > idle {
-			v.e.Lost(v.now, errors.New("the virtual time stands still"))
+			v.e.Lost(v.now, errors.New("the virtual time does not advance"))
 			return
 		}
 		v.now = max(v.now, next)

@@ -15,7 +15,7 @@ func (e *Engine) v6() bool { return slices.Contains(e.script.Need, "ipv6") }
 func (e *Engine) build(k *script.Packet) *frame.Frame {
 	op, ok := frame.Opcode(k.Name)
 	if !ok {
-		e.fail(k.Pos, "%s is no packet to send", k.Name)
+		e.fail(k.Pos, "%s is not a packet to send", k.Name)
 	}
 	s := frame.Spec{SrcMAC: e.o.TesterMAC, DstMAC: e.o.DUTMAC, Opcode: op}
 	s.Src, s.Dst = e.addresses()

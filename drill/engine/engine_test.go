@@ -214,7 +214,7 @@ func TestWrongScripts(t *testing.T) {
 		"< SEND_ONLY msn=1":             "SEND_ONLY has no field msn",
 		"< SEND_ONLY psn=1..2":          "a packet to send has one value for psn",
 		"< SEND_ONLY dst=1 payload=7":   "payload: 0x7 are not bytes",
-		"dut.send qp wr=1":              "this is no object of the device",
+		"dut.send qp wr=1":              "this is not an object of the device",
 		"qp = dut.qp rc mtuu=1":         "dut.qp has no key mtuu; it has access,",
 		"dut.qp rc":                     "dut.qp creates an object: write NAME = dut.qp",
 		"x = dut.query qp":              "dut.query creates no object",
@@ -223,7 +223,7 @@ func TestWrongScripts(t *testing.T) {
 		"x = rand(1, 2)":                "rand has 1 arguments, not 2",
 		"qp = dut.qp rc\ndut.cqe qp SUCCESS solicited=1": "dut.cqe has no key solicited",
 		"x = rant(1)":                       "there is no function rant",
-		"x = count(3)\ny = x[2:9]":          "[2:9] is no part of 3 bytes",
+		"x = count(3)\ny = x[2:9]":          "[2:9] is outside of 3 bytes",
 		"> SEND_ONLY within 1ms of nothing": "there is no label nothing before this line",
 	} {
 		if r := device(t, text); r.Outcome != BadScript || !strings.HasPrefix(r.Text, want) {

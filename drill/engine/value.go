@@ -189,7 +189,7 @@ func (e *Engine) slice(x *script.Slice) value {
 		to = e.number(x.To)
 	}
 	if from > to || to-from > maxBytes || !named && to > uint64(len(b)) {
-		e.fail(x.Pos, "[%d:%d] is no part of %d bytes", from, to, len(b))
+		e.fail(x.Pos, "[%d:%d] is outside of %d bytes", from, to, len(b))
 	}
 	if named { // a part beyond the end of a region is a valid test
 		return value{kind: isMemory, ref: memoryPart{n.Name, from, to}}

@@ -173,7 +173,7 @@ func (e *Engine) object(c *script.Call, args []script.Expr) string {
 	}
 	n, ok := args[0].(*script.Name)
 	if !ok || !e.objects[n.Name] {
-		e.fail(args[0].At(), "this is no object of the device")
+		e.fail(args[0].At(), "this is not an object of the device")
 	}
 	return n.Name
 }
@@ -220,7 +220,7 @@ func (e *Engine) prepareKey(k *command, key script.Key) {
 			v = bytesOf(e.content(v))
 		}
 		if want := map[keyKind]valueKind{keyNumber: isNumber, keyBytes: isBytes, keyMemory: isMemory}[kind]; v.kind != want || kind == keyBytes && v.bytes == nil {
-			e.fail(key.Pos, "%s: %v is not a value for it", key.Name, v)
+			e.fail(key.Pos, "%s: %v is not a valid value", key.Name, v)
 		}
 	}
 	k.keys[key.Name] = v

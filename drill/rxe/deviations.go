@@ -27,7 +27,7 @@ func parseDeviations(text string) (list deviations, err error) {
 		}
 		f := strings.SplitN(line, ": ", 3)
 		if len(f) != 3 {
-			return nil, fmt.Errorf("deviations.txt:%d: DUT...: SCRIPT...: REASON is expected", i+1)
+			return nil, fmt.Errorf("deviations.txt:%d: must be DUT...: SCRIPT...: REASON", i+1)
 		}
 		list = append(list, deviation{strings.Fields(f[0]), strings.Fields(f[1]), strings.TrimSpace(f[2])})
 	}

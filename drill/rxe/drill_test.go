@@ -10,7 +10,7 @@ func TestKnown(t *testing.T) {
 	if _, err := parseDeviations(deviationsText); err != nil {
 		t.Error(err)
 	}
-	if _, err := parseDeviations("rxe-6.1: x"); err == nil || err.Error() != "deviations.txt:1: DUT...: SCRIPT...: REASON is expected" {
+	if _, err := parseDeviations("rxe-6.1: x"); err == nil || err.Error() != "deviations.txt:1: must be DUT...: SCRIPT...: REASON" {
 		t.Error(err)
 	}
 }

@@ -15,9 +15,9 @@ var (
 	// ErrSilent: the peer has acknowledged nothing for Config.GiveUp.
 	ErrSilent = errors.New("flor: the peer does not answer")
 	// ErrStalled: the peer holds memory for messages and has sent less than 64 KB of them in Config.GiveUp.
-	ErrStalled = errors.New("flor: the peer holds memory and sends nothing")
+	ErrStalled = errors.New("flor: the peer occupies receive memory without sending")
 	// ErrFull: Config.Queue messages are in flight (backpressure).
-	ErrFull = errors.New("flor: too many messages under way")
+	ErrFull = errors.New("flor: too many messages in flight")
 	// ErrTooLong: the message is longer than Config.MaxMessage.
 	ErrTooLong = errors.New("flor: message too long")
 	// ErrConfig: the configuration is invalid.
@@ -128,22 +128,22 @@ func (c *Config) check() error {
 	}
 	for i := range c.Pool {
 		if len(c.Pool[i].Data) != HeaderLen+int(c.MaxSend) {
-			return bad(false, "buffer %d of the pool has %d bytes, it must have %d", i, len(c.Pool[i].Data), HeaderLen+c.MaxSend)
+			return bad(false, "Pool: buffer %d has %d bytes instead of %d", i, len(c.Pool[i].Data), HeaderLen+c.MaxSend)
 		}
 	}
 	_, cc := ccalgo.New(c.Congestion, c.CongestionWith)
 	_, chunking := newChunker(c.Chunking, c.ChunkingWith, c.Unit)
 	return errors.Join(
-		bad(power(int(c.Unit)) && c.Unit >= 256 && c.Unit <= 1<<20, "a unit of %d bytes is no power of two from 256 to 2^20", c.Unit),
-		bad(c.Unit > 0 && c.MaxSend%c.Unit == 0 && int(c.MaxSend) <= c.MaxMessage(), "SENDs of up to %d bytes are no multiple of %d up to %d", c.MaxSend, c.Unit, c.MaxMessage()),
-		bad(len(c.Pool) >= 4, "the pool has %d buffers, it must have four", len(c.Pool)),
-		bad(c.AckWQEs > 0 && c.AckWQEs <= MaxAcked, "an acknowledgement of %d WQEs: it has room for %d", c.AckWQEs, MaxAcked),
-		bad(c.Reorder > 0, "reorder is %d", c.Reorder),
-		bad(c.Stuck >= 0, "stuck is %d", c.Stuck),
+		bad(power(int(c.Unit)) && c.Unit >= 256 && c.Unit <= 1<<20, "Unit is %d bytes: must be a power of two from 256 to 2^20", c.Unit),
+		bad(c.Unit > 0 && c.MaxSend%c.Unit == 0 && int(c.MaxSend) <= c.MaxMessage(), "MaxSend is %d bytes: must be a multiple of %d up to %d", c.MaxSend, c.Unit, c.MaxMessage()),
+		bad(len(c.Pool) >= 4, "Pool has %d buffers: must have at least 4", len(c.Pool)),
+		bad(c.AckWQEs > 0 && c.AckWQEs <= MaxAcked, "AckWQEs is %d: must be from 1 to %d", c.AckWQEs, MaxAcked),
+		bad(c.Reorder > 0, "Reorder is %d: must be positive", c.Reorder),
+		bad(c.Stuck >= 0, "Stuck is %d: must not be negative", c.Stuck),
 		bad(c.AckDelay > 0 && c.MinRTO > 0 && c.FirstRTO > 0 && c.MaxRTO >= c.MinRTO && c.GiveUp > 0, "times must be positive, and MaxRTO not less than MinRTO"),
-		bad(power(c.Writes) && c.Writes <= 1<<16, "%d WRITEs under way are no power of two up to 2^16", c.Writes),
-		bad(c.Partials > 0, "partials is %d", c.Partials),
-		bad(power(c.Window) && c.Window >= 64 && c.Window <= 1<<20, "a window of %d SENDs is no power of two from 64 to 2^20", c.Window),
-		bad(c.Queue > 0, "queue is %d", c.Queue),
+		bad(power(c.Writes) && c.Writes <= 1<<16, "Writes is %d: must be a power of two up to 2^16", c.Writes),
+		bad(c.Partials > 0, "Partials is %d: must be positive", c.Partials),
+		bad(power(c.Window) && c.Window >= 64 && c.Window <= 1<<20, "Window is %d: must be a power of two from 64 to 2^20", c.Window),
+		bad(c.Queue > 0, "Queue is %d: must be positive", c.Queue),
 		cc, chunking)
 }

@@ -8,8 +8,8 @@ import (
 
 // Parse errors. The engine refuses such a header, immediate or acknowledgement as a whole.
 var (
-	ErrShort     = errors.New("flor: too short")
-	ErrMalformed = errors.New("flor: not of the format")
+	ErrShort     = errors.New("flor: packet too short")
+	ErrMalformed = errors.New("flor: malformed packet")
 )
 
 // Widths of the immediate's fields (Flor A.1.1).

@@ -75,7 +75,7 @@ func readBlock(r *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 	n := int(binary.LittleEndian.Uint32(head[4:]))
 	if n < minBlock || n > maxBlock || n%4 != 0 {
-		return buf, fmt.Errorf("the daemon sends a block of %d bytes", n)
+		return buf, fmt.Errorf("the daemon sent a malformed block of %d bytes", n)
 	}
 	if cap(buf) < n {
 		buf = make([]byte, n)

@@ -25,7 +25,7 @@ func (a *app) bottleneck() *cobra.Command {
 	var mode attach.Mode
 	var watch time.Duration
 	cmd := &cobra.Command{
-		Use: "bottleneck INTERFACE " + bottleneck.Usage, Short: "Make a bottleneck that marks ECN of what an interface sends, until Ctrl-C",
+		Use: "bottleneck INTERFACE " + bottleneck.Usage, Short: "Rate-limit an interface and mark ECN, until Ctrl-C",
 		Long: `What the interface sends passes a queue with a rate (tbf), and RED on its length:
 between kmin and kmax a share of the frames that grows up to pmax is marked with CE,
 beyond kmax every one; frames that do not declare ECN are dropped instead, and all that
@@ -48,7 +48,7 @@ on the interface removes.`,
 	}
 	netnsFlag(cmd, &ns)
 	attachFlag(cmd, &mode)
-	cmd.Flags().DurationVar(&watch, "watch", 0, "print the counters so often, not only at the end")
+	cmd.Flags().DurationVar(&watch, "watch", 0, "interval between prints of the counters (default: only at the end)")
 	return cmd
 }
 

@@ -25,7 +25,7 @@ type capturing struct {
 func (a *app) capture() *cobra.Command {
 	var o capturing
 	cmd := &cobra.Command{
-		Use: "capture NIC -w FILE", Short: "Capture all frames of a NIC, dropped ones with the reason, as pcapng",
+		Use: "capture NIC -w FILE", Short: "Capture frames of a NIC as pcapng",
 		Args: between(1, 1),
 		Example: `  rocectl capture rxe_a -w out.pcapng            until Ctrl-C
   rocectl capture rxe_a -w out.pcapng --duration 10s
@@ -33,7 +33,7 @@ func (a *app) capture() *cobra.Command {
   rocectl capture rxe_a -w - | tshark -r -`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.file == "" {
-				return usageError{errors.New("-w FILE is missing; - stands for standard output")}
+				return usageError{errors.New("-w FILE is required; -w - writes to standard output")}
 			}
 			if o.duration < 0 {
 				return usageError{fmt.Errorf("--duration %v is negative", o.duration)}
@@ -49,8 +49,8 @@ func (a *app) capture() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&o.file, "write", "w", "", "file to write, - for standard output")
-	cmd.Flags().DurationVar(&o.duration, "duration", 0, "how long (default: until interrupted)")
-	cmd.Flags().Uint64VarP(&o.count, "count", "c", 0, "how many frames (default: any number)")
+	cmd.Flags().DurationVar(&o.duration, "duration", 0, "duration (default: until interrupted)")
+	cmd.Flags().Uint64VarP(&o.count, "count", "c", 0, "number of frames (default: unlimited)")
 	return cmd
 }
 
@@ -117,7 +117,7 @@ func (a *app) progress(c *recorder) func() {
 func (a *app) decode() *cobra.Command {
 	var carry string
 	cmd := &cobra.Command{
-		Use: "decode FILE", Short: "Print the RoCE frames of a pcap or pcapng file, one a line", Args: between(1, 1),
+		Use: "decode FILE", Short: "Print the RoCE frames of a pcap or pcapng file", Args: between(1, 1),
 		Example: `  rocectl decode out.pcapng
   rocectl decode out.pcapng --json | jq 'select(.icrc == "bad")'
   rocectl decode out.pcapng --flor all             headers, immediates and acknowledgements of Flor
@@ -136,7 +136,7 @@ func (a *app) decode() *cobra.Command {
 			return a.decodeStream(in, qps)
 		},
 	}
-	cmd.Flags().StringVar(&carry, "flor", "", "queue pairs to which Flor's packets go, with commas between, or all")
+	cmd.Flags().StringVar(&carry, "flor", "", "destination queue pairs of Flor's packets, separated by commas, or all")
 	return cmd
 }
 

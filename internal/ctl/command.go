@@ -101,7 +101,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&a.runDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
 	about.Varies(f.Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon: /run/roced of root, else roced in XDG_RUNTIME_DIR or roced-UID in /tmp")
-	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
+	f.StringVar(&a.socket, "socket", "", "administration socket of the daemon (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.link(), a.list(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(), a.page(), a.view(),
 		a.exec(), a.env(), a.doctor())

@@ -38,9 +38,9 @@ language. While a NIC has rules, it sends single frames.`,
 			return a.client().Do(c.Context(), "POST", api.RuleSet{Rules: args[1:], Replace: replace}, "faults", args[0])
 		},
 	}
-	add.Flags().BoolVar(&replace, "replace", false, "instead of the rules there are")
+	add.Flags().BoolVar(&replace, "replace", false, "replace the existing rules")
 	list := &cobra.Command{
-		Use: "list NIC", Short: "Show rules, and how often each has matched and acted", Args: between(1, 1),
+		Use: "list NIC", Short: "Show rules with their counts of matches and hits", Args: between(1, 1),
 		Example: "  rocectl fault list rxe_a",
 		RunE: func(c *cobra.Command, args []string) error {
 			var rules []api.FaultRule
@@ -77,7 +77,7 @@ func faultManual() about.Page {
 
 func (a *app) poll() *cobra.Command {
 	return &cobra.Command{
-		Use: "poll NIC [TIME]", Short: "Show or set how long an idle NIC looks for work before it sleeps",
+		Use: "poll NIC [TIME]", Short: "Show or set the time that an idle NIC polls",
 		Args:    between(1, 2),
 		Example: "  rocectl poll rxe_a 50us\n  rocectl poll rxe_a 0       sleep at once\n  rocectl poll rxe_a busy    never sleep",
 		RunE: func(c *cobra.Command, args []string) error {

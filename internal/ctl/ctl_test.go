@@ -176,13 +176,13 @@ func TestExitCodes(t *testing.T) {
 		word string
 	}{
 		{2, "frob", `no command "frob"`}, {2, "--frob", "unknown flag"}, {2, "res show frob", "qp, mr, cq, pd, srq, ah, cm_id"},
-		{2, "stat --watch=-1s", "negative"}, {2, "stat a b", "usage: rocectl stat [NIC]"}, {2, "capture rxe_a", "-w FILE is missing"},
+		{2, "stat --watch=-1s", "negative"}, {2, "stat a b", "usage: rocectl stat [NIC]"}, {2, "capture rxe_a", "-w FILE is required"},
 		{2, "capture rxe_a -w x --duration=-1s", "negative"}, {2, "capture rxe_a -w x -c many", "invalid argument"},
 		{2, "fault add rxe_a frob", `rule "frob"`}, {2, "fault add rxe_a", "usage"}, {2, "version x", "usage"},
 		{1, "fault list rxe_z", "no such NIC"}, {1, "stat rxe_z", "no such NIC"}, {1, "capture rxe_z -w x", "no such NIC"},
 		{2, "trace rxe_a", "either --qp N or --next"}, {2, "trace rxe_a --qp 1 --next", "either --qp N or --next"},
 		{2, "trace rxe_a --qp x", "invalid argument"}, {2, "trace rxe_a --next --duration=-1s", "negative"},
-		{2, "trace rxe_a --next -w - --svg x", "leaves no trace"}, {2, "trace draw x", "is missing"}, {1, "trace draw x --svg x", "no such file"},
+		{2, "trace rxe_a --next -w - --svg x", "need a trace file"}, {2, "trace draw x", "is missing"}, {1, "trace draw x --svg x", "no such file"},
 		{1, "trace rxe_z --next -w x", "no such NIC"}, {2, "trace draw x y", "usage"}, {1, "trace draw ctl_test.go --svg x", "line 1"},
 		{1, "decode /nonexistent", "no such file"}, {0, "link", ""}, {0, "--help", ""}, {0, "", ""},
 	} {
@@ -312,7 +312,7 @@ func TestBrokenCapture(t *testing.T) {
 	for _, n := range []uint32{0, 8, 13, 1 << 30} {
 		b := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, 6), n)
 		c := &recorder{seen: func() {}}
-		if err := c.copy(io.Discard, bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), "the daemon sends a block") {
+		if err := c.copy(io.Discard, bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), "the daemon sent a malformed block") {
 			t.Errorf("block of %d bytes: %v", n, err)
 		}
 	}

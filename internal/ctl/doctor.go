@@ -8,7 +8,7 @@ import (
 
 func (a *app) doctor() *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Short: "Look at this machine and say what will work", Args: between(0, 0),
+		Use: "doctor", Short: "Report which uses work on this machine", Args: between(0, 0),
 		Long: `Looks at kernel, rights, limits and libraries as this user, in this container or namespace,
 has them, and says which ports and which programs will work, and what to do about the others.
 It changes nothing and needs no daemon. The exit code is 0 if NICs on UDP sockets and

@@ -73,9 +73,9 @@ standard error.`,
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().StringVar(&size, "require-traffic", "", "payload that the program has to move over the NICs, such as 1m")
+	cmd.Flags().StringVar(&size, "require-traffic", "", "fail if the program moves less payload over the NICs, such as 1m")
 	cmd.Flags().BoolVar(&d.summary, "summary", false, "print the verbs traffic of each process")
-	cmd.Flags().StringVar(&nic, "nic", "", "the only NIC that the program is to see")
+	cmd.Flags().StringVar(&nic, "nic", "", "show the program only this NIC")
 	return cmd
 }
 
@@ -83,7 +83,7 @@ func (a *app) env() *cobra.Command {
 	var nic string
 	var container bool
 	cmd := &cobra.Command{
-		Use: "env [--nic NAME] [--container]", Short: "Print the variables that exec sets, for shells and containers", Args: between(0, 0),
+		Use: "env [--nic NAME] [--container]", Short: "Print the variables that exec sets", Args: between(0, 0),
 		Long: `Prints the variables that exec sets, as commands of a shell; with --container, what a
 container is to mount and to set, as arguments of docker run or podman run.
 docs/guides/containers.md has the same for Compose and Kubernetes.`,
@@ -110,8 +110,8 @@ docs/guides/containers.md has the same for Compose and Kubernetes.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&nic, "nic", "", "the only NIC that programs are to see")
-	cmd.Flags().BoolVar(&container, "container", false, "for a container: what to mount and to set")
+	cmd.Flags().StringVar(&nic, "nic", "", "show programs only this NIC")
+	cmd.Flags().BoolVar(&container, "container", false, "print the mounts and variables for a container")
 	return cmd
 }
 

@@ -198,7 +198,7 @@ func TestExecEnds(t *testing.T) {
 	check(1, 0, `has no NIC "c"`, "c", lib, os.Args[0])
 	check(1, 0, `has no NIC "../nic/b"`, "../nic/b", lib, os.Args[0])
 	check(1, 0, "a colon or a space", "", spaced, os.Args[0])
-	check(1, 0, "ROCED_LIBRARY can name it", "", "", os.Args[0])
+	check(1, 0, "or set ROCED_LIBRARY to its path", "", "", os.Args[0])
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}

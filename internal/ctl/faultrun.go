@@ -42,7 +42,7 @@ func (a *app) faultRun() *cobra.Command {
 	var mode attach.Mode
 	var watch time.Duration
 	cmd := &cobra.Command{
-		Use: "run INTERFACE [RULE...]", Short: "Inject faults into the RoCEv2 frames of any interface, until Ctrl-C",
+		Use: "run INTERFACE [RULE...]", Short: "Inject faults into an interface's frames, until Ctrl-C",
 		Long: `The rules act on the RoCEv2 frames of an interface, whoever sends them; all other
 frames pass untouched. rx is what the interface receives, tx what it sends. src= and
 dst= name addresses. A file of rules is YAML with a list "rules" of such texts.
@@ -70,7 +70,7 @@ a tc program can neither hold frames back nor shorten them.`,
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file of rules, in YAML")
 	netnsFlag(cmd, &ns)
 	attachFlag(cmd, &mode)
-	cmd.Flags().DurationVar(&watch, "watch", 0, "print the counters so often, not only at the end")
+	cmd.Flags().DurationVar(&watch, "watch", 0, "interval between prints of the counters (default: only at the end)")
 	return cmd
 }
 
@@ -78,7 +78,7 @@ a tc program can neither hold frames back nor shorten them.`,
 func (a *app) faultClean() *cobra.Command {
 	var ns string
 	cmd := &cobra.Command{
-		Use: "clean INTERFACE", Short: "Remove what killed commands have left on an interface",
+		Use: "clean INTERFACE", Short: "Clean an interface after killed commands",
 		Long: `Removes tc filters of killed "fault run" and "bottleneck" commands, and the devices of
 the former, which new commands on the interface do as well. What a command uses that
 runs, and what others have attached, stays. It needs CAP_NET_ADMIN.`,
@@ -98,7 +98,7 @@ func netnsFlag(cmd *cobra.Command, ns *string) {
 
 func attachFlag(cmd *cobra.Command, mode *attach.Mode) {
 	*mode = attach.Auto
-	cmd.Flags().Var((*attachMode)(mode), "attach", "tcx, clsact, or auto: tcx where the kernel has it")
+	cmd.Flags().Var((*attachMode)(mode), "attach", "attach mode: tcx, clsact, or auto (tcx if the kernel has it)")
 }
 
 // attachMode is the value of the flag for the attach mode.

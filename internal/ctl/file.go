@@ -35,7 +35,7 @@ func openStored(path string) (*stored, error) {
 	}
 	if st.IsDir() {
 		if _, err := os.Stat(filepath.Join(path, "summary.json")); err != nil {
-			return nil, fmt.Errorf("%s is no result of rocesim --out: %w", path, err)
+			return nil, fmt.Errorf("%s is not a result of rocesim run --out: %w", path, err)
 		}
 		return &stored{filepath.Join(path, "summary.json"), "simulation", path}, nil
 	}
@@ -64,7 +64,7 @@ func checkCapture(path string) error {
 	}
 	defer f.Close()
 	if _, err := pcapng.NewReader(f); err != nil {
-		return fmt.Errorf("%s is neither a trace nor a simulation, and no capture: %w", path, err)
+		return fmt.Errorf("%s is not a trace, a simulation result or a capture: %w", path, err)
 	}
 	return nil
 }

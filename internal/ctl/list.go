@@ -11,7 +11,7 @@ import (
 // list prints what a configuration can name.
 func (a *app) list() *cobra.Command {
 	return &cobra.Command{
-		Use: "list [KIND [NAME]]", Short: "List transports, congestion controls and other plug-ins with their parameters",
+		Use: "list [KIND [NAME]]", Short: "List transports and plug-ins with their parameters",
 		Long: `Lists the transports and their parts: trackers of the receiver, recoveries and path
 selections of the sender, and congestion controls. Each parameter has its type, default,
 range and unit.`,

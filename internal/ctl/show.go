@@ -25,9 +25,9 @@ func (a *app) link() *cobra.Command {
 		}
 		return a.showLinks(links)
 	}
-	cmd := &cobra.Command{Use: "link", Short: "NICs and the state of their links", Args: noCommand, RunE: run,
+	cmd := &cobra.Command{Use: "link", Short: "Show NICs and the state of their links", Args: noCommand, RunE: run,
 		Example: "  rocectl link show\n  rocectl link --json"}
-	cmd.AddCommand(&cobra.Command{Use: "show", Short: "NICs and the state of their links", Args: between(0, 0), RunE: run,
+	cmd.AddCommand(&cobra.Command{Use: "show", Short: "Show NICs and the state of their links", Args: between(0, 0), RunE: run,
 		Example: "  rocectl link show"})
 	return cmd
 }
@@ -101,10 +101,10 @@ func printLink(w io.Writer, i int, l *api.Link) {
 var kinds = []string{"qp", "mr", "cq", "pd", "srq", "ah", "cm_id"}
 
 func (a *app) res() *cobra.Command {
-	cmd := &cobra.Command{Use: "res", Short: "Objects of the NICs", Args: noCommand, RunE: help,
+	cmd := &cobra.Command{Use: "res", Short: "Count or list objects of NICs", Args: noCommand, RunE: help,
 		Example: "  rocectl res show\n  rocectl res show qp --json"}
 	cmd.AddCommand(&cobra.Command{
-		Use: "show [qp|mr|cq|pd|srq|ah|cm_id|user]", Short: "List objects, or what users have; without a kind, count them",
+		Use: "show [qp|mr|cq|pd|srq|ah|cm_id|user]", Short: "List objects or users; without a kind, count objects",
 		Args: between(0, 1), ValidArgs: append(kinds, users),
 		Example: "  rocectl res show qp\n  rocectl res show user",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -241,7 +241,7 @@ func (a *app) countObjects(ctx context.Context) error {
 func (a *app) stat() *cobra.Command {
 	var watch time.Duration
 	cmd := &cobra.Command{
-		Use: "stat [NIC]", Short: "Counters, under the names that Linux has for them", Args: between(0, 1),
+		Use: "stat [NIC]", Short: "Show counters under their names in Linux", Args: between(0, 1),
 		Example: "  rocectl stat\n  rocectl stat rxe_a --watch 1s",
 		RunE: func(c *cobra.Command, args []string) error {
 			path := append([]string{"stat"}, args...)
@@ -265,7 +265,7 @@ func (a *app) stat() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&watch, "watch", 0, "show what changes, a second, every so often")
+	cmd.Flags().DurationVar(&watch, "watch", 0, "print changes per second at this interval")
 	return cmd
 }
 
@@ -320,7 +320,7 @@ func (a *app) rates(s api.Stat, before map[string]uint64, every time.Duration) {
 
 func (a *app) events() *cobra.Command {
 	return &cobra.Command{
-		Use: "events", Short: "Follow asynchronous events", Args: between(0, 0), Example: "  rocectl events --json",
+		Use: "events", Short: "Print asynchronous events as they occur", Args: between(0, 0), Example: "  rocectl events --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			body, err := a.client().Stream(c.Context(), "GET", nil, "events")
 			if err != nil {

@@ -31,7 +31,7 @@ func (a *app) trace() *cobra.Command {
 	var num uint32
 	var next bool
 	cmd := &cobra.Command{
-		Use: "trace NIC (--qp N|--next) [-w FILE] [--csv FILE] [--svg DIR]", Short: "Record what a queue pair does, and draw it",
+		Use: "trace NIC (--qp N|--next) [-w FILE] [--csv FILE] [--svg DIR]", Short: "Record the events of a queue pair, and draw them",
 		Long: `Record one queue pair: every packet sent, sent again and received, what each
 acknowledgement says, round-trip times, window and rate, timeouts, and the size
 of the receiver's state. It ends when the queue pair does, with --duration, or by
@@ -50,9 +50,9 @@ happen. Long pauses take little room in them, unless --to-scale is given.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case c.Flags().Changed("qp") == next:
-				return usageError{errors.New("either --qp N or --next says which queue pair")}
+				return usageError{errors.New("select a queue pair with either --qp N or --next")}
 			case o.file == "-" && (o.csv != "" || o.svg != ""):
-				return usageError{errors.New("-w - leaves no trace to make --csv or --svg of")}
+				return usageError{errors.New("--csv and --svg need a trace file: use -w FILE instead of -w -")}
 			case o.duration < 0:
 				return usageError{fmt.Errorf("--duration %v is negative", o.duration)}
 			}
@@ -73,13 +73,13 @@ happen. Long pauses take little room in them, unless --to-scale is given.`,
 	}
 	f := cmd.Flags()
 	f.Uint32Var(&num, "qp", 0, "number of the queue pair, such as 17 or 0x11")
-	f.BoolVar(&next, "next", false, "the next queue pair that connects")
-	f.StringVarP(&o.file, "write", "w", "", "file for lines of JSON, - for standard output")
+	f.BoolVar(&next, "next", false, "trace the next queue pair that connects")
+	f.StringVarP(&o.file, "write", "w", "", "file for JSON lines, - for standard output")
 	f.StringVar(&o.csv, "csv", "", "file for CSV")
-	f.StringVar(&o.svg, "svg", "", "folder for pictures")
+	f.StringVar(&o.svg, "svg", "", "folder for SVG pictures")
 	f.BoolVar(&o.toScale, "to-scale", false, toScale)
-	f.BoolVar(&o.flor, "flor", false, "the queue pair carries Flor: tell what its packets say")
-	f.DurationVar(&o.duration, "duration", 0, "how long (default: until interrupted)")
+	f.BoolVar(&o.flor, "flor", false, "decode the queue pair's packets as Flor")
+	f.DurationVar(&o.duration, "duration", 0, "duration (default: until interrupted)")
 	cmd.AddCommand(a.traceDraw())
 	return cmd
 }
@@ -103,7 +103,7 @@ func (a *app) traceDraw() *cobra.Command {
 			return a.renderTrace(in, &o)
 		},
 	}
-	cmd.Flags().StringVar(&o.svg, "svg", "", "folder for pictures")
+	cmd.Flags().StringVar(&o.svg, "svg", "", "folder for SVG pictures")
 	cmd.Flags().BoolVar(&o.toScale, "to-scale", false, toScale)
 	cmd.Flags().StringVar(&o.csv, "csv", "", "file for CSV")
 	return cmd

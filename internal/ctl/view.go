@@ -33,7 +33,7 @@ this program; the token in its address keeps other users of this machine out.`,
 			return a.serveFile(c.Context(), listen, f)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where the page is served")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "address and port of the page")
 	return cmd
 }
 

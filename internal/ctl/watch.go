@@ -40,7 +40,7 @@ type watching struct {
 func (a *app) watchTraffic() *cobra.Command {
 	var o watching
 	cmd := &cobra.Command{
-		Use: "watch INTERFACE|NIC|FILE", Short: "Show the RoCEv2 traffic of an interface, a NIC or a capture, passively", Args: between(1, 1),
+		Use: "watch INTERFACE|NIC|FILE", Short: "Show RoCEv2 traffic of an interface, a NIC or a capture", Args: between(1, 1),
 		Long: `Shows who asks whom for what in any RoCEv2 traffic, also of NICs that are not
 ours, without touching it: on an interface, in both directions, or in a pcap or
 pcapng file, also of gzip (a name with a slash or the ending of one; - is standard
@@ -95,19 +95,19 @@ NIC needs the rights of rocectl capture, a file none.`,
 func (o *watching) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.netns, "netns", "", "network namespace of the interface, a name or a path")
-	f.DurationVar(&o.interval, "interval", time.Second, "time between reports; in files only if given, by their time stamps")
-	f.IntVarP(&o.count, "count", "c", 0, "how many reports (default: until interrupted)")
-	f.BoolVar(&o.once, "once", false, "one report, after one interval")
-	f.StringVar(&o.qp, "qp", "", "details of this queue pair, such as 17 or 0x11, at either end")
+	f.DurationVar(&o.interval, "interval", time.Second, "interval between reports (default for files: one report)")
+	f.IntVarP(&o.count, "count", "c", 0, "number of reports (default: until interrupted)")
+	f.BoolVar(&o.once, "once", false, "print one report after one interval")
+	f.StringVar(&o.qp, "qp", "", "show details of this queue pair, such as 17 or 0x11")
 	f.StringVar(&o.reporter.Select.Sort, "sort", "rate", "order: "+watch.Orders)
 	f.Func("icrc", "`MODE`: check, or ignore: accept packets with a wrong ICRC or without one (default check)", func(s string) error {
 		if s != "check" && s != "ignore" {
-			return fmt.Errorf("%q is neither check nor ignore", s)
+			return fmt.Errorf("%q: must be check or ignore", s)
 		}
 		o.ignoreICRC = s == "ignore"
 		return nil
 	})
-	f.IntVar(&o.streams, "streams", flow.DefaultStreams, "how many streams to remember, two a connection")
+	f.IntVar(&o.streams, "streams", flow.DefaultStreams, "maximum number of streams, two for each connection")
 }
 
 // validate checks the options and fills in defaults.
@@ -188,7 +188,7 @@ func (a *app) watchInterface(ctx context.Context, o *watching) (err error) {
 func (a *app) watchNIC(ctx context.Context, o *watching) error {
 	body, err := a.client().Capture(ctx, o.source)
 	if err != nil {
-		return fmt.Errorf("there is no interface %s here, and as a NIC: %w", o.source, err)
+		return fmt.Errorf("%s is neither an interface of this network namespace nor a NIC: %w", o.source, err)
 	}
 	r := watch.Record(ctx, body)
 	err = a.follow(ctx, r, o)

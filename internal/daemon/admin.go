@@ -96,7 +96,7 @@ func (d *Daemon) startMetrics(c *config.Config) error {
 func listen(key, address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: %w: another program, or another roced, has this port; choose one that is free", key, err)
+		return nil, fmt.Errorf("%s: %w: another program, or another roced, uses this port; choose a free one", key, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
@@ -152,7 +152,7 @@ func (d *Daemon) permitted(h http.Handler) http.Handler {
 		}
 		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
 		if !ok || cred == nil || !accept.Allowed(cred, d.live.Load().Control.UIDs, d.live.Load().Control.GIDs) {
-			answer(w, http.StatusForbidden, api.Fault{Error: fmt.Sprintf("permission denied: the daemon is that of user %d; control.users and control.groups of its configuration let others in", os.Geteuid())})
+			answer(w, http.StatusForbidden, api.Fault{Error: fmt.Sprintf("permission denied: the daemon belongs to user %d; control.users and control.groups in its configuration permit others", os.Geteuid())})
 			return
 		}
 		h.ServeHTTP(w, r)

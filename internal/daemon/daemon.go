@@ -103,7 +103,7 @@ func (d *Daemon) start() (err error) {
 }
 
 // ErrRunning reports that another daemon uses the run directory.
-var ErrRunning = errors.New("another roced is using it: \"rocectl down\" ends it, another run_dir or --run-dir does without")
+var ErrRunning = errors.New("another roced uses it: end that with \"rocectl down\", or set another run_dir or --run-dir")
 
 // lockRunDir creates the run directory and locks it. The kernel releases the lock when the process ends.
 func lockRunDir(dir string) (*os.File, error) {

@@ -83,7 +83,7 @@ func (f *follower) leads() bool { return f.shared.planes[f.leader.Load()] == f }
 // checkMAC checks that an interface has the Ethernet address of the first one.
 func (s *shared) checkMAC(st *host.State) error {
 	if first := &s.planes[0].state; st.MAC != first.MAC {
-		return fmt.Errorf("interface %s has Ethernet address %v, but the planes of a NIC need the same, that of %s: ip link set %s address %v",
+		return fmt.Errorf("interface %s has Ethernet address %v, but all planes of a NIC need the address of %s: ip link set %s address %v",
 			st.Name, st.MAC, first.Name, st.Name, first.MAC)
 	}
 	return nil

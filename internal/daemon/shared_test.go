@@ -218,7 +218,7 @@ func TestAddresses(t *testing.T) {
 		t.Error(err)
 	}
 	f.on(func(l netlink.Link) error { return netlink.AddrDel(l, addr) })
-	if d, err := start(); err == nil || !strings.Contains(err.Error(), "address 198.18.0.1: no interface of this network namespace has it") {
+	if d, err := start(); err == nil || !strings.Contains(err.Error(), "address 198.18.0.1: no interface of this network namespace has this address") {
 		t.Errorf("without its address: %v", err)
 		d.Close()
 	}

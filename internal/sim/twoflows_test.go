@@ -25,13 +25,13 @@ var (
 
 // twoFlows makes two hosts send 1 MB to a third one of their rack with DCQCN. It returns the completion times of the
 // first and the second one in nanoseconds, as means of many seeds.
-func twoFlows(t *testing.T, name string, hear map[string]float64) (done [2]float64) {
+func twoFlows(t *testing.T, name string, params map[string]float64) (done [2]float64) {
 	const seeds = 40
 	part := func(name string, params map[string]float64) profile.Part {
 		return profile.Part{Name: name, Params: params}
 	}
 	control := maps.Clone(published)
-	maps.Copy(control, hear)
+	maps.Copy(control, params)
 	spec := profile.Spec{Congestion: part("dcqcn", control)}
 	sw := fabric.SwitchConfig{Port: fabric.PortConfig{Strict: 1 << 7}, ECN: fabric.ECNConfig{Min: 100_000, Max: 400_000, Probability: 0.2, At: "dequeue"},
 		Buffer: fabric.BufferConfig{Bytes: 9_437_184}, PFC: fabric.PFCConfig{Lossless: 1, Headroom: 27_096, Reserve: 2096, Shared: 8_598_164}}
@@ -42,7 +42,7 @@ func twoFlows(t *testing.T, name string, hear map[string]float64) (done [2]float
 	}
 	c := Config{Graph: clos(t), Framing: ns3, Classes: nic.Classes{Ack: 7, CNP: 7}, Profile: name, Spec: spec,
 		Switch: func(int, int) fabric.SwitchConfig { return sw }, QP: nic.QPConfig{Tuning: everyPacket, MaxUnacked: 1 << 14}}
-	if len(hear) == 0 {
+	if len(params) == 0 {
 		c.QP.CNPInterval = 4 * time.Microsecond
 	}
 	for range seeds {

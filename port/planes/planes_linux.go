@@ -48,7 +48,7 @@ type Traffic struct{ Sent, Received uint64 }
 // New returns the link of these ports, in the order of the planes. It owns them unless it fails.
 func New(ports []port.Monitored) (*Port, error) {
 	if len(ports) < 1 || len(ports) > path.MaxPlanes {
-		return nil, fmt.Errorf("planes: %d ports, from 1 to %d are possible", len(ports), path.MaxPlanes)
+		return nil, fmt.Errorf("planes: %d ports: must be from 1 to %d", len(ports), path.MaxPlanes)
 	}
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {

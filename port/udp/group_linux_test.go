@@ -106,8 +106,8 @@ func mustRecvNothing(t *testing.T, p *Port) {
 	}
 }
 
-// TestNobodyStarves checks that an address receives datagrams during a flood to another one.
-func TestNobodyStarves(t *testing.T) {
+// TestNoStarvation checks that an address receives datagrams during a flood to another one.
+func TestNoStarvation(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	mustSend(t, tx, frame(addr4[0], addr4[1], 0xc000, 0, packet(0, 3000)))
 	recvAll(t, rx, 1)

@@ -50,9 +50,9 @@ func (h *header) put(frame []byte, from *name, tos uint8, size int) {
 	copy(frame, h.b[:h.len])
 	ip := frame[ethLen:]
 	src := from.addr(h.v4)
-	station := frame[6:12] // as in link.SocketMAC
-	station[0], station[1] = 2, 0
-	copy(station[2:], src[len(src)-4:])
+	mac := frame[6:12] // as in link.SocketMAC
+	mac[0], mac[1] = 2, 0
+	copy(mac[2:], src[len(src)-4:])
 	if h.v4 {
 		ip[1] = tos
 		binary.BigEndian.PutUint16(ip[2:], uint16(ipv4Len+udpLen+size))

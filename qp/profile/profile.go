@@ -21,7 +21,7 @@ import (
 )
 
 // ErrMixture is wrapped by the errors of Validate for parts that do not go together.
-var ErrMixture = errors.New("parts do not go together")
+var ErrMixture = errors.New("incompatible parts")
 
 // Part is a plug-in and its parameters.
 type Part struct {

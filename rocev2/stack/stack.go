@@ -24,11 +24,11 @@ import (
 
 // Errors of the configuration and of paths.
 var (
-	ErrMAC         = errors.New("rocev2: not the Ethernet address of one station")
+	ErrMAC         = errors.New("rocev2: not a unicast Ethernet address")
 	ErrGIDIndex    = errors.New("rocev2: no GID at this index")
 	ErrFamily      = errors.New("rocev2: source and destination GID are of different families")
 	ErrNoRoute     = errors.New("rocev2: no route to the destination")
-	ErrBadGID      = errors.New("rocev2: not the address of one station")
+	ErrBadGID      = errors.New("rocev2: not a unicast address")
 	ErrAddress     = errors.New("rocev2: unusable address")
 	ErrVLAN        = errors.New("rocev2: VLAN not possible on this NIC")
 	ErrNeighbours  = errors.New("rocev2: neighbour table is full")

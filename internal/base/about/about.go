@@ -61,7 +61,7 @@ var shells = map[string]func(root *cobra.Command, w io.Writer) error{
 
 func (p Program) completion(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish", Short: "Print what makes a shell complete the commands", Args: p.words(1),
+		Use: "completion bash|zsh|fish", Short: "Generate shell completion", Args: p.words(1),
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		Long: `Prints a script that makes a shell complete commands, flags and what else they know.
 Packages and "make install" put it where the shell looks for it.`,
@@ -69,7 +69,7 @@ Packages and "make install" put it where the shell looks for it.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			write, ok := shells[args[0]]
 			if !ok {
-				return p.Usage(fmt.Errorf("%q: it can be bash, zsh, fish", args[0]))
+				return p.Usage(fmt.Errorf("shell %q: must be bash, zsh or fish", args[0]))
 			}
 			return write(root, c.OutOrStdout())
 		},

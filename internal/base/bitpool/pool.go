@@ -31,7 +31,7 @@ type Pool struct {
 // New returns a pool of that many bits, a multiple of 8 up to MaxBits.
 func New(bits int) (*Pool, error) {
 	if bits < blockBits || bits > MaxBits || bits%blockBits != 0 {
-		return nil, fmt.Errorf("bits pool of %d bits: must be a multiple of %d up to %d", bits, blockBits, MaxBits)
+		return nil, fmt.Errorf("bit pool of %d bits: must be a multiple of %d up to %d", bits, blockBits, MaxBits)
 	}
 	n := bits / blockBits
 	p := &Pool{bits: make([]uint8, n), next: make([]uint16, n), avail: make([]uint16, n)}

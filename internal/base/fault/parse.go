@@ -60,7 +60,7 @@ func isArgument(w string) bool {
 func (r *Rule) parseArguments(args []string) error {
 	most := map[Action]int{Duplicate: 1, Delay: 1, Reorder: 2, Corrupt: 1, Truncate: 1, Trim: 1}[r.Action]
 	if len(args) > most {
-		return fmt.Errorf("%q: %s takes no such argument", args[most], r.Action)
+		return fmt.Errorf("%q: %s does not take this argument", args[most], r.Action)
 	}
 	for i, w := range args {
 		var err error

@@ -212,7 +212,7 @@ func (r *Rule) validateAction() error {
 		return fmt.Errorf("%q is not an action (%s)", r.Action, actionNames)
 	case r.Copies != 0 && foreign(Duplicate), r.Delay != 0 && foreign(Delay, Reorder), r.Frames != 0 && foreign(Reorder),
 		r.Offset != nil && foreign(Corrupt), r.Length != 0 && foreign(Truncate), r.DSCP != 0 && foreign(Trim):
-		return fmt.Errorf("%s has an argument of another action", r.Action)
+		return fmt.Errorf("%s has an argument that it does not take", r.Action)
 	case r.Copies < 0 || r.Copies > maxCopies:
 		return fmt.Errorf("%d copies: must be 1 to %d", r.Copies, maxCopies)
 	case r.Action == Delay && r.Delay == 0:

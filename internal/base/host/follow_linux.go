@@ -105,7 +105,7 @@ const queryBuffer = 1024
 var ErrNoInterface = errors.New("no such interface in the network namespace of the NIC (ip link shows them; a port's key netns names another namespace)")
 
 // ErrNoAddress means that no interface has the address.
-var ErrNoAddress = errors.New("no interface of this network namespace has it")
+var ErrNoAddress = errors.New("no interface of this network namespace has this address")
 
 // Open prepares to follow an existing interface, and reads its state. It needs CAP_SYS_ADMIN to enter another namespace,
 // and no other privilege.

@@ -24,10 +24,10 @@ const Variable = "ROCED_RUN_DIR"
 const overflowUID = 65534
 
 // ErrUntrusted reports a default run directory that another user may have prepared.
-var ErrUntrusted = errors.New("it must be yours or root's and not writable for others; --run-dir or " + Variable + " names another one")
+var ErrUntrusted = errors.New("it must belong to you or root and not be writable by others; select another with --run-dir or " + Variable)
 
 // ErrOthers reports a run directory in which others could exchange the sockets of a daemon.
-var ErrOthers = errors.New("a daemon needs one that belongs to its user and is not writable for others; a folder in it that does not exist yet will do")
+var ErrOthers = errors.New("the run directory must belong to the daemon's user and not be writable by others; the daemon makes one that does not exist yet")
 
 // ErrPeer reports a socket whose daemon does not belong to the owner of the run directory.
 var ErrPeer = errors.New("the daemon must belong to the owner of its run directory")
@@ -100,7 +100,7 @@ func Check(dir string) error {
 // refusal returns the error for a directory that owner cannot open. A link or a file wraps rule.
 func refusal(kind, dir string, err, rule error) error {
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return fmt.Errorf("%s %s: it is a link or a file: %w", kind, dir, rule)
+		return fmt.Errorf("%s %s: not a directory: %w", kind, dir, rule)
 	}
 	return fmt.Errorf("%s %s: %w", kind, dir, err)
 }

@@ -155,7 +155,7 @@ func Charge(q *quota.Ledger, cred *unix.Ucred, kind quota.Kind, files int64) (*q
 	account := q.Open(cred.Uid)
 	if !account.Take(kind, 1) || !account.Take(quota.Descriptors, files) {
 		account.Close()
-		return nil, fmt.Errorf("user %d already has the permitted number of connections or descriptors", cred.Uid)
+		return nil, fmt.Errorf("user %d has reached the limit of connections or descriptors", cred.Uid)
 	}
 	return account, nil
 }

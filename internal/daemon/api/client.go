@@ -181,7 +181,7 @@ func (c *Client) exchange(ctx context.Context, method string, send io.Reader, qu
 // refused describes an error answer without a Fault. A daemon that does not know a path is older than this client.
 func refused(method, what string, resp *http.Response) error {
 	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
-		return fmt.Errorf("the daemon does not know %s %q: it is older than this program", method, what)
+		return fmt.Errorf("the daemon does not support %s %q: it is older than this program; restart it", method, what)
 	}
 	return fmt.Errorf("the daemon answers %s", resp.Status)
 }
@@ -192,7 +192,7 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		return fmt.Errorf("no daemon at %s: is roced running? \"rocectl up\" starts one, --run-dir names another", c.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: permission denied: control.mode of the daemon's configuration says who may use it", c.socket)
+		return fmt.Errorf("%s: permission denied: control.mode in the daemon's configuration sets the permissions", c.socket)
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

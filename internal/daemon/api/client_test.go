@@ -76,7 +76,7 @@ func TestErrorsOfTheDaemon(t *testing.T) {
 	mux.HandleFunc("GET /v1/stat", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "{") })
 	c := daemon(t, mux)
 	for path, want := range map[string]string{
-		"links": "no such NIC: x", "stat": "answer of the daemon: unexpected EOF", "other": "the daemon does not know GET \"other\": it is older than this program",
+		"links": "no such NIC: x", "stat": "answer of the daemon: unexpected EOF", "other": "the daemon does not support GET \"other\": it is older than this program; restart it",
 	} {
 		var out []any
 		if err := c.Get(t.Context(), &out, path); err == nil || err.Error() != want {

@@ -85,12 +85,12 @@ The daemon's log is roced.log in the run directory.`,
 		},
 	}
 	cmd.Flags().StringVar(&w.port, "port", "udp", "type of port: "+strings.Join(ports, ", ")+"; for a pair "+strings.Join(pairPorts, ", "))
-	cmd.Flags().BoolVar(&w.pair, "pair", false, "two NICs that reach each other")
-	cmd.Flags().BoolVar(&w.noSwitch, "no-switch", false, "packets of a pair pass the ports, not the daemon's memory")
-	cmd.Flags().StringVar(&w.captures, "captures", "", "folder for captures of all frames, from the start")
-	cmd.Flags().StringVar(&w.keep, "captures-keep", "", "keep the newest frames of each NIC only, about so many bytes, such as 64MiB, in two files")
-	cmd.Flags().IntVar(&w.snap, "captures-snaplen", 0, "bytes of each frame in captures; 0: all")
-	cmd.Flags().BoolVar(&w.share, "share", false, "let all users of this machine use the NICs, not only the daemon's user and root")
+	cmd.Flags().BoolVar(&w.pair, "pair", false, "start two NICs that are connected to each other")
+	cmd.Flags().BoolVar(&w.noSwitch, "no-switch", false, "send the packets of a pair through the ports")
+	cmd.Flags().StringVar(&w.captures, "captures", "", "capture all frames into this folder, from the start")
+	cmd.Flags().StringVar(&w.keep, "captures-keep", "", "limit of the captures of each NIC in bytes, such as 64MiB; the newest frames remain")
+	cmd.Flags().IntVar(&w.snap, "captures-snaplen", 0, "bytes of each frame in captures (default: all)")
+	cmd.Flags().BoolVar(&w.share, "share", false, "let all users of this machine use the NICs")
 	cmd.Flags().BoolVar(&w.web, "web", false, "serve the live page on a loopback address; see rocectl page")
 	w.Choice.Flags(cmd.Flags())
 	return cmd
@@ -98,8 +98,8 @@ The daemon's log is roced.log in the run directory.`,
 
 func (p Program) down() *cobra.Command {
 	return &cobra.Command{
-		Use: "down", Short: "End the daemon", Args: p.words(0),
-		Long: `Ends the daemon of the run directory, whoever has started it, as SIGTERM does: it lets
+		Use: "down", Short: "Stop the daemon", Args: p.words(0),
+		Long: `Ends the daemon of the run directory, as SIGTERM does: it lets
 programs finish for a while. Without a daemon there is nothing to do.`,
 		Example: p.examples("NAME down"),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -129,7 +129,7 @@ func (p Program) examples(lines ...string) string {
 func (p Program) words(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if f := c.Flag("socket"); f != nil && f.Changed {
-			return p.Usage(errors.New("a daemon is started and ended by its run directory: --run-dir, not --socket"))
+			return p.Usage(errors.New("up and down select the daemon by its run directory: use --run-dir instead of --socket"))
 		}
 		if len(args) > n {
 			return p.Usage(fmt.Errorf("usage: %s", c.UseLine()))

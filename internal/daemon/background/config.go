@@ -103,7 +103,7 @@ func freeLoopback(first byte) (addrs [2]netip.Addr, err error) {
 		}
 	}
 	if n < len(addrs) {
-		return addrs, errors.New("no two loopback addresses are free: is lo up? --port unix needs no network")
+		return addrs, errors.New("no two loopback addresses are free: set lo up, or use --port unix, which needs no network")
 	}
 	return addrs, nil
 }
@@ -151,7 +151,7 @@ func outward() (string, error) {
 		}
 	}
 	if loopback == "" {
-		return "", errors.New("no interface is up and has an address")
+		return "", errors.New("no interface is up with an address; set one up, or use --port unix with --pair")
 	}
 	return loopback, nil
 }

@@ -70,13 +70,13 @@ func (w *wish) validate() error {
 	}
 	switch {
 	case !slices.Contains(may, w.port) && w.pair:
-		return fmt.Errorf("--port %q: for a pair it can be %s", w.port, strings.Join(may, ", "))
+		return fmt.Errorf("--port %q: must be one of %s for a pair", w.port, strings.Join(may, ", "))
 	case !slices.Contains(may, w.port):
-		return fmt.Errorf("--port %q: it can be %s", w.port, strings.Join(may, ", "))
+		return fmt.Errorf("--port %q: must be one of %s", w.port, strings.Join(may, ", "))
 	case w.noSwitch && !w.pair:
-		return errors.New("--no-switch: only a pair, with --pair, has a switch")
+		return errors.New("--no-switch requires --pair")
 	case w.pair && w.place != "":
-		return fmt.Errorf("--pair takes no %s: its NICs reach each other", w.place)
+		return fmt.Errorf("--pair takes no %s, because its NICs are connected to each other", w.place)
 	}
 	return w.Choice.Validate()
 }
@@ -119,7 +119,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	f, err := rundir.Open(filepath.Join(dir, upLock), 0o600)
 	if errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("%w: this is another user's run directory; --run-dir or ROCED_RUN_DIR names one of your own", err)
+		return nil, fmt.Errorf("%w: the run directory belongs to another user; select your own with --run-dir or ROCED_RUN_DIR", err)
 	}
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func lastWords(file string) string {
 	return strings.TrimPrefix(lines[len(lines)-1], daemonName+": ")
 }
 
-var errElsewhere = errors.New("it can be ended there")
+var errElsewhere = errors.New("end it there")
 
 // down terminates the daemon of a run directory. It returns the daemon's process ID, or 0 if no daemon ran.
 func down(runDir string) (pid int, err error) {

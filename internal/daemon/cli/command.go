@@ -61,7 +61,7 @@ func command() *cobra.Command {
 	}
 	root := &cobra.Command{
 		Use:   "roced",
-		Short: "software RoCEv2 NIC",
+		Short: "Software RoCEv2 NIC",
 		Long: `roced is a software RoCEv2 NIC: it gives programs the verbs interface and
 speaks RoCEv2 on UDP sockets, TAP devices, Ethernet interfaces (AF_PACKET, AF_XDP)
 or Unix sockets.`,
@@ -77,7 +77,7 @@ or Unix sockets.`,
 	usage := func(err error) error { return usageError{err} }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(&cobra.Command{
-		Use: "run", Short: "run the daemon", Args: noArgs, RunE: run,
+		Use: "run", Short: "Run the daemon", Args: noArgs, RunE: run,
 		Example: "  roced run --config /etc/roced.yaml",
 	}, check(&from))
 	for _, c := range append(root.Commands(), root) {
@@ -95,7 +95,7 @@ or Unix sockets.`,
 func check(from *config.Sources) *cobra.Command {
 	var effective, asJSON bool
 	cmd := &cobra.Command{
-		Use: "check", Short: "check a configuration and exit", Args: noArgs,
+		Use: "check", Short: "Check a configuration", Args: noArgs,
 		Long: `Reports all faults of a configuration, each with its line, column and key. All keys are in
 roced.yaml(5). --effective prints each value and its origin: the file and line, the variable
 of the environment, the option --set, or "default".`,
@@ -107,7 +107,7 @@ of the environment, the option --set, or "default".`,
 			case err != nil:
 				return usageError{err}
 			case asJSON && !effective:
-				return usageError{errors.New("--json: only the output of --effective has this form")}
+				return usageError{errors.New("--json requires --effective")}
 			case effective:
 				return printEffective(c.OutOrStdout(), cfg.Effective(), asJSON)
 			}
@@ -143,7 +143,7 @@ func reload() *cobra.Command {
 	var runDir string
 	var force, asJSON bool
 	cmd := &cobra.Command{
-		Use: "reload", Short: "make the running daemon read its file again", Args: noArgs,
+		Use: "reload", Short: "Reload the configuration of the running daemon", Args: noArgs,
 		Long: `Makes the daemon of the run directory read its configuration file again and apply the
 changes, while programs stay connected, and prints the changed keys. roced.yaml(5) lists
 the keys that it can change, and NICs can be added and removed. If it refuses a change, it
@@ -170,7 +170,7 @@ applies none, and prints a line for each. SIGHUP does the same and prints to the
 		},
 	}
 	runDirFlag(cmd, &runDir)
-	cmd.Flags().BoolVar(&force, "force", false, "remove NICs that have clients, and disconnect these")
+	cmd.Flags().BoolVar(&force, "force", false, "also remove NICs with clients, and disconnect the clients")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

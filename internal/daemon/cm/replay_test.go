@@ -53,8 +53,8 @@ func captured(t *testing.T) (frames [][]byte) {
 	return frames
 }
 
-// station is a NIC with an agent that replaces one of the captured machines.
-type station struct {
+// testHost is a NIC with an agent that replaces one of the captured machines.
+type testHost struct {
 	t     *testing.T
 	nic   *rocev2.NIC
 	agent *cm.Agent
@@ -63,7 +63,7 @@ type station struct {
 	ids   map[uint32]uint32 // from IDs of the capture to IDs of this run
 }
 
-func newStation(t *testing.T, host byte) *station {
+func newHost(t *testing.T, host byte) *testHost {
 	t.Helper()
 	nic, err := rocev2.New(rocev2.Config{
 		Name: "rxe_test", MAC: inet.MAC{2, 5: host}, MTU: 1500,
@@ -72,18 +72,18 @@ func newStation(t *testing.T, host byte) *station {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &station{t: t, nic: nic, ids: map[uint32]uint32{}}
+	s := &testHost{t: t, nic: nic, ids: map[uint32]uint32{}}
 	s.agent = cm.New(cm.Config{Port: nic, GUID: 0xff_fe00_0000 + uint64(host), Seed: [32]byte{host}})
 	nic.SetGSI(s.agent)
 	return s
 }
 
-func (s *station) CMEvent(_ mono.Time, c *cm.Conn, _ *cm.SIDR, e *cm.Event) {
+func (s *testHost) CMEvent(_ mono.Time, c *cm.Conn, _ *cm.SIDR, e *cm.Event) {
 	s.conn = c
 	s.seen = append(s.seen, e.Kind)
 }
 
-func (s *station) must(err error) {
+func (s *testHost) must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
@@ -92,7 +92,7 @@ func (s *station) must(err error) {
 
 // translate replaces the IDs in a captured frame with those of this run: the message's IDs, and the ID in the
 // transaction ID.
-func (s *station) translate(frame []byte) []byte {
+func (s *testHost) translate(frame []byte) []byte {
 	f := bytes.Clone(frame)
 	m := f[madAt:]
 	for _, id := range [][]byte{m[mad.HeaderLen:], m[mad.HeaderLen+4:]} {
@@ -108,7 +108,7 @@ func (s *station) translate(frame []byte) []byte {
 }
 
 // receive delivers a captured frame with the IDs of this run.
-func (s *station) receive(frame []byte) {
+func (s *testHost) receive(frame []byte) {
 	s.t.Helper()
 	f := s.translate(frame)
 	s.must(bth.SealICRC(f[ipAt:]))
@@ -117,7 +117,7 @@ func (s *station) receive(frame []byte) {
 
 // sent compares the next frame of the NIC with the captured one. They differ in the IP ID, in values derived from it,
 // and in the IDs of the agent. own is the agent's ID in the capture.
-func (s *station) sent(frame []byte, own uint32) {
+func (s *testHost) sent(frame []byte, own uint32) {
 	s.t.Helper()
 	f := s.nic.PollTransmit(0)
 	if f == nil {
@@ -143,7 +143,7 @@ func (s *station) sent(frame []byte, own uint32) {
 }
 
 // resolve answers the ARP request for the peer.
-func (s *station) resolve(host byte) {
+func (s *testHost) resolve(host byte) {
 	s.t.Helper()
 	f := s.nic.PollTransmit(0)
 	if f == nil {
@@ -163,7 +163,7 @@ const clientID, serverID = 0xed828ad7, 0xee828ad7
 
 func gid4(host byte) inet.GID { return inet.GID{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: host} }
 
-func (s *station) want(events ...cm.EventKind) {
+func (s *testHost) want(events ...cm.EventKind) {
 	s.t.Helper()
 	if d := cmp.Diff(events, s.seen); d != "" {
 		s.t.Errorf("events (-want +got):\n%s", d)
@@ -173,7 +173,7 @@ func (s *station) want(events ...cm.EventKind) {
 // TestReplayClient replaces the client with our agent, against the captured server.
 func TestReplayClient(t *testing.T) {
 	f := captured(t)
-	s := newStation(t, 1)
+	s := newHost(t, 1)
 	ip := mad.IPCM{Src: gid4(1).Addr(), Dst: gid4(2).Addr(), SrcPort: 0xe787}
 	c, err := s.agent.Connect(0, &cm.ConnectParam{
 		Route:     rocev2.MADRoute{SGID: gid4(1), DGID: gid4(2), HopLimit: 64, FlowLabel: 0xc2688},
@@ -205,7 +205,7 @@ func TestReplayClient(t *testing.T) {
 // TestReplayServer replaces the server with our agent, against the captured client.
 func TestReplayServer(t *testing.T) {
 	f := captured(t)
-	s := newStation(t, 2)
+	s := newHost(t, 2)
 	_, err := s.agent.Listen(cm.ListenParam{ServiceID: mad.IPServiceID(0x0106, 7471), Local: gid4(2), Backlog: 1}, s)
 	s.must(err)
 	s.ids[clientID] = clientID
@@ -232,7 +232,7 @@ func TestReplayServer(t *testing.T) {
 
 // TestLoopback: two agents share one NIC, and their datagrams loop back.
 func TestLoopback(t *testing.T) {
-	s := newStation(t, 1)
+	s := newHost(t, 1)
 	_, err := s.agent.Listen(cm.ListenParam{ServiceID: service, Backlog: 1}, s)
 	s.must(err)
 	c, err := s.agent.Connect(0, &cm.ConnectParam{

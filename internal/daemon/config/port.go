@@ -36,7 +36,7 @@ func (p *Port) validate(f *faults, path string) {
 		{"address", p.Address != ""}, {"local", p.Local != ""}, {"remote", p.Remote != ""}, {"planes", p.Planes != nil},
 	} {
 		if v.set && !slices.Contains(keys, v.key) {
-			f.add(path+"."+v.key, "has no meaning for a port of type %s", p.Type)
+			f.add(path+"."+v.key, "does not apply to a port of type %s: remove it", p.Type)
 		}
 	}
 	if p.Planes == nil || p.Type == "udp" {
@@ -49,13 +49,13 @@ func (p *Port) validate(f *faults, path string) {
 // validatePlanes checks a port with planes, whose keys are those of single ports.
 func (p *Port) validatePlanes(f *faults, path string) {
 	if n := len(p.Planes); n < 2 || n > mrcpath.MaxPlanes {
-		f.add(path+".planes", "%d planes, from 2 to %d are possible", n, mrcpath.MaxPlanes)
+		f.add(path+".planes", "%d planes: must be from 2 to %d", n, mrcpath.MaxPlanes)
 	}
 	for _, v := range []struct{ key, value string }{
 		{"device", p.Device}, {"bridge", p.Bridge}, {"interface", p.Interface}, {"local", p.Local}, {"remote", p.Remote},
 	} {
 		if v.value != "" {
-			f.add(path+"."+v.key, "belongs into each of the planes")
+			f.add(path+"."+v.key, "must be set in each of the planes instead")
 		}
 	}
 	for i, q := range p.Each() {
@@ -95,7 +95,7 @@ func (p *Port) validateUnix(f *faults, path string) {
 		}
 	}
 	if p.Local != "" && p.Local == p.Remote {
-		f.add(path+".remote", "is the local socket")
+		f.add(path+".remote", "must differ from local")
 	}
 }
 
@@ -113,7 +113,7 @@ func (p *Port) validateUDP(f *faults, path string) {
 	case err != nil:
 		f.add(path+".address", "%w", err)
 	case a.Zone() != "" || a.IsLinkLocalUnicast() && a.Is6():
-		f.add(path+".address", "%s is only an address together with an interface: name that", a)
+		f.add(path+".address", "%s is valid on one interface only: set interface instead", a)
 	case a.Is4In6(), a.IsMulticast(), a.IsUnspecified():
 		f.add(path+".address", "%s cannot be the address of a NIC", a)
 	}

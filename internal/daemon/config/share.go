@@ -52,7 +52,7 @@ func (s *Share) validate(f *faults, path string) {
 			continue
 		}
 		if seen[id] {
-			f.add(at+".user", "%s is there twice", u.User)
+			f.add(at+".user", "%s is listed twice", u.User)
 		}
 		u.UID, seen[id] = id, true
 	}

@@ -71,7 +71,7 @@ func (s *Sources) Load() (*Config, error) {
 // Again reads the file of c again, and applies the same other sources. The file must have the same owner as before.
 func (c *Config) Again() (*Config, error) {
 	if c.from == nil || c.owner == noOwner {
-		return nil, fmt.Errorf("the configuration %s is no file that can be read again: restart the daemon", c.file)
+		return nil, fmt.Errorf("the configuration %s is not a regular file, so it cannot be read again: restart the daemon", c.file)
 	}
 	next, err := (&Sources{File: c.file, Set: c.from.Set}).Load()
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Sources) override(doc *strict.Document) error {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, variablePrefix) && origins[name] == "" && !slices.Contains(otherVariables, name) && !ofService(name) {
-			return fmt.Errorf("%s: no setting has this variable: unset it, or use one of roced.yaml(5), ENVIRONMENT", name)
+			return fmt.Errorf("%s: no setting has this variable: unset it, or use one that roced.yaml(5) lists in ENVIRONMENT", name)
 		}
 	}
 	for _, text := range s.Set {

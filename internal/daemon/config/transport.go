@@ -128,7 +128,7 @@ func choose(p *profile.Part, kind string, parts map[string]Part, number uint64) 
 	}
 	part, ok := parts[strconv.FormatUint(number, 10)]
 	if !ok {
-		return fmt.Errorf("%s_profile_id %d: transports.mrc.%[1]s_profiles of the NIC has %[3]v", kind, number, slices.Sorted(maps.Keys(parts)))
+		return fmt.Errorf("%s_profile_id %d: must be one of transports.mrc.%[1]s_profiles of the NIC, %[3]v", kind, number, slices.Sorted(maps.Keys(parts)))
 	}
 	*p = profile.Part(part)
 	return nil

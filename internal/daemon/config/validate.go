@@ -92,7 +92,7 @@ func (c *Config) validate(f *faults) {
 	c.Web.validate(f)
 	c.Limits.validate(f)
 	if len(c.NICs) == 0 || len(c.NICs) > maxNICs {
-		f.add("nics", "%d NICs, between 1 and %d are possible", len(c.NICs), maxNICs)
+		f.add("nics", "%d NICs: must be from 1 to %d", len(c.NICs), maxNICs)
 	}
 	for i := range c.NICs {
 		c.NICs[i].validate(f, fmt.Sprintf("nics.%d", i))
@@ -105,7 +105,7 @@ func (c *Config) checkUnique(f *faults) {
 	seen := map[string]int{}
 	unique := func(i int, key, what string) {
 		if first, dup := seen[what]; dup {
-			f.add(fmt.Sprintf("nics.%d.%s", i, key), "the same as that of nics.%d", first)
+			f.add(fmt.Sprintf("nics.%d.%s", i, key), "is the same as that of nics.%d: set another", first)
 			return
 		}
 		seen[what] = i
@@ -153,7 +153,7 @@ func oneOf(f *faults, path, got string, allowed ...string) {
 			return
 		}
 	}
-	f.add(path, "%q is none of %v", got, allowed)
+	f.add(path, "%q: must be one of %v", got, allowed)
 }
 
 func (w *Web) validate(f *faults) {
@@ -161,7 +161,7 @@ func (w *Web) validate(f *faults) {
 	switch {
 	case w.Listen == "":
 		if w.Control || len(w.Hosts) > 0 {
-			f.add("web", "says nothing without listen")
+			f.add("web", "has no effect without listen: set listen, or remove this key")
 		}
 	case socket:
 		if !filepath.IsAbs(path) || len(path) > maxSockPath-len(".new") {
@@ -178,7 +178,7 @@ func (w *Web) validate(f *faults) {
 func validateHosts(f *faults, path string, hosts []string) {
 	for i, h := range hosts {
 		if !hostName.MatchString(h) {
-			f.add(fmt.Sprintf("%s.hosts.%d", path, i), "%q is not a name of a host", h)
+			f.add(fmt.Sprintf("%s.hosts.%d", path, i), "%q is not a host name", h)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (n *NIC) validate(f *faults, path string) {
 	switch {
 	case n.Shard == "":
 	case n.Switch == "":
-		f.add(path+".shard", "says nothing without switch")
+		f.add(path+".shard", "has no effect without switch: set switch, or remove this key")
 	case !nicName.MatchString(n.Shard):
 		f.add(path+".shard", "%q is not a name (letters, digits, _ . -)", n.Shard)
 	}
@@ -295,10 +295,10 @@ func (n *NIC) validateVLANs(f *faults, path string) {
 			f.add(at+".id", "%d is not between 1 and %d", v.ID, rocev2.MaxVLAN)
 		}
 		if slices.ContainsFunc(n.VLANs[:i], func(o VLAN) bool { return o.ID == v.ID }) {
-			f.add(at+".id", "%d is there twice", v.ID)
+			f.add(at+".id", "%d is listed twice", v.ID)
 		}
 		if len(v.Addresses) == 0 {
-			f.add(at+".addresses", "is empty: the NIC would not be in that VLAN")
+			f.add(at+".addresses", "is empty: set at least one address, or remove the VLAN")
 		}
 		v.Prefixes = prefixes(f, at, v.Addresses)
 	}

@@ -89,7 +89,7 @@ func (r *Report) Err() error {
 	if not == nil {
 		return nil
 	}
-	return fmt.Errorf("not all that most people need will work here: %s", strings.Join(not, "; "))
+	return fmt.Errorf("common uses do not work on this machine: %s", strings.Join(not, "; "))
 }
 
 // Write prints the report as tab-separated columns.

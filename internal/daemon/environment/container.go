@@ -38,7 +38,7 @@ func ForContainer(vars []Variable) (*Container, error) {
 	s.Mounts = []Mount{{run, containerRunDir, true}, {lib, containerLibrary, true}}
 	for _, m := range s.Mounts {
 		if strings.ContainsAny(m.Source, ": \t\n,") {
-			return nil, fmt.Errorf("%q cannot be mounted: it has a colon, a comma or a space", m.Source)
+			return nil, fmt.Errorf("%q cannot be mounted: the path must not have a colon, a comma or a space", m.Source)
 		}
 	}
 	for _, v := range vars {

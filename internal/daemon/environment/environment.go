@@ -73,7 +73,7 @@ func Of(runDir, nic string) ([]Variable, error) {
 		return nil, err
 	}
 	if strings.ContainsAny(lib, separators) {
-		return nil, fmt.Errorf("LD_PRELOAD cannot name %q: it has a colon or a space; ROCED_LIBRARY can name a copy", lib)
+		return nil, fmt.Errorf("LD_PRELOAD cannot name %q: the path has a colon or a space; set ROCED_LIBRARY to a copy of the library", lib)
 	}
 	vars := []Variable{{"LD_PRELOAD", preload(lib, os.Getenv("LD_PRELOAD"))}, {RunDir, dir}, {"ROCED_NIC", nic},
 		{"SYSFS_PATH", tree}, {explains, cmp.Or(os.Getenv(explains), "1")}}
@@ -125,7 +125,7 @@ func Library() (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("the preload library is in none of %s: make build makes it, with a C compiler (Debian: gcc); ROCED_LIBRARY can name it", strings.Join(tried, ", "))
+	return "", fmt.Errorf("no preload library in %s: build it with make build and a C compiler (Debian: gcc), or set ROCED_LIBRARY to its path", strings.Join(tried, ", "))
 }
 
 // Program finds a program of this project: this program itself, a file beside it, or a file in PATH.

@@ -18,11 +18,11 @@ func Absent(dir string) error {
 		c, err := net.Dial("unixpacket", socket)
 		if err == nil {
 			_ = c.Close()
-			return fmt.Errorf("the NICs in %s close the connections of this user: they have reached a limit (limits of the daemon's configuration; "+
-				"rocectl res show user), or nics[].access does not permit the user; the daemon's log says which", dir)
+			return fmt.Errorf("the NICs in %s close the connections of this user: a limit is reached (limits in the daemon's configuration; "+
+				"rocectl res show user), or nics[].access does not permit the user; see the daemon's log", dir)
 		}
 		if errors.Is(err, fs.ErrPermission) {
-			return fmt.Errorf("the NICs in %s are not for this user: nics[].access of the daemon's configuration says whom they are for, and `roced up --share` admits all users; "+
+			return fmt.Errorf("this user may not use the NICs in %s: set nics[].access in the daemon's configuration, or start it with roced up --share; "+
 				"\"rocectl up\" starts a daemon of your own", dir)
 		}
 	}

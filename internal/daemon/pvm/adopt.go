@@ -11,7 +11,7 @@ import (
 )
 
 // ErrNotMemory reports that the descriptors are not the files mem and maps of one process.
-var ErrNotMemory = errors.New("pvm: not /proc/PID/mem and maps")
+var ErrNotMemory = errors.New("pvm: the descriptors are not /proc/PID/mem and /proc/PID/maps of one process")
 
 // Adopt makes a Process from two descriptors that another process has sent: its /proc/PID/mem, open for reading and
 // writing, and its maps. Adopt duplicates the descriptors; the caller still owns its own. Adopt returns ErrNotMemory
@@ -30,7 +30,7 @@ func Adopt(mem, maps int) (*Process, error) {
 		return nil, err
 	}
 	if owner != other {
-		return nil, fmt.Errorf("%w: of %s and %s", ErrNotMemory, owner, other)
+		return nil, fmt.Errorf("%w: they belong to %s and %s", ErrNotMemory, owner, other)
 	}
 	p := &Process{}
 	if p.mem, err = unix.FcntlInt(uintptr(mem), unix.F_DUPFD_CLOEXEC, 0); err != nil {
@@ -53,7 +53,7 @@ func identify(fd int, name string, mode int) (folder string, err error) {
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_ACCMODE != mode || flags&unix.O_PATH != 0 {
-		return "", fmt.Errorf("%w: %s has been opened otherwise", ErrNotMemory, name)
+		return "", fmt.Errorf("%w: %s has the wrong access mode", ErrNotMemory, name)
 	}
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG ||

@@ -41,7 +41,7 @@ type Commander interface {
 // NewBell makes a Bell for mem, which the daemon shares with a client. fd is the eventfd that the client writes to.
 func NewBell(mem []byte, fd int, c Commander) (*Bell, error) {
 	if len(mem) < uverbs.DoorbellSize || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
-		return nil, fmt.Errorf("shard: %d bytes of memory for doorbells", len(mem))
+		return nil, fmt.Errorf("shard: doorbell memory of %d bytes: must have %d bytes or more, aligned to 8", len(mem), uverbs.DoorbellSize)
 	}
 	return &Bell{mem: mem, fd: fd, commander: c}, nil
 }

@@ -190,8 +190,8 @@ func TestBorrowAfterBells(t *testing.T) {
 	}
 }
 
-// TestRouse checks that changes of the loop's settings end its sleep.
-func TestRouse(t *testing.T) {
+// TestWakeup checks that changes of the loop's settings end its sleep.
+func TestWakeup(t *testing.T) {
 	s := sleeper(t)
 	b := newBell(t)
 	var err error

@@ -143,8 +143,8 @@ func TestMemoryFault(t *testing.T) {
 	}
 }
 
-// TestBellsAreHeard rings doorbells at various moments while the shard falls asleep.
-func TestBellsAreHeard(t *testing.T) {
+// TestDoorbellsArrive rings doorbells at various moments while the shard falls asleep.
+func TestDoorbellsArrive(t *testing.T) {
 	for _, poll := range []time.Duration{0, 20 * time.Microsecond} {
 		s := newShard(t, poll)
 		ev, err := shm.Eventfd()
@@ -472,9 +472,9 @@ func commands(s *NIC) (n int) {
 	return n
 }
 
-// TestHearBudget checks that clients with endless doorbells and commands cannot extend a turn beyond the budget, and
+// TestDoorbellBudget checks that clients with endless doorbells and commands cannot extend a turn beyond the budget, and
 // that all of them get their turn.
-func TestHearBudget(t *testing.T) {
+func TestDoorbellBudget(t *testing.T) {
 	nic, q := brokenQP(t, &posted{})
 	for _, what := range []struct {
 		name string

@@ -98,7 +98,7 @@ func (t *Tree) Add(d *Device, p *Port) error {
 	defer t.mu.Unlock()
 	verbs := d.verbs()
 	if t.text[verbs+"/ibdev"] != "" || t.pci[d.Name] != "" {
-		return fmt.Errorf("two verbs devices are called %s or have the number %d", d.Name, d.Index)
+		return fmt.Errorf("two verbs devices have the name %s or the number %d", d.Name, d.Index)
 	}
 	pci, err := t.addPCI(d)
 	if err != nil {

@@ -42,7 +42,7 @@ func (c *Choice) Validate() error {
 	case !slices.Contains(selectable(), c.Congestion):
 		return fmt.Errorf("--congestion: no congestion control %q, there are %v", c.Congestion, selectable())
 	case own.Congestion.Name != "none":
-		return fmt.Errorf("--congestion %s: profile %s has its own congestion control", c.Congestion, c.Profile)
+		return fmt.Errorf("--congestion %s: profile %s has its own congestion control; remove one of the two", c.Congestion, c.Profile)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (s *Server) parseLive(q url.Values) (o looking, err error) {
 	o.every = time.Second
 	if text := q.Get("every"); text != "" {
 		if o.every, err = time.ParseDuration(text); err != nil || o.every < minEvery || o.every > maxEvery {
-			return o, fmt.Errorf("every %q is not between %v and %v", text, minEvery, maxEvery)
+			return o, fmt.Errorf("every=%q: must be between %v and %v", text, minEvery, maxEvery)
 		}
 	}
 	for _, name := range q["view"] {
@@ -108,7 +108,7 @@ func (s *Server) parseLive(q url.Values) (o looking, err error) {
 		}
 		v, ok := s.parseView(name)
 		if !ok {
-			return o, fmt.Errorf("no view %q", name)
+			return o, fmt.Errorf("unknown view %q", name)
 		}
 		o.views = append(o.views, v)
 	}

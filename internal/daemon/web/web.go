@@ -106,11 +106,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(name, value)
 	}
 	if !Addressed(r.Host, s.cfg.Hosts) {
-		refuse(w, http.StatusMisdirectedRequest, "this server has no such name: an address, localhost, or one of web.hosts")
+		refuse(w, http.StatusMisdirectedRequest, "unknown host name: use an address, localhost, or one of web.hosts")
 		return
 	}
 	if foreign(r) {
-		refuse(w, http.StatusForbidden, "a page of another site asks")
+		refuse(w, http.StatusForbidden, "a page of another site sent this request")
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -198,7 +198,7 @@ func (s *Server) allow(needs right, h http.HandlerFunc) http.HandlerFunc {
 		case have >= needs:
 			h(w, r)
 		case have == see:
-			refuse(w, http.StatusForbidden, "the page is read-only: web.control in the daemon's configuration")
+			refuse(w, http.StatusForbidden, "the page is read-only: set web.control in the daemon's configuration")
 		default:
 			refuse(w, http.StatusUnauthorized, "the token is missing or wrong: rocectl page prints the address with it")
 		}
@@ -215,7 +215,7 @@ func (s *Server) getAbout(w http.ResponseWriter, r *http.Request) {
 // body would delay the answer.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength < 0 {
-		refuse(w, http.StatusLengthRequired, "a body without a length")
+		refuse(w, http.StatusLengthRequired, "the request needs a Content-Length")
 		return
 	}
 	s.cfg.Views.ServeHTTP(w, r)

@@ -326,8 +326,8 @@ func TestLiveIsBounded(t *testing.T) {
 	open(t, srv.URL+"/live?view=links").next(t)
 }
 
-// TestNobodyLooks: a server without clients sends no requests to Views.
-func TestNobodyLooks(t *testing.T) {
+// TestNoReaders: a server without clients sends no requests to Views.
+func TestNoReaders(t *testing.T) {
 	views := newBehind()
 	server := New(Config{Views: views, NICs: []string{"a"}, Open: true})
 	srv := httptest.NewServer(server)

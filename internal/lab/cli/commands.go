@@ -55,7 +55,7 @@ func (o *options) permitted() error {
 	if need == "" || host.RequireCaps(host.CapBPF|host.CapNetAdmin) == nil {
 		return nil
 	}
-	return fmt.Errorf("%s needs root, because it loads eBPF programs; an ordinary user's lab can have --port udp or packet, "+
+	return fmt.Errorf("%s needs root, because it loads eBPF programs; without root, use --port udp or packet, "+
 		"--profile and --congestion", need)
 }
 
@@ -121,7 +121,7 @@ func (o *options) parse(topology string) (*bottleneck.Options, error) {
 
 func (p Program) up(o *options) *cobra.Command {
 	c := &cobra.Command{
-		Use: "up leaf-spine", Short: "Make the fabric, in the background", Args: p.words(1, 1), ValidArgs: []string{leafSpine},
+		Use: "up leaf-spine", Short: "Start the fabric in the background", Args: p.words(1, 1), ValidArgs: []string{leafSpine},
 		Long: `Makes the fabric, starts a daemon on each host, and shows hosts and links. h1 and h2 are on
 leaf1, h3 and h4 on leaf2. Each leaf spreads packets to the other leaf over spine1 and spine2,
 by addresses and ports. If a lab is up already, the command only shows it. The lab ends with
@@ -147,7 +147,7 @@ the process that keeps it. Users other than root need user namespaces. --bottlen
 				return err
 			}
 			if s.Choice != o.Choice && o.Choice != (transport.Choice{}) {
-				return errors.New("a lab with another transport is up: rocectl lab show, rocectl lab down")
+				return errors.New("a lab with another transport is up: show it with rocectl lab show, stop it with rocectl lab down")
 			}
 			return p.show(c.OutOrStdout(), s)
 		},
@@ -158,7 +158,7 @@ the process that keeps it. Users other than root need user namespaces. --bottlen
 
 func (p Program) down(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "down", Short: "End the fabric", Args: p.words(0, 0),
+		Use: "down", Short: "Stop the fabric", Args: p.words(0, 0),
 		Long: `Ends the lab and all programs in it, and removes leftovers of a crash. Succeeds without a lab
 as well.`,
 		Example: "  rocectl lab down",

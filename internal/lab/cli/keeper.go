@@ -165,8 +165,7 @@ func keepAsUser(ctx context.Context, o *options, b *bottleneck.Options) error {
 	}
 	code, err := namespace.RerunInUserNS(ctx)
 	if errors.Is(err, namespace.ErrNoUserNS) {
-		return errors.New("a lab needs root, or user namespaces for ordinary users (sysctl kernel.unprivileged_userns_clone=1, " +
-			"user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, a seccomp profile that permits them)")
+		return errors.New("a lab " + namespace.NeedsUserNS)
 	}
 	if err == nil && code != 0 {
 		os.Exit(code)

@@ -88,7 +88,7 @@ func TestUnsent(t *testing.T) {
 	for _, d := range disturbances {
 		t.Run(d.name+" for a while", func(t *testing.T) {
 			l := l.at(t)
-			_, client := l.moving(patient...)
+			_, client := l.moving(tolerantOptions...)
 			d.begin(l)
 			l.tells(d.told)
 			d.end(l)
@@ -110,8 +110,8 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestUnsentToNobody: the kernel of a peer without a daemon answers by ICMP (ECONNREFUSED), and the port reports it.
-func TestUnsentToNobody(t *testing.T) {
+// TestSendToClosedPort: the kernel of a peer without a daemon answers by ICMP (ECONNREFUSED), and the port reports it.
+func TestSendToClosedPort(t *testing.T) {
 	lab.Long(t)
 	l := newLab(t, onUDP)
 	// Long enough that the NIC still sends packets when the kernel has closed the daemon's sockets.
@@ -162,7 +162,7 @@ func TestFilteredFlow(t *testing.T) {
 			l.verify("write-bw -n 1 --gid-index " + ipv6)
 			l.firewall("add table netdev t; add chain netdev t e { type filter hook egress device " + veth + " priority 0; }; " +
 				"add rule netdev t e meta protocol ip6 drop")
-			_, client := l.pair(append(slices.Clone(patient), "-n", "64", "--gid-index", ipv6)...)
+			_, client := l.pair(append(slices.Clone(tolerantOptions), "-n", "64", "--gid-index", ipv6)...)
 			lab.Eventually(t, soon, "lost frames", func() bool { return lab.Query[[]api.Stat](l.Lab, 0, "stat")[0].Port.SendDropped > 0 })
 			l.verify("write-bw -s 64k -n 40")
 			l.verify("read-bw -s 64k -n 40")

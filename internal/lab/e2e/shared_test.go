@@ -124,8 +124,8 @@ func (l *rig) progresses(client *lab.Proc, what string) {
 	})
 }
 
-// patient are options of a transfer that survives interruptions of half a minute.
-var patient = []string{"write-bw", "-s", "64k", "--timeout", "20", "--retry-cnt", "7"}
+// tolerantOptions are options of a transfer that survives interruptions of half a minute.
+var tolerantOptions = []string{"write-bw", "-s", "64k", "--timeout", "20", "--retry-cnt", "7"}
 
 // TestSharedMTU changes the MTU of the interface: the path MTU follows.
 func TestSharedMTU(t *testing.T) {
@@ -160,7 +160,7 @@ func TestSharedDownUp(t *testing.T) {
 	onBoth(t, func(l *rig) {
 		t := l.T
 		events := l.follow(0)
-		_, client := l.moving(patient...)
+		_, client := l.moving(tolerantOptions...)
 		l.onLink(0, veth, netlink.LinkSetDown)
 		lab.Eventually(t, soon, "a link that is down for a reason", func() bool {
 			link := l.Link(0)
@@ -179,7 +179,7 @@ func TestSharedDownUp(t *testing.T) {
 func TestSharedNeighbourMoves(t *testing.T) {
 	lab.Long(t)
 	onBoth(t, func(l *rig) {
-		_, client := l.moving(patient...)
+		_, client := l.moving(tolerantOptions...)
 		const moved = "02:00:00:00:77:01"
 		mac, err := net.ParseMAC(moved)
 		lab.Must(l.T, err)
@@ -215,7 +215,7 @@ func TestSharedRouteChanges(t *testing.T) {
 			return netlink.NeighSet(&nobody)
 		})
 		lab.Eventually(t, soon, "the addresses", func() bool { return l.gid(0, near) >= 0 && l.gid(0, near) == l.gid(1, far) })
-		_, client := l.moving(append(slices.Clone(patient), "--gid-index", strconv.Itoa(l.gid(0, near)))...)
+		_, client := l.moving(append(slices.Clone(tolerantOptions), "--gid-index", strconv.Itoa(l.gid(0, near)))...)
 		via(0, "198.19.0.0/24", "198.18.0.66")
 		last := uint64(0)
 		lab.Eventually(t, soon, "that nothing arrives over the wrong gateway", func() bool {
@@ -234,7 +234,7 @@ func TestSharedInterfaceAnew(t *testing.T) {
 	lab.Long(t)
 	onBothWith(t, "privileges: keep\n", func(l *rig) {
 		t := l.T
-		_, client := l.moving(patient...)
+		_, client := l.moving(tolerantOptions...)
 		mac := l.Link(0).MAC
 		l.onLink(0, veth, netlink.LinkDel)
 		for i := range 2 {

@@ -26,9 +26,9 @@ type settings struct {
 	RNRRetry uint8
 }
 
-// patient are settings that survive a pause of the machine for a second or two, while others use the processors: eight
+// tolerantSettings are settings that survive a pause of the machine for a second or two, while others use the processors: eight
 // transmissions, half a second apart.
-func patient(t verbs.QPType, mtu verbs.MTU, v6 bool) settings {
+func tolerantSettings(t verbs.QPType, mtu verbs.MTU, v6 bool) settings {
 	return settings{Type: t, MTU: mtu, IPv6: v6, Timeout: 17, RetryCnt: 7, RNRRetry: 7}
 }
 

@@ -12,7 +12,7 @@ import (
 // trial is one error case. run executes it over a fresh connection on the wire link.
 type trial struct {
 	name     string
-	settings func(*settings) // changes the patient settings; may be nil
+	settings func(*settings) // changes the tolerant settings; may be nil
 	want     string          // for the document
 	run      func(*trialState) error
 }
@@ -64,7 +64,7 @@ func (k *trial) try(l *lab, weRespond bool) error {
 	if weRespond {
 		req, resp = resp, req
 	}
-	s := patient(verbs.RC, verbs.MTU1024, false)
+	s := tolerantSettings(verbs.RC, verbs.MTU1024, false)
 	if k.settings != nil {
 		k.settings(&s)
 	}
@@ -74,7 +74,7 @@ func (k *trial) try(l *lab, weRespond bool) error {
 	}
 	l.wire.Set(nil)
 	err = errors.Join(err, c.Close())
-	after, err2 := connect(req, resp, patient(verbs.RC, verbs.MTU1024, false))
+	after, err2 := connect(req, resp, tolerantSettings(verbs.RC, verbs.MTU1024, false))
 	if err2 == nil {
 		err2 = transfer{op: verbs.OpWrite, size: 5000, seed: 1}.run(after, 20*time.Second)
 	}

@@ -55,7 +55,7 @@ func (m *matrix) run(l *lab, r *report) {
 		for _, typ := range services {
 			for _, v6 := range []bool{false, true} {
 				for _, mtu := range m.mtusOf(link) {
-					s := patient(typ, mtu, v6)
+					s := tolerantSettings(typ, mtu, v6)
 					m.cell(r, kind{Type: typ, Link: link}, l.ours[link], l.rxe[link], s)
 					m.cell(r, kind{Type: typ, Link: link, WeRespond: true}, l.rxe[link], l.ours[link], s)
 				}

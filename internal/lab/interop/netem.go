@@ -132,7 +132,7 @@ var (
 
 // settings returns the settings under netem, with a short retry timeout because retries are common.
 func (n netem) settings() settings {
-	s := patient(verbs.RC, verbs.MTU1024, false)
+	s := tolerantSettings(verbs.RC, verbs.MTU1024, false)
 	s.Timeout = 14 // 67 ms
 	return s
 }

@@ -13,10 +13,12 @@ const inside = "ROCED_TESTBED_USERNS"
 // IsRerun reports whether RerunInUserNS started this process.
 func IsRerun() bool { return os.Getenv(inside) != "" }
 
+// NeedsUserNS says how ordinary users can make network namespaces.
+const NeedsUserNS = "needs root, or user namespaces for ordinary users: set sysctl kernel.unprivileged_userns_clone=1, " +
+	"user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, and permit them in the seccomp profile"
+
 // ErrNoUserNS means that this user cannot make networks on this system.
-var ErrNoUserNS = errors.New("network namespaces with TAP devices need root, or user namespaces for ordinary users " +
-	"(sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, " +
-	"a seccomp profile that permits them), and /dev/net/tun (modprobe tun)")
+var ErrNoUserNS = errors.New("a network of namespaces and TAP devices " + NeedsUserNS + "; TAP devices need /dev/net/tun (modprobe tun)")
 
 // RerunInUserNS runs this program again with the same arguments, as root of a new user namespace, and returns its exit
 // code. The program receives SIGTERM when ctx ends.

@@ -95,7 +95,7 @@ func newTest(name string) *cobra.Command {
 			"  roceperf %s HOST -d rxe_a     client", name, name),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("more than one host: %v", args)}
+				return usageError{fmt.Errorf("more than one host: %v; name only the server", args)}
 			}
 			return nil
 		},
@@ -119,7 +119,7 @@ func addFlags(c *cobra.Command, o *Options, size *string) {
 	f.StringVar(&o.RunDir, "run-dir", "", "run directory of the daemon")
 	f.IntVarP(&o.Port, "port", "p", 18515, "TCP port for the exchange of parameters")
 	f.StringVar(&o.OOB, "oob", "", "exchange parameters over a Unix socket, unix:PATH")
-	f.BoolVar(&o.Forever, "forever", false, "serve one client after the other")
+	f.BoolVar(&o.Forever, "forever", false, "keep serving clients, one after the other")
 	f.BoolVar(&o.JSON, "json", false, "print each result as a JSON object")
 	f.BoolVar(&o.Quiet, "quiet", false, "show no progress")
 	f.BoolVar(&o.All, "all", false, "measure a range of sizes; set it on both sides")

@@ -202,7 +202,7 @@ answers each request with 8 bytes. --connection, --verify, --echo, --shared-acks
 func florWords(n int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageError{fmt.Errorf("%d arguments (%s), want %d", len(args), strings.Join(args, " "), n)}
+			return usageError{fmt.Errorf("%d arguments (%s) instead of %d", len(args), strings.Join(args, " "), n)}
 		}
 		return nil
 	}
@@ -254,7 +254,7 @@ func (o *florOptions) validate() error {
 		errs = append(errs, fmt.Errorf("--connection %q: must be uc or rc", o.Connection))
 	}
 	if o.Verify && o.Size < verifyLeast {
-		errs = append(errs, fmt.Errorf("--verify needs a --size of %d at least", verifyLeast))
+		errs = append(errs, fmt.Errorf("--verify requires a --size of at least %d", verifyLeast))
 	}
 	within("port", o.Port, 1, 1<<16-1)
 	within("ack-wqes", o.AckWQEs, 1, 32)

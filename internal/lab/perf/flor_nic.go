@@ -115,7 +115,7 @@ type florCaller struct {
 	n *florNIC
 }
 
-var errAnswer = errors.New("the answer has the wrong length: is the server started with the same --echo and --verify?")
+var errAnswer = errors.New("the answer has the wrong length: start the server with the same --echo and --verify")
 
 // call sends a request of size bytes and waits for the answer.
 func (c *florCaller) call(ctx context.Context, size int) error {

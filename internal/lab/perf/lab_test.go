@@ -226,7 +226,7 @@ func TestCause(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := fmt.Sprint(<-s.ended[0], "\n", <-s.ended[1])
-		if strings.Contains(said, "flushed") || !strings.Contains(said, "has not answered") {
+		if strings.Contains(said, "flushed") || !strings.Contains(said, "did not answer") {
 			t.Error(said)
 		}
 		if err := c.Do(t.Context(), "DELETE", nil, "faults", "rxe_a"); err != nil {

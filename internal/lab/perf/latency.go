@@ -316,7 +316,7 @@ func (p *pingpong) checkFetched(n uint64) error {
 	b := p.incoming(0)
 	if p.op() == "atomic" {
 		if got := binary.LittleEndian.Uint64(b); got != n-1 {
-			return fmt.Errorf("verification: addition %d returned %d, want %d: another program writes to this memory, or an addition was lost or repeated", n, got, n-1)
+			return fmt.Errorf("verification: fetch-and-add %d returned %d instead of %d: an operation was lost or executed twice, or another program wrote to this memory", n, got, n-1)
 		}
 		return nil
 	}

@@ -43,7 +43,7 @@ var (
 	// errPeer marks errors that the peer reports.
 	errPeer = errors.New("the other side reports")
 	// errGone means that the peer closed the connection or died.
-	errGone = errors.New("the other side has gone")
+	errGone = errors.New("the other side closed the connection")
 )
 
 // handshake limits the time until both sides are connected.
@@ -99,7 +99,7 @@ func (o *oob) explain(err error) error {
 	case o.ctx.Err() != nil:
 		return context.Cause(o.ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the other side says nothing for %v", handshake)
+		return fmt.Errorf("no message from the other side for %v", handshake)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errGone
 	}
@@ -187,7 +187,7 @@ func dial(ctx context.Context, o *Options) (*oob, error) {
 // unmet adds advice to the error if no server listens.
 func unmet(err error) error {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: start roceperf with the same test and without a host there, first", err)
+		return fmt.Errorf("%w: first start roceperf there, with the same test and without a host", err)
 	}
 	return err
 }

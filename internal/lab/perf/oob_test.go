@@ -83,7 +83,7 @@ func TestSilentPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var h hello
-	if err := a.receive(&h); err == nil || !strings.Contains(err.Error(), "says nothing") {
+	if err := a.receive(&h); err == nil || !strings.Contains(err.Error(), "no message") {
 		t.Errorf("%v", err)
 	}
 }

@@ -200,11 +200,11 @@ func refuse(c *oob, err error) error {
 func agree(o *Options, h *hello) (*Params, error) {
 	switch {
 	case h.Version != version:
-		return nil, fmt.Errorf("the client speaks version %d of the protocol, not %d", h.Version, version)
+		return nil, fmt.Errorf("the client uses protocol version %d, the server %d: use the same roceperf on both sides", h.Version, version)
 	case h.Params == nil:
 		return nil, errors.New("the client names no test")
 	case h.Params.Test != o.Test:
-		return nil, fmt.Errorf("the client wants %s, the server was started for %s", h.Params.Test, o.Test)
+		return nil, fmt.Errorf("the client runs %s, but the server was started for %s", h.Params.Test, o.Test)
 	}
 	return h.Params, h.Params.Validate()
 }

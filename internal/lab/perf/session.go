@@ -184,7 +184,7 @@ func (s *side) introduce(p *Params) error {
 // meet connects all queue pairs to the peer's.
 func (s *side) meet(h hello) error {
 	if len(h.QPs) != len(s.lanes) {
-		return fmt.Errorf("the other side has %d queue pairs, not %d", len(h.QPs), len(s.lanes))
+		return fmt.Errorf("the other side has %d queue pairs instead of %d: use the same --qps", len(h.QPs), len(s.lanes))
 	}
 	s.peer = h
 	for i, l := range s.lanes {
@@ -278,8 +278,8 @@ func (s *side) report(err error) error {
 	}
 	err = s.cause(err)
 	if e := new(verbs.CompletionError); errors.As(err, &e) && e.Status == verbs.StatusRetryExcErr {
-		err = fmt.Errorf("%w: the peer's NIC has not answered; \"rocectl link\" there and here says whether both are up, \"rocectl watch\" on their "+
-			"interfaces what of UDP port 4791 gets through", err)
+		err = fmt.Errorf("%w: the peer's NIC did not answer; check with \"rocectl link\" that both links are up, and with \"rocectl watch\" "+
+			"that UDP port 4791 passes", err)
 	}
 	if !errors.Is(err, errPeer) && !errors.Is(err, errGone) {
 		// Best effort: the connection itself may have failed.

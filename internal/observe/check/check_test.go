@@ -265,7 +265,7 @@ func TestCounters(t *testing.T) {
 	if got := newTrace(t).steps("s1 a1 s3 a3").check("counters of 198.18.0.1", Counters{hostA: {"sent_pkts": 9}}); !strings.HasPrefix(got, "undecidable (the capture has holes)") {
 		t.Error(got)
 	}
-	if _, err := ReadCounters(strings.NewReader("a 1\nb x")); err == nil || err.Error() != `line 2: "b x": a name and a number are expected` {
+	if _, err := ReadCounters(strings.NewReader("a 1\nb x")); err == nil || err.Error() != `line 2: "b x": must be a name and a number` {
 		t.Error(err)
 	}
 }

@@ -26,7 +26,7 @@ func ReadCounters(r io.Reader) (map[string]uint64, error) {
 		}
 		v, err := strconv.ParseUint(f[len(f)-1], 10, 64)
 		if len(f) < 2 || err != nil {
-			return nil, fmt.Errorf("line %d: %q: a name and a number are expected", n, s.Text())
+			return nil, fmt.Errorf("line %d: %q: must be a name and a number", n, s.Text())
 		}
 		name := f[len(f)-2]
 		m[name[strings.LastIndexByte(name, '/')+1:]] = v

@@ -243,8 +243,8 @@ func TestMalformed(t *testing.T) {
 		"opcode":      {ipv4(17, append([]byte{0x15}, send()[1:]...)), "0x15 qp 17 (0x11) psn 16777208 ackreq icrc ok error: unknown opcode", 0},
 		"short":       {ipv4(17, send()[:10]), "error: packet shorter than its headers", 0},
 		"no ICRC":     {ipv4(17, send()[:12]), "RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq error: packet shorter than its headers", 0},
-		"UDP length":  {change(func(b []byte) { b[25]++ }), "RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq payload 5 pad 3 error: UDP length is 33, the IP header leaves 32", 0},
-		"tiny length": {change(func(b []byte) { b[3] = 24; b[25] = 4 }), "error: UDP length is 4", 0},
+		"UDP length":  {change(func(b []byte) { b[25]++ }), "RC_SEND_ONLY qp 17 (0x11) psn 16777208 ackreq payload 5 pad 3 error: UDP length 33, but 32 bytes in the IP packet", 0},
+		"tiny length": {change(func(b []byte) { b[3] = 24; b[25] = 4 }), "error: UDP length 4: shorter than the UDP header", 0},
 	} {
 		line, stats := decodeOne(t, capture(t, pcapng.LinkRaw, pcapng.PacketInfo{}, c.frame), decode.Options{})
 		want := "1970-01-01 00:00:00.000000000 10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce ttl 64 id 1 " + c.want

@@ -49,14 +49,14 @@ func (p *parser) parse(f *pcapng.Frame, n int, packet *dissect.Packet) {
 func (p *parser) transport(packet *dissect.Packet) error {
 	d := &packet.Datagram
 	if d.UDPLen < bth.UDPLen {
-		return fmt.Errorf("UDP length is %d", d.UDPLen)
+		return fmt.Errorf("UDP length %d: shorter than the UDP header", d.UDPLen)
 	}
 	start, end := d.UDP+bth.UDPLen, min(d.End, d.UDP+d.UDPLen)
 	if d.UDPLen != d.End-d.UDP {
 		if end >= start {
 			_ = p.partOf(packet.IP[start:max(start, min(end, len(packet.IP)))], end-start)
 		}
-		return fmt.Errorf("UDP length is %d, the IP header leaves %d", d.UDPLen, d.End-d.UDP)
+		return fmt.Errorf("UDP length %d, but %d bytes in the IP packet", d.UDPLen, d.End-d.UDP)
 	}
 	if p.rec.Truncated {
 		return p.partOf(packet.IP[start:], end-start)

@@ -28,7 +28,7 @@ func ParseQueuePairs(text string) (q QueuePairs, err error) {
 	for _, s := range strings.Split(text, ",") {
 		n, err := strconv.ParseUint(strings.TrimSpace(s), 0, 24)
 		if err != nil {
-			return QueuePairs{}, fmt.Errorf("%q is neither \"all\" nor numbers of queue pairs with commas between", text)
+			return QueuePairs{}, fmt.Errorf("%q: must be \"all\" or queue pair numbers separated by commas", text)
 		}
 		q.numbers[uint32(n)] = true
 	}

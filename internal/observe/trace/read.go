@@ -93,10 +93,10 @@ func (r *Record) check() error {
 		return fmt.Errorf("unknown event %q", r.Event)
 	}
 	if r.T < 0 || r.RTT < 0 || r.Bytes < 0 {
-		return errors.New("a negative number")
+		return errors.New("negative number")
 	}
 	if r.T > maxTime {
-		return errors.New("a time of years")
+		return errors.New("time out of range")
 	}
 	return nil
 }

@@ -211,7 +211,7 @@ func TestReadRefuses(t *testing.T) {
 		begin + `{"event":"ack"}`:              "ack without a PSN",
 		begin + `{"event":"end","t":-1}`:       "negative",
 		begin + strings.Repeat("x", maxLine+1): "too long",
-		begin + `{"event":"limits","t":9223372036854775807}`:                   "years",
+		begin + `{"event":"limits","t":9223372036854775807}`:                   "out of range",
 		begin + `{"event":"limits","t":2}` + "\n" + `{"event":"limits","t":1}`: "time goes back",
 		begin: "ends early",
 	} {

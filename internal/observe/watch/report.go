@@ -64,7 +64,7 @@ func (s *Selection) Validate() error {
 		return fmt.Errorf("cannot sort by %q; there are %s", s.Sort, Orders)
 	}
 	if s.QPN != nil && *s.QPN >= 1<<24 {
-		return errors.New("queue pair numbers have 24 bits")
+		return errors.New("queue pair number out of range: must be at most 0xffffff")
 	}
 	return nil
 }

@@ -28,8 +28,8 @@ const defaultJobs = 1000
 func (b *batch) flags(f *pflag.FlagSet) {
 	f.BoolVar(&b.slurm, "slurm", false, "write a job array, slurm.sh, into the folder instead of running")
 	f.BoolVar(&b.kubernetes, "kubernetes", false, "write an Indexed Job, job.yaml, into the folder instead of running")
-	f.IntVar(&b.jobs, "jobs", 0, fmt.Sprintf("with these: number of jobs that share the runs (default: one per run, at most %d)", defaultJobs))
-	f.IntVar(&b.at, "at-once", 0, "with these: number of concurrent jobs (default: all)")
+	f.IntVar(&b.jobs, "jobs", 0, fmt.Sprintf("with --slurm or --kubernetes: number of jobs that share the runs (default: one per run, at most %d)", defaultJobs))
+	f.IntVar(&b.at, "at-once", 0, "with --slurm or --kubernetes: number of concurrent jobs (default: all)")
 	f.StringVar(&b.program, "program", "", "with --slurm: path of rocesim on the nodes (default: that of this program)")
 	f.StringVar(&b.image, "image", "", "with --kubernetes: an image that has rocesim in its PATH")
 	f.StringVar(&b.claim, "claim", "", "with --kubernetes: the PersistentVolumeClaim whose root is the folder")

@@ -55,7 +55,7 @@ events: [{at: 1us, link: h0-h1, do: fail}]
 		{[]string{"run", "none.yaml"}, 2, "none.yaml"},
 		{[]string{"papers", "--rows", scenarios + "papers", "--shard", "3/2"}, 2, `--shard "3/2"`},
 		{[]string{"papers", "--rows", scenarios + "papers", "--shard", "1/2x"}, 2, `--shard "1/2x"`},
-		{[]string{"papers", "--rows", scenarios + "papers", "--shard", "1/2", "--precise"}, 2, "neither precise nor docs"},
+		{[]string{"papers", "--rows", scenarios + "papers", "--shard", "1/2", "--precise"}, 2, "excludes --precise and --docs"},
 		{[]string{"run", "--nonsense", "x"}, 2, "nonsense"},
 		{[]string{"run", scenarios + "incast.yaml", "--set", "topology.spines=0"}, 2, "topology.spines"},
 		{[]string{"run", scenarios + "incast.yaml", "--seeds", "3..1"}, 2, "expected seeds"},

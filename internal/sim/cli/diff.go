@@ -53,7 +53,7 @@ flows.csv. Hosts in flows.csv are numbers, not the IDs of a topology file.`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.doDiff(args[0], args[1], &o) },
 	}
 	c.Flags().StringVar(&o.only, "only", "", "compare only numbers with this prefix, such as slowdown or by_size")
-	c.Flags().Float64Var(&o.within, "within", -1, "percent: fail if differences are larger; of numbers, show only these")
+	c.Flags().Float64Var(&o.within, "within", -1, "fail if differences exceed this percentage; print only such numbers")
 	return c
 }
 

@@ -26,7 +26,7 @@ index.csv leads from claims to files; SHA256SUMS has the checksums.`,
 	f := c.Flags()
 	f.StringVar(&o.rows, "rows", "configs/sim/papers", "folder of the scenarios")
 	f.StringVarP(&o.out, "out", "o", "out/raw", "folder of the data")
-	f.BoolVar(&o.fast, "fast", false, "run the fast forms")
+	f.BoolVar(&o.fast, "fast", false, "run the fast forms of the rows")
 	f.IntVar(&o.first, "first-seed", 0, "seed of the first run (default: 101 in full forms, 1 in fast ones)")
 	f.IntVar(&o.seeds, "seeds", 0, "seeds of each run (default: as in the row, or 3 in full and 1 in fast forms)")
 	return c
@@ -38,7 +38,7 @@ func (a *app) doExport(ctx context.Context, ids []string, o *papersOptions) erro
 		return err
 	}
 	if o.first < 0 {
-		return usageError{fmt.Errorf("first-seed %d: must be at least 1", o.first)}
+		return usageError{fmt.Errorf("--first-seed %d: must be at least 1", o.first)}
 	}
 	var list []*papers.Exported
 	for _, r := range rows {

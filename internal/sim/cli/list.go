@@ -10,7 +10,7 @@ import (
 // list prints what a scenario can name.
 func (a *app) list() *cobra.Command {
 	return &cobra.Command{
-		Use: "list [KIND [NAME]]", Short: "List what scenarios can name, with all parameters",
+		Use: "list [KIND [NAME]]", Short: "List the elements of scenarios with their parameters",
 		Long: `Lists transports and their parts (trackers, recoveries, path selections, congestion
 controls), load balancing of switches, topologies, workloads and events. Parameters have
 their type; those of plug-ins also default, range and unit.`,

@@ -51,10 +51,10 @@ The exit code is 1 if a row's fast form is worse than its file expects, or a run
 	o.common(c)
 	f := c.Flags()
 	f.StringVar(&o.docs, "docs", "", "store the results, and write papers.md and the pages into this folder")
-	f.BoolVar(&o.fast, "fast", false, "run the fast forms")
+	f.BoolVar(&o.fast, "fast", false, "run the fast forms of the rows")
 	f.IntVar(&o.first, "first-seed", 0, "seed of the first run (default: 101 in full forms, 1 in fast ones)")
 	f.BoolVar(&o.precise, "precise", false, "add seeds, to at most 20, until intervals are narrow enough")
-	f.StringVar(&o.shard, "shard", "", "do only a part of the runs, such as 2/4, and print no results")
+	f.StringVar(&o.shard, "shard", "", "run only a part, such as 2/4, and print no results")
 	f.IntVar(&o.seeds, "seeds", 0, "seeds of each run (default: as in the row, or 3 in full and 1 in fast forms)")
 	c.AddCommand(a.verifyPapers(), a.documentPapers(), a.exportPapers())
 	return c
@@ -76,14 +76,14 @@ func (a *app) doPapers(ctx context.Context, ids []string, o *papersOptions) erro
 		return err
 	}
 	if o.first < 0 {
-		return usageError{fmt.Errorf("first-seed %d: must be at least 1", o.first)}
+		return usageError{fmt.Errorf("--first-seed %d: must be at least 1", o.first)}
 	}
 	shard, err := sweep.ParseShard(o.shard)
 	switch {
 	case err != nil:
 		return usageError{err}
 	case o.shard != "" && (o.precise || o.docs != ""):
-		return usageError{errors.New("shard: needs neither precise nor docs; run those afterwards, with the runs of all shards")}
+		return usageError{errors.New("--shard excludes --precise and --docs: run them afterwards, with the runs of all shards")}
 	}
 	w := &papers.Work{Dir: o.out, Fast: o.fast, Seeds: o.seeds, First: o.first, Parallel: o.parallel, Shard: shard}
 	if !o.quiet {

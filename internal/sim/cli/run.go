@@ -63,10 +63,10 @@ It shows progress on standard error, with the remaining time if the end is known
 	}
 	a.changes(c)
 	f := c.Flags()
-	f.StringVar(&o.seeds, "seeds", "", "a seed or a range, 1..10, instead of the scenario's; they run in parallel")
+	f.StringVar(&o.seeds, "seeds", "", "seed or range of parallel runs, such as 1..10 (default: the scenario's)")
 	f.StringVar(&o.seeds, "seed", "", "the same as --seeds")
 	f.StringVarP(&o.out, "out", "o", "", "write summary.json and the tables flows, ports, samples and queues into this folder")
-	f.StringVar(&o.format, "format", "csv", "format of the tables: csv; hpcc or conweave: only fct.txt of that simulator")
+	f.StringVar(&o.format, "format", "csv", "format of the tables: csv, or hpcc or conweave for fct.txt of that simulator")
 	f.StringVar(&o.svg, "svg", "", "draw pictures into this folder")
 	f.StringArrayVar(&o.trace, "trace", nil, "h1-h0=FILE: trace the first connection from h1 to h0, for rocectl trace draw; with --svg, draw it")
 	f.StringArrayVar(&o.capture, "pcapng", nil, "LINK=FILE: write the frames that enter a link")
@@ -74,7 +74,7 @@ It shows progress on standard error, with the remaining time if the end is known
 	f.BoolVar(&o.check, "check", false, "verify while running that all bytes are accounted for")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not show progress")
 	f.BoolVar(&o.inside, "inside", false, "measure transports: out-of-order degrees, bytes of state, round trips and their error")
-	f.IntVar(&o.processors, "processors", 0, "simulate the topology's pods on so many processors; the result is the same for each number")
+	f.IntVar(&o.processors, "processors", 0, "number of processors that simulate the topology's pods; it does not change results")
 	f.BoolVar(&o.profile, "profile", false, "show the CPU time of each part of the simulator")
 	return c
 }

@@ -58,7 +58,7 @@ folder.`,
 	a.changes(c)
 	f := c.Flags()
 	f.StringArrayVar(&o.vary, "vary", nil, "KEY=A,B,C: a key of the scenario and its values, as YAML")
-	f.StringVar(&o.seeds, "seeds", "", "a seed or a range, 1..10")
+	f.StringVar(&o.seeds, "seeds", "", "seed or range of seeds, such as 1..10")
 	f.StringVarP(&o.out, "out", "o", "", "folder of the sweep (required)")
 	f.StringVar(&o.format, "format", noTables, "format of the tables of each run: none, csv, hpcc or conweave")
 	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "number of concurrent runs")
@@ -205,7 +205,7 @@ func (a *app) workCommand() *cobra.Command {
 	w := sweep.Work{}
 	c := &cobra.Command{
 		Use:   "work FOLDER",
-		Short: "Continue a sweep, or do a part of it",
+		Short: "Continue a sweep, or run a part of it",
 		Long: `Does the missing runs of a sweep that rocesim sweep has begun: all of them, or the K-th of N
 parts, so that several machines can share a sweep. The results stay in the folder.`,
 		Example: `  rocesim work s

@@ -72,17 +72,17 @@ func checkXML(t *testing.T, text string) {
 func TestBadScenarios(t *testing.T) {
 	const head = "algorithm dcqcn\nuntil 1ms every 1us\n"
 	for _, c := range []struct{ text, want string }{
-		{"algorithm dcqcn", "no until"},
+		{"algorithm dcqcn", "missing line: until"},
 		{head + "jump", `line 3: cannot read "jump"`},
 		{head + "at soon cnp", "line 3: "},
 		{head + "at 1us fly", `no event "fly"`},
-		{head + "at 1us ack", "ack wants bytes"},
+		{head + "at 1us ack", "ack requires bytes"},
 		{head + "at 1us ack many", "line 3: "},
-		{head + "at 1us nack", "nack wants bytes, or a reason"},
+		{head + "at 1us nack", "nack requires bytes or a reason"},
 		{head + "at 1us ack 1 penalty=128", "line 3: "},
 		{head + "at 1us send 1 report", `send has no option "report"`},
 		{head + "at 1us cnp ecn", `cnp has no option "ecn"`},
-		{head + "from 0s to 1ms every 0s cnp", "takes time"},
+		{head + "from 0s to 1ms every 0s cnp", "must take time"},
 		{"algorithm dcqcn g=much\n", "line 1: "},
 		{"algorithm dcqcn h=1\nuntil 1ms every 1us", `no parameter "h"`},
 		{"algorithm cubic\nuntil 1ms every 1us", `no congestion control "cubic"`},

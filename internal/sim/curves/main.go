@@ -1,4 +1,4 @@
-// Curves draws the reactions of congestion control. Each script is a script of CNPs, marks, round-trip times and
+// Curves draws the reactions of congestion control. Each script has CNPs, marks, round-trip times and
 // losses; the curve is the resulting rate or window of the algorithm. The test compares the curves as text; this
 // program draws them.
 //

@@ -49,7 +49,7 @@ func parse(text string) (*script, error) {
 		}
 	}
 	if s.until <= 0 || s.every <= 0 {
-		return nil, errors.New("no until TIME every TIME")
+		return nil, errors.New("missing line: until TIME every TIME")
 	}
 	sort.SliceStable(s.events, func(i, j int) bool { return s.events[i].at < s.events[j].at })
 	return s, nil
@@ -102,7 +102,7 @@ func (s *script) add(from, to, every time.Duration, w []string) error {
 	rest := w[1:]
 	if e.kind == "send" || e.kind == "ack" || e.kind == "nack" {
 		if len(rest) == 0 {
-			return fmt.Errorf("%s wants bytes, or a reason", e.kind)
+			return fmt.Errorf("%s requires bytes or a reason", e.kind)
 		}
 		if e.window = rest[0] == "window"; !e.window {
 			n, err := strconv.ParseUint(rest[0], 0, 32)
@@ -117,7 +117,7 @@ func (s *script) add(from, to, every time.Duration, w []string) error {
 		return err
 	}
 	if every <= 0 {
-		return errors.New("a repetition takes time")
+		return errors.New("a repetition must take time")
 	}
 	for e.at = from; e.at <= to; e.at += every {
 		s.events = append(s.events, e)

@@ -31,9 +31,9 @@ func incast(l *lab, u *counter, n int, bytes uint32, c QPConfig) engine.Time {
 // TestTrimming: packets without their payload are retransmitted at once. An incast into a small buffer takes hardly
 // longer than the transmission time, without a timeout, and each byte arrives.
 func TestTrimming(t *testing.T) {
-	patient := map[string]float64{"rto_low_us": 1000, "rto_high_us": 1000} // the transmission time is 168
+	slowRTO := map[string]float64{"rto_low_us": 1000, "rto_high_us": 1000} // the transmission time is 168
 	for name, spec := range map[string]profile.Spec{
-		"irn":     {Recovery: profile.Part{Name: "irn", Params: patient}},
+		"irn":     {Recovery: profile.Part{Name: "irn", Params: slowRTO}},
 		"eunomia": {Recovery: profile.Part{Name: "selective"}},
 	} {
 		took, timeouts := [2]engine.Time{}, [2]uint64{}

@@ -212,7 +212,7 @@ stop: 200us
 		t.Errorf("%v, %v, %d flows", err, opened, len(r.Flows))
 	}
 	for set, want := range map[string]string{
-		"workload.2.transport=nobody":        `workload.2.transport: "nobody" is no name`,
+		"workload.2.transport=nobody":        `workload.2.transport: "nobody" is not a name`,
 		"workload.1.path=path9":              `workload.1.path: no switch "path9"`,
 		"transports.1.name=\"\"":             "transports.1: set hosts, or a name",
 		"transports.0.name=eu":               `transports.1.name: "eu" is the name of another`,

@@ -98,7 +98,7 @@ func TestErrors(t *testing.T) {
 		{edit("buffer: 1MiB", "buffer: 1MiB, pfc: {reserve: 1KB}"), "x.yaml:3: switch.pfc.headroom"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, ecn: {min: 5KB, max: 1KB}"), "x.yaml:3: switch.ecn"},
 		{edit("rc}", "tcp}"), `x.yaml:4: transport: no transport profile "tcp"`},
-		{edit("rc}", "rc, paths: {name: spray}}"), "x.yaml:4: transport: parts do not go together"},
+		{edit("rc}", "rc, paths: {name: spray}}"), "x.yaml:4: transport: incompatible parts"},
 		{edit("rc}", "irn, recovery: {name: irn, bdp: 5}}"), "x.yaml:4: transport: "},
 		{edit("rc}", "rc, congestion: {name: dcqcn}}"), "x.yaml:4: transport.cnp_interval"},
 		{edit("rc}", "rc, connections: many}"), "x.yaml:4: transport.connections"},

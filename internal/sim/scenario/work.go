@@ -55,7 +55,7 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	if w.Transport == "" {
 		carries = 0
 	} else if carries == 0 {
-		return nil, f.At(key+".transport", "%q is no name of transports", w.Transport)
+		return nil, f.At(key+".transport", "%q is not a name of a transport", w.Transport)
 	}
 	if w.Size > workload.MaxMessage && !slices.Contains(collectives, w.Kind) || w.Request > workload.MaxMessage || w.Response > workload.MaxMessage {
 		return nil, f.At(key, "a message has at most 2 GiB")

@@ -50,7 +50,7 @@ func ParseAxis(text string) (Axis, error) {
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(list), &doc); err != nil || len(doc.Content) != 1 || len(doc.Content[0].Content) == 0 {
-		return Axis{}, fmt.Errorf("%q: the values are no list, such as rc,irn or [{name: drill}, {name: ecmp}]", text)
+		return Axis{}, fmt.Errorf("%q: the values must be a list, such as rc,irn or [{name: drill}, {name: ecmp}]", text)
 	}
 	a := Axis{Key: key}
 	for _, n := range doc.Content[0].Content {

@@ -89,7 +89,7 @@ func ReadFlows(text string, hosts int, ids []int) ([]Planned, error) {
 	first, rest, _ := strings.Cut(text, "\n")
 	n, err := strconv.Atoi(strings.TrimSpace(first))
 	if err != nil || n < 0 {
-		return nil, fmt.Errorf("flow list, line 1: %q is no number of flows", first)
+		return nil, fmt.Errorf("flow list, line 1: %q is not a number of flows", first)
 	}
 	var out []Planned
 	line := 1
@@ -109,7 +109,7 @@ func ReadFlows(text string, hosts int, ids []int) ([]Planned, error) {
 		out = append(out, p)
 	}
 	if len(out) < n {
-		return nil, fmt.Errorf("flow list: it ends after %d flows, the first line says %d", len(out), n)
+		return nil, fmt.Errorf("flow list: %d flows, but the first line announces %d", len(out), n)
 	}
 	return out, nil
 }
@@ -124,7 +124,7 @@ func readFlow(f []string, hosts int, ids []int) (p Planned, err error) {
 	var n [5]uint64
 	for i := range n {
 		if n[i], err = strconv.ParseUint(f[i], 10, 32); err != nil {
-			return p, fmt.Errorf("field %d: %q is no number below 2^32", i+1, f[i])
+			return p, fmt.Errorf("field %d: %q is not a number below 2^32", i+1, f[i])
 		}
 	}
 	src, ok1 := hostOf(n[0], hosts, ids)
@@ -161,7 +161,7 @@ func parseSeconds(s string) (engine.Time, error) {
 	fraction = fraction[:min(len(fraction), 12)]
 	n, err := strconv.ParseUint(whole+fraction+strings.Repeat("0", 12-len(fraction)), 10, 62)
 	if err != nil || !digits {
-		return 0, fmt.Errorf("%q is no number of seconds", s)
+		return 0, fmt.Errorf("%q is not a number of seconds", s)
 	}
 	return engine.Time(n), nil
 }

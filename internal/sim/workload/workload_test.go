@@ -118,10 +118,10 @@ func TestFlowList(t *testing.T) {
 		"1\n0 9 3 100 5 1\n":          "host 9 of 4",
 		"1\n1 1 3 100 5 1\n":          "host 1 to host 1",
 		"1\n0 1 3 100 5 -1\n":         "seconds",
-		"1\n0 1 3 100 x 1\n":          `"x" is no number`,
+		"1\n0 1 3 100 x 1\n":          `"x" is not a number`,
 		"1\n0 1 3 100 4294967295 1":   "more than a message",
 		"1\n0 1 3 65536 5 1":          "line 2: port 65536",
-		"1\n0 1 3 5 1.0000000000001x": `"1.0000000000001x" is no number`,
+		"1\n0 1 3 5 1.0000000000001x": `"1.0000000000001x" is not a number`,
 	} {
 		if _, err := ReadFlows(text, 4, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

@@ -107,7 +107,7 @@ func TestMRCLibrary(t *testing.T) {
 	if err := p.Wait(lab.Limit); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"mpr 65: must be 1 to 64", "cc_profile_id 8: transports.mrc.cc_profiles of the NIC has [7]"} {
+	for _, want := range []string{"mpr 65: must be 1 to 64", "cc_profile_id 8: must be one of transports.mrc.cc_profiles of the NIC, [7]"} {
 		if !strings.Contains(p.Said(), want) {
 			t.Errorf("the library does not explain %q: %s", want, p.Said())
 		}

@@ -272,7 +272,7 @@ func parseAnswer(msg []byte, fds []int) ([]byte, []FD, error) {
 	}
 	resp := msg[AnswerLen:]
 	if h.Ret != 0 || int64(h.Len) != int64(len(resp)) || int64(h.NFD) != int64(len(fds)) {
-		return nil, nil, fmt.Errorf("%w: answer says %d, %d bytes, %d descriptors; %d bytes, %d descriptors came",
+		return nil, nil, fmt.Errorf("%w: answer with status %d announces %d bytes and %d descriptors, but has %d and %d",
 			ErrProtocol, h.Ret, h.Len, h.NFD, len(resp), len(fds))
 	}
 	got := make([]FD, len(fds))

@@ -55,7 +55,7 @@ type comparison struct {
 // Builds returns the part that compares builds.
 func Builds() measure.Part {
 	before := ""
-	p := measure.Part{Name: "compare", Short: "Measure this build beside an earlier one", Title: "Two builds", Run: measure.Run{Seconds: 1, Rounds: 5},
+	p := measure.Part{Name: "compare", Short: "Compare this build with an earlier one", Title: "Two builds", Run: measure.Run{Seconds: 1, Rounds: 5},
 		Flags: func(f *pflag.FlagSet) {
 			f.StringVar(&before, "before", "", "folder of the programs of the earlier build (required)")
 		},

@@ -50,7 +50,7 @@ type part struct {
 
 // Part returns the part of the benchmark.
 func Part() measure.Part {
-	return measure.Part{Name: "flor", Short: "Measure calls by Flor beside WRITEs and SENDs of plain RC", Title: "Flor on real frames",
+	return measure.Part{Name: "flor", Short: "Compare Flor's calls with WRITEs and SENDs of RC", Title: "Flor on real frames",
 		Lines: []string{"bandwidth", "rate", "latency", "acks", "switchover", "loss"}, Run: measure.Run{Seconds: 2, Rounds: 3}, Measure: write}
 }
 

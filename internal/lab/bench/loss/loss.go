@@ -64,7 +64,7 @@ func (r result) share(c condition) float64 { return r[c.name].Gbps / r[c.base].G
 
 // Part returns the part of the benchmark.
 func Part() measure.Part {
-	p := measure.Part{Name: "loss", Short: "Measure the goodput of each transport under loss and disorder", Title: "Losses and disorder",
+	p := measure.Part{Name: "loss", Short: "Measure transports under packet loss and reordering", Title: "Losses and disorder",
 		Run: measure.Run{Seconds: 2, Rounds: 3}, Measure: write}
 	for _, s := range subjects {
 		p.Lines = append(p.Lines, s.name)

@@ -18,7 +18,7 @@ import (
 // Lab runs f on two NICs. It keeps their files in a folder of their own.
 func (r *Run) Lab(o netlab.LabOptions, f func(*netlab.Lab) error) (err error) {
 	if !o.Unix && !o.Loopback && netlab.Own() == netlab.Unprivileged {
-		return errors.New("this user may not make network namespaces and TAP devices: run bench as root")
+		return errors.New("network namespaces and TAP devices need root: run bench as root")
 	}
 	o.Bin = cmp.Or(o.Bin, r.Bin)
 	if o.Dir, err = os.MkdirTemp("", "roced-bench"); err != nil {

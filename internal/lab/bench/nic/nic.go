@@ -16,7 +16,7 @@ import (
 
 // Part returns the part of the benchmark.
 func Part() measure.Part {
-	p := measure.Part{Name: "nic", Short: "Measure the NIC beside other software", Title: "Benchmarks", Run: measure.Run{Seconds: 4, Rounds: 3},
+	p := measure.Part{Name: "nic", Short: "Compare the NIC with other software", Title: "Benchmarks", Run: measure.Run{Seconds: 4, Rounds: 3},
 		Programs: []string{"iperf3", "ucx_perftest", "ib_write_bw", "unshare"}, Measure: run}
 	for _, g := range groups {
 		p.Lines = append(p.Lines, g.name)

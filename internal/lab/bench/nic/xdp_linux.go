@@ -281,7 +281,7 @@ func (e *bare) bounce() (frames int, err error) {
 		d := s.Rx.At(i)
 		b, ok := e.umem.Bytes(d)
 		if !ok {
-			return frames, errors.New("a descriptor leads out of the UMEM")
+			return frames, errors.New("a descriptor points outside of the UMEM")
 		}
 		if starts {
 			turnBack(b)

@@ -38,7 +38,7 @@ func (r *row) speed() float64 { return r.links / r.cpu / 1e6 }
 // Part returns the part of the benchmark.
 func Part() measure.Part {
 	long := false
-	return measure.Part{Name: "sim", Short: "Measure the speed of the simulator, beside htsim if HTSIM names its folder", Title: "Speed of the simulator",
+	return measure.Part{Name: "sim", Short: "Measure the simulator, and htsim in the folder HTSIM", Title: "Speed of the simulator",
 		Flags: func(f *pflag.FlagSet) {
 			f.BoolVar(&long, "long", false, "simulate 10^8 packets as well, which takes some minutes")
 		},

@@ -1,4 +1,4 @@
-// Command sample prints random comments and random sentences of documents, for reviews of their English.
+// Command sample prints random comments, sentences of documents, errors and help texts, for reviews of their English.
 package main
 
 import (
@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"roced.io/roced/tools/prose/internal/gotext"
 )
 
 var (
@@ -22,14 +24,14 @@ var (
 
 func main() {
 	seed := flag.Uint64("seed", 1, "seed of the choice")
-	root := flag.String("root", "../..", "root of the repository")
+	root := flag.String("root", ".", "root of the repository")
 	flag.Parse()
 	out, err := exec.Command("git", "-C", *root, "ls-files", "*.go", "*.c", "*.h", "*.md").Output()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sample: git ls-files:", err)
 		os.Exit(1)
 	}
-	var comments, sentences []string
+	var comments, sentences, errors, help []string
 	for name := range strings.Lines(string(out)) {
 		name = strings.TrimSpace(name)
 		text, err := os.ReadFile(filepath.Join(*root, name))
@@ -43,15 +45,36 @@ func main() {
 			for _, c := range comment.FindAllString(string(text), -1) {
 				comments = add(comments, name, marks.ReplaceAllString(c, ""))
 			}
+			if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+				errors, help = messages(name, text, errors, help)
+			}
 		}
 	}
 	r := rand.New(rand.NewPCG(*seed, 0))
-	for _, list := range [][]string{comments, sentences} {
+	for _, list := range [][]string{comments, sentences, errors, help} {
 		for _, i := range r.Perm(len(list))[:min(number, len(list))] {
 			fmt.Println(list[i])
 		}
 		fmt.Println()
 	}
+}
+
+// messages appends the errors and help texts of a Go file.
+func messages(name string, src []byte, errors, help []string) ([]string, []string) {
+	texts, err := gotext.File(name, src)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sample:", err)
+		os.Exit(1)
+	}
+	for _, t := range texts {
+		switch {
+		case t.Kind == gotext.Error && strings.Contains(t.Text, " "):
+			errors = append(errors, fmt.Sprintf("%s:%d: %s", name, t.Pos.Line, t.Text))
+		case t.Kind == gotext.Usage || t.Kind == gotext.Short:
+			help = append(help, fmt.Sprintf("%s:%d: %s", name, t.Pos.Line, t.Text))
+		}
+	}
+	return errors, help
 }
 
 // add appends text with the file that has it, unless it is too short to be prose.
