@@ -10,8 +10,8 @@ import (
 // Late describes delays of the owner's own loop, which are no losses: an acknowledgement waits to be received, or a packet has
 // left later than its timer says. Timers of losses wait meanwhile, at most maxLate. The zero value has no delay.
 type Late struct {
-	Heard mono.Time // all packets that arrived before have been received; 0: there is no such time
-	Until mono.Time // packets that have left late may have no acknowledgement before
+	Received mono.Time // all packets that arrived before have been received; 0: there is no such time
+	Until    mono.Time // packets that have left late may have no acknowledgement before
 	// Peer means that the peer is a queue pair of the same owner with packets to send. Nothing is lost between the two.
 	Peer bool
 }
@@ -28,7 +28,7 @@ func (q *QP) lossDue(now, deadline mono.Time) bool {
 	case now.Sub(deadline) >= maxLate:
 		return true
 	}
-	return now >= l.Until && (l.Heard == 0 || deadline <= l.Heard)
+	return now >= l.Until && (l.Received == 0 || deadline <= l.Received)
 }
 
 // DestQPN returns the number of the peer's queue pair.

@@ -197,9 +197,9 @@ func (n *NIC) RecvPosted(now mono.Time, q *QueuePair) {
 	n.sch.settle(q)
 }
 
-// Heard reports that all frames which had arrived at an instant have been received. Before, an acknowledgement may wait among
+// Received reports that all frames which had arrived at an instant have been received. Before, an acknowledgement may wait among
 // them, and the timers of losses do not fire.
-func (n *NIC) Heard(at mono.Time) { n.temp.Late.Heard = at }
+func (n *NIC) Received(at mono.Time) { n.temp.Late.Received = at }
 
 // Delayed reports that the owner was away for d until now, while it sent. Timers of losses get as much time in addition.
 func (n *NIC) Delayed(now mono.Time, d time.Duration) {

@@ -15,7 +15,7 @@ var exampleFolders = []string{"configs", "drill/suite"}
 // examples returns the command examples.
 func examples() *cobra.Command {
 	return &cobra.Command{
-		Use: "examples [FOLDER]", Short: "print where configurations, scenarios and scripts are, or copy them",
+		Use: "examples [FOLDER]", Short: "Print or copy configurations, scenarios and scripts",
 		Long: `Prints the folder with configs (configurations, and scenarios of rocesim in configs/sim)
 and drill/suite (scripts of rocedrill): the clone, or the folder of the installation. With
 FOLDER it copies both there, so that the documents' commands work in FOLDER. It overwrites

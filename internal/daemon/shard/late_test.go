@@ -89,7 +89,7 @@ func TestOwnPeerIsNotLate(t *testing.T) {
 	for range 300 {
 		nic.PollTransmit(now)
 		now = now.Add(50 * time.Millisecond)
-		nic.Heard(now)
+		nic.Received(now)
 		nic.Advance(now)
 	}
 	for _, name := range []string{"local_ack_timeout_err", "retransmitted_packets", "duplicate_request"} {
@@ -112,11 +112,17 @@ func TestTimersWaitForInput(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{
-		{"all is heard", func(n *rocev2.NIC, begin mono.Time) { n.Heard(begin.Add(40 * ms)) }, 40 * ms, true},
-		{"frames wait", func(n *rocev2.NIC, begin mono.Time) { n.Heard(begin.Add(ms)) }, 40 * ms, false},
-		{"frames wait for ever", func(n *rocev2.NIC, begin mono.Time) { n.Heard(begin.Add(ms)) }, 300 * ms, true},
-		{"away", func(n *rocev2.NIC, begin mono.Time) { n.Heard(begin.Add(40 * ms)); n.Delayed(begin.Add(30*ms), 30*ms) }, 40 * ms, false},
-		{"away before", func(n *rocev2.NIC, begin mono.Time) { n.Heard(begin.Add(70 * ms)); n.Delayed(begin.Add(30*ms), 30*ms) }, 70 * ms, true},
+		{"all is received", func(n *rocev2.NIC, begin mono.Time) { n.Received(begin.Add(40 * ms)) }, 40 * ms, true},
+		{"frames wait", func(n *rocev2.NIC, begin mono.Time) { n.Received(begin.Add(ms)) }, 40 * ms, false},
+		{"frames wait for ever", func(n *rocev2.NIC, begin mono.Time) { n.Received(begin.Add(ms)) }, 300 * ms, true},
+		{"away", func(n *rocev2.NIC, begin mono.Time) {
+			n.Received(begin.Add(40 * ms))
+			n.Delayed(begin.Add(30*ms), 30*ms)
+		}, 40 * ms, false},
+		{"away before", func(n *rocev2.NIC, begin mono.Time) {
+			n.Received(begin.Add(70 * ms))
+			n.Delayed(begin.Add(30*ms), 30*ms)
+		}, 70 * ms, true},
 	} {
 		nic := connected(t, 1, 4096, otherAddr)
 		begin := mono.Time(time.Second)
@@ -135,7 +141,7 @@ func TestLoopTellsWhatItHears(t *testing.T) {
 	nic := connected(t, 1, 4096, otherAddr)
 	p := &wholesale{}
 	s := alone(&NIC{nic: nic, port: p, up: true})
-	nic.Heard(1)
+	nic.Received(1)
 	begin := Now().Add(-10 * time.Millisecond) // the ACK timeout has passed
 	for nic.PollTransmit(begin) != nil {
 	}

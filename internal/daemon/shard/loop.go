@@ -192,7 +192,7 @@ func (n *NIC) receive() bool {
 	for now := Now(); frames < rxBudget && packets < packetBudget && bytes < byteBudget; frames++ {
 		frame, seg, err := n.port.Recv(now, n.shard.buf)
 		if err != nil {
-			n.nic.Heard(now)
+			n.nic.Received(now)
 			n.linkState(now, err)
 			break
 		}

@@ -64,7 +64,7 @@ func (s *script) line(w []string) (err error) {
 		for _, p := range w[2:] {
 			name, value, _ := strings.Cut(p, "=")
 			if s.params[name], err = strconv.ParseFloat(value, 64); err != nil || math.IsNaN(s.params[name]) || math.IsInf(s.params[name], 0) {
-				return fmt.Errorf("%s is no finite number", p)
+				return fmt.Errorf("%s is not a finite number", p)
 			}
 		}
 	case w[0] == "mtu" && len(w) == 2:
