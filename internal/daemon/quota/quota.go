@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Kind is a limited resource.
@@ -94,6 +95,32 @@ type user struct {
 	accounts int
 	accesses Slots
 	closes   Slots
+	repaid   time.Time // when the processor time that the daemon has spent for the user is repaid
+}
+
+// Processor time that the daemon spends for one user: workBurst at once, then workShare of a processor.
+const (
+	workBurst = time.Second
+	workShare = 0.25
+)
+
+// Spend charges processor time that has been spent for the user.
+func (a *Account) Spend(now time.Time, d time.Duration) {
+	a.of[0].mu.Lock()
+	defer a.of[0].mu.Unlock()
+	u := a.users[1]
+	if u.repaid.Before(now) {
+		u.repaid = now
+	}
+	u.repaid = u.repaid.Add(time.Duration(float64(d) / workShare))
+}
+
+// Debt returns how long the user's next work has to wait.
+func (a *Account) Debt(now time.Time) time.Duration {
+	a.of[0].mu.Lock()
+	defer a.of[0].mu.Unlock()
+	repaid := a.users[1].repaid.Add(-time.Duration(float64(workBurst) / workShare))
+	return max(0, repaid.Sub(now))
 }
 
 // New makes a ledger: each limits one user, all is the capacity. Zero means unlimited. If parent is not nil, it

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"testing"
+	"time"
 )
 
 const some, other = 100_000, 100_001 // users
@@ -89,5 +90,29 @@ func TestSlots(t *testing.T) {
 	}
 	for range slots {
 		accounts[0].Accesses().Leave()
+	}
+}
+
+// TestDebt: processor time that the daemon spends for a user is limited over all connections of the user, and repaid by time.
+func TestDebt(t *testing.T) {
+	l := New(Amounts{}, Amounts{}, nil)
+	a, b, other := l.Open(7), l.Open(7), l.Open(8)
+	now := time.Unix(1000, 0)
+	a.Spend(now, workBurst)
+	if d := b.Debt(now); d != 0 {
+		t.Errorf("a burst costs %v", d)
+	}
+	b.Spend(now, time.Second)
+	if d := a.Debt(now); d != 4*time.Second || other.Debt(now) != 0 {
+		t.Errorf("a second costs %v, others %v", d, other.Debt(now))
+	}
+	if d := a.Debt(now.Add(3 * time.Second)); d != time.Second {
+		t.Errorf("%v remain", d)
+	}
+	if now = now.Add(time.Hour); a.Debt(now) != 0 {
+		t.Error("an hour has not repaid it")
+	}
+	if a.Spend(now, time.Second/2); a.Debt(now) != 0 {
+		t.Error("old time counts")
 	}
 }

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -133,7 +135,7 @@ func (c *client) look(p *process, start, length uint64, write bool) error {
 	if c.trusted() {
 		return p.Check(start, length, write)
 	}
-	if !c.account.Accesses().Enter(c.srv.ctx.Done()) {
+	if !c.mayWork() || !c.account.Accesses().Enter(c.srv.ctx.Done()) {
 		return unix.EIO
 	}
 	p.refs.Add(1)
@@ -141,7 +143,7 @@ func (c *client) look(p *process, start, length uint64, write bool) error {
 	go func() {
 		defer p.release()
 		defer c.account.Accesses().Leave()
-		done <- p.Check(start, length, write)
+		done <- c.work(func() error { return p.Check(start, length, write) })
 	}()
 	select {
 	case err := <-done:
@@ -149,4 +151,36 @@ func (c *client) look(p *process, start, length uint64, write bool) error {
 	case <-c.srv.ctx.Done():
 		return unix.EIO
 	}
+}
+
+// mayWork waits until the user has repaid the processor time that the daemon has spent for it. It returns false if the server
+// closes.
+func (c *client) mayWork() bool {
+	for d := c.account.Debt(time.Now()); d > 0; d = c.account.Debt(time.Now()) {
+		select {
+		case <-time.After(d):
+		case <-c.srv.ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// work charges the processor time of f to the user.
+func (c *client) work(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begin := threadTime()
+	err := f()
+	c.account.Spend(time.Now(), threadTime()-begin)
+	return err
+}
+
+// threadTime returns the processor time of this thread.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
