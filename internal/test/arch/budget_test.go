@@ -15,17 +15,17 @@ var budgets = []struct {
 	folders []string
 	lines   int
 }{
-	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 21449},
-	{"links", []string{"port", "tap", "bpf"}, 5044},
+	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 22211},
+	{"links", []string{"port", "tap", "bpf"}, 5269},
 	{"verbs", []string{"verbs"}, 3565},
 	{"Flor", []string{"flor"}, 4283},
-	{"rocedrill", []string{"drill"}, 6315},
-	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 18717},
-	{"observation", []string{"internal/observe"}, 4796},
-	{"simulator", []string{"internal/sim"}, 15090},
-	{"laboratory", []string{"internal/lab"}, 14031},
-	{"base", []string{"internal/base"}, 6237},
-	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 1886},
+	{"rocedrill", []string{"drill"}, 7359},
+	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19317},
+	{"observation", []string{"internal/observe"}, 5063},
+	{"simulator", []string{"internal/sim"}, 15437},
+	{"laboratory", []string{"internal/lab"}, 14086},
+	{"base", []string{"internal/base"}, 6547},
+	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2168},
 }
 
 // noCode matches the lines that do not count.
