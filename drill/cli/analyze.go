@@ -68,7 +68,7 @@ capture has no RoCEv2.`,
 func icrcFlag(c *cobra.Command, ignore *bool) {
 	c.Flags().Func("icrc", "`MODE`: check, or ignore: accept packets with a wrong ICRC or without one (default check)", func(s string) error {
 		if s != "check" && s != "ignore" {
-			return fmt.Errorf("%q is neither check nor ignore", s)
+			return fmt.Errorf("%q: must be check or ignore", s)
 		}
 		*ignore = s == "ignore"
 		return nil

@@ -251,7 +251,7 @@ func TestAnalyze(t *testing.T) {
 		diag string
 		args []string
 	}{
-		{`"x" is neither check nor ignore`, []string{"analyze", capture, "--icrc", "x"}},
+		{`"x": must be check or ignore`, []string{"analyze", capture, "--icrc", "x"}},
 		{"usage: rocedrill analyze CAPTURE", []string{"analyze"}},
 		{"no such file", []string{"analyze", "nowhere"}},
 		{"run_test.go: ", []string{"analyze", "run_test.go"}},

@@ -208,7 +208,7 @@ func TestFilesWithoutRoCE(t *testing.T) {
 	}{
 		{4, "decode " + captures + "v4frag.pcap", "2 other (2 IP fragments)"}, {4, "watch " + captures + "v4frag.pcap", "no frame of RoCEv2"},
 		{0, "decode " + captures + "ng_unsup.pcapng", "1 other (1 link type 220)"}, {0, "watch " + captures + "many_comments.pcapng.gz --icrc ignore", ""},
-		{2, "watch " + captures + "vxlan.pcap --icrc maybe", `"maybe" is neither check nor ignore`},
+		{2, "watch " + captures + "vxlan.pcap --icrc maybe", `"maybe": must be check or ignore`},
 	} {
 		if code, _, diag := ctl(strings.Fields(c.args)...); code != c.code || !strings.Contains(diag, c.word) {
 			t.Errorf("%s: %d, %s", c.args, code, diag)

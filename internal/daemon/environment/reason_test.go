@@ -18,7 +18,7 @@ func TestAbsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := Absent(dir); !strings.Contains(err.Error(), "have reached a limit") {
+	if err := Absent(dir); !strings.Contains(err.Error(), "a limit is reached") {
 		t.Error(err)
 	}
 }
