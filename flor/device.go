@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"roced.io/roced/flor/engine"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/verbs"
@@ -132,6 +134,9 @@ func (d *Device) queryPort() error {
 	d.mtu = port.ActiveMTU
 	for i := range port.GIDs {
 		g, err := d.ctx.QueryGID(1, i)
+		if errors.Is(err, unix.EINVAL) {
+			break // the end of the entries in use
+		}
 		if err != nil {
 			return err
 		}

@@ -137,7 +137,7 @@ func (c *client) exQueryDevice(q *request) error {
 		caps |= uverbs.CapFlushGlobal | uverbs.CapAtomicWrite
 	}
 	q.core = uverbs.ExQueryDeviceResp{Base: base, ResponseLength: uint32(size), TimestampMask: timestampMask, HCACoreClock: coreClock,
-		DeviceCapFlagsEx: caps, MaxCQCount: math.MaxUint16, MaxCQPeriod: math.MaxUint16}
+		DeviceCapFlagsEx: caps, MaxCQModerationCount: math.MaxUint16, MaxCQModerationPeriod: math.MaxUint16}
 	return nil
 }
 

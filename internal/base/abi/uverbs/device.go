@@ -65,17 +65,17 @@ type ExQueryDevice struct {
 
 // ExQueryDeviceResp is ib_uverbs_ex_query_device_resp.
 type ExQueryDeviceResp struct {
-	Base             QueryDeviceResp
-	CompMask         uint32
-	ResponseLength   uint32
-	_                [24]byte
-	TimestampMask    uint64
-	HCACoreClock     uint64 // kHz
-	DeviceCapFlagsEx uint64
-	_                [48]byte
-	MaxCQCount       uint16 // of event moderation
-	MaxCQPeriod      uint16 // microseconds
-	_                [20]byte
+	Base                  QueryDeviceResp
+	CompMask              uint32
+	ResponseLength        uint32
+	_                     [24]byte
+	TimestampMask         uint64
+	HCACoreClock          uint64 // kHz
+	DeviceCapFlagsEx      uint64
+	_                     [48]byte
+	MaxCQModerationCount  uint16 // of event moderation
+	MaxCQModerationPeriod uint16 // microseconds
+	_                     [20]byte
 }
 
 // Device capabilities (enum ib_uverbs_device_cap_flags).

@@ -21,7 +21,7 @@ var layouts = []struct {
 		max_mcast_qp_attach max_total_mcast_qp_attach max_ah max_srq max_srq_wr max_srq_sge max_pkeys
 		local_ca_ack_delay phys_port_cnt`},
 	{ExQueryDevice{}, "ib_uverbs_ex_query_device", 8, `comp_mask`},
-	{ExQueryDeviceResp{}, "ib_uverbs_ex_query_device_resp", 304, `base comp_mask response_length timestamp_mask hca_core_clock device_cap_flags_ex`},
+	{ExQueryDeviceResp{}, "ib_uverbs_ex_query_device_resp", 304, `base comp_mask response_length timestamp_mask hca_core_clock device_cap_flags_ex cq_moderation_caps.max_cq_moderation_count cq_moderation_caps.max_cq_moderation_period`},
 	{QueryPort{}, "ib_uverbs_query_port", 16, `response port_num`},
 	{QueryPortResp{}, "ib_uverbs_query_port_resp", 40, `port_cap_flags max_msg_sz bad_pkey_cntr qkey_viol_cntr gid_tbl_len pkey_tbl_len lid sm_lid state max_mtu active_mtu lmc
 		max_vl_num active_width active_speed phys_state link_layer`},

@@ -18,7 +18,10 @@ mkdir "$scratch/tools"
 ln -s "$SOURCE" "$scratch/URL"
 tool() { cat >"$scratch/tools/$1"; chmod +x "$scratch/tools/$1"; }
 printf '#!/bin/sh\nexec "$@"\n' | tool sudo
-printf '#!/bin/sh\nexec curl -sfo /dev/null "$(sed -n "s/.*url=\\([^\\"]*\\)\".*/\\1/p" "$1")"\n' | tool xdg-open
+tool xdg-open <<'END'
+#!/bin/sh
+exec curl -sfo /dev/null "$(sed -n 's/.*url=\([^"]*\)".*/\1/p' "$1")"
+END
 printf '#!/bin/sh\nexec ibv_devices\n' | tool PROGRAM
 export PATH=$scratch/tools:$BUILT:$PATH
 
