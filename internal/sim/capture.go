@@ -14,29 +14,31 @@ import (
 // capture writes the packets that enter a link as real frames: Ethernet, IPv4, UDP, the transport packet with
 // payload and ICRC. PFC frames follow IEEE 802.1Qbb.
 type capture struct {
-	k     *nic.Cluster
-	w     *pcapng.Writer
-	iface int
-	frame []byte
-	err   error
+	k      *nic.Cluster
+	w      *pcapng.Writer
+	ifaces map[*fabric.Link]int
+	frame  []byte
+	err    error
 }
 
-// CaptureTo writes the packets that enter l to w as pcapng. The returned function reports the first error. A link
-// has at most one capture.
-func (s *Simulation) CaptureTo(w io.Writer, l *fabric.Link) (failed func() error, err error) {
-	c := &capture{k: s.cluster}
+// CaptureTo writes the packets that enter links to w as pcapng, with an interface for each. The links are those of parallel
+// cables: their packets are in order of time. The returned function reports the first error. A link has at most one capture.
+func (s *Simulation) CaptureTo(w io.Writer, links ...*fabric.Link) (failed func() error, err error) {
+	c := &capture{k: s.cluster, ifaces: map[*fabric.Link]int{}}
 	if c.w, err = pcapng.NewWriter(w, "rocesim"); err != nil {
 		return nil, err
 	}
-	if c.iface, err = c.w.AddInterface(pcapng.Interface{Name: l.Name, Link: pcapng.LinkEthernet}); err != nil {
-		return nil, err
+	for _, l := range links {
+		if c.ifaces[l], err = c.w.AddInterface(pcapng.Interface{Name: l.Name, Link: pcapng.LinkEthernet}); err != nil {
+			return nil, err
+		}
+		l.Tap = c
 	}
-	l.Tap = c
 	return func() error { return c.err }, nil
 }
 
 // Sent implements fabric.Tap.
-func (c *capture) Sent(now engine.Time, _ *fabric.Link, d *fabric.Packet) {
+func (c *capture) Sent(now engine.Time, l *fabric.Link, d *fabric.Packet) {
 	switch d.Kind {
 	case fabric.Pause:
 		c.frame = appendPause(c.frame[:0], d)
@@ -49,7 +51,7 @@ func (c *capture) Sent(now engine.Time, _ *fabric.Link, d *fabric.Packet) {
 	default: // messages between switches have no standard format
 		return
 	}
-	if err := c.w.WritePacket(pcapng.PacketInfo{Interface: c.iface, Time: int64(now / engine.Nanosecond)}, c.frame); err != nil && c.err == nil {
+	if err := c.w.WritePacket(pcapng.PacketInfo{Interface: c.ifaces[l], Time: int64(now / engine.Nanosecond)}, c.frame); err != nil && c.err == nil {
 		c.err = err
 	}
 }

@@ -74,8 +74,8 @@ func (p *sampler) find(n *fabric.Network, links []string) error {
 		for i := range n.Switches() {
 			sw := &n.Switches()[i]
 			for k := range sw.Ports() {
-				if _, out, _ := sw.Port(k); out.Name == name {
-					p.queues, found = append(p.queues, queue{name, sw, k}), true
+				if _, out, _ := sw.Port(k); out.Name == name || fabric.Ends(out.Name) == name {
+					p.queues, found = append(p.queues, queue{out.Name, sw, k}), true
 				}
 			}
 		}

@@ -22,10 +22,12 @@ var possible = map[fault.Action]bool{fault.Drop: true, fault.ECN: true}
 
 // Faults sets the fault rules (package internal/base/fault) of a link: "tx drop psn=+3 n=1" loses the first
 // transmission of each flow's fourth packet.
-func (s *Simulation) Faults(l *fabric.Link, rules ...string) error {
+func (s *Simulation) Faults(links []*fabric.Link, rules ...string) error {
 	j, err := newJudge(s.cluster, rules)
-	if err == nil {
-		l.Judge = j
+	for _, l := range links {
+		if err == nil {
+			l.Judge = j
+		}
 	}
 	return err
 }

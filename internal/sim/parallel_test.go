@@ -62,11 +62,11 @@ func losses(p float64) Event {
 func repair(link string, from, to engine.Time) (events []Event) {
 	for _, at := range []engine.Time{from, to} {
 		events = append(events, Event{at, func(n *fabric.Network) {
-			l, err := n.Link(link, 0)
+			ls, err := n.Named(link)
 			if err != nil {
 				panic(err)
 			}
-			l.Fail(at == from)
+			ls[0].Fail(at == from)
 			n.Reroute()
 		}})
 	}

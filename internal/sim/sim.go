@@ -183,11 +183,11 @@ func New(c Config) (*Simulation, error) {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Faults)) {
-		l, err := s.cluster.Network().Link(name, 0)
+		links, err := s.cluster.Network().Named(name)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.Faults(l, c.Faults[name]...); err != nil {
+		if err := s.Faults(links, c.Faults[name]...); err != nil {
 			return nil, err
 		}
 	}

@@ -40,10 +40,11 @@ func TestCapture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := s.Cluster().Network().Link("h0-leaf0", 0)
+		ls, err := s.Cluster().Network().Named("h0-leaf0")
 		if err != nil {
 			t.Fatal(err)
 		}
+		l := ls[0]
 		l.Lose(0.05)
 		var file bytes.Buffer
 		failed, err := s.CaptureTo(&file, l)

@@ -181,9 +181,9 @@ func simulate(t *testing.T, name string, c told) (lines [2][]string) {
 	var files [2]bytes.Buffer
 	var failed [2]func() error
 	for i, link := range []string{"h0-h1", "h1-h0"} {
-		to, err := s.Cluster().Network().Link(link, 0)
+		links, err := s.Cluster().Network().Named(link)
 		lab.Must(t, err)
-		failed[i], err = s.CaptureTo(&files[i], to)
+		failed[i], err = s.CaptureTo(&files[i], links...)
 		lab.Must(t, err)
 	}
 	_, err = s.Run()

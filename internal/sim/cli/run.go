@@ -353,7 +353,7 @@ func (r *oneRun) captures() error {
 		if !ok {
 			return usageError{fmt.Errorf("--pcapng %q: expected LINK=FILE", c)}
 		}
-		l, err := r.s.Cluster().Network().Link(name, 0)
+		links, err := r.s.Cluster().Network().Named(name)
 		if err != nil {
 			return usageError{fmt.Errorf("--pcapng: %w; `rocesim topology show %s` lists them", err, r.name)}
 		}
@@ -362,7 +362,7 @@ func (r *oneRun) captures() error {
 		if err != nil {
 			return usageError{err}
 		}
-		if failed, err = r.s.CaptureTo(w, l); err != nil {
+		if failed, err = r.s.CaptureTo(w, links...); err != nil {
 			return err
 		}
 	}

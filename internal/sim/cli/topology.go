@@ -14,6 +14,7 @@ import (
 type cable struct {
 	A       string        `json:"a"`
 	B       string        `json:"b"`
+	Link    string        `json:"link"` // from A to B
 	Rate    quantity.Rate `json:"rate_bps"`
 	DelayUs float64       `json:"delay_us"`
 }
@@ -53,8 +54,9 @@ func (a *app) topology() *cobra.Command {
 func (a *app) showTopology(c *sim.Config) error {
 	g := c.Graph
 	var cables []cable
-	for _, l := range g.Cables {
-		cables = append(cables, cable{g.Name(l.A), g.Name(l.B), l.Rate, l.Delay.Seconds() * 1e6})
+	names := g.Links()
+	for i, l := range g.Cables {
+		cables = append(cables, cable{g.Name(l.A), g.Name(l.B), names[2*i], l.Rate, l.Delay.Seconds() * 1e6})
 	}
 	if a.json {
 		return a.encode(map[string]any{"hosts": g.Hosts, "switches": g.Switches, "cables": cables})
@@ -62,7 +64,7 @@ func (a *app) showTopology(c *sim.Config) error {
 	fmt.Fprintf(a.out, "%d hosts, %d switches, %d cables; a link A-B leads from A to B\n", g.Hosts, len(g.Switches), len(cables))
 	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	for _, l := range cables {
-		fmt.Fprintf(w, "%s-%s\t%g Gb/s\t%g us\n", l.A, l.B, float64(l.Rate)/1e9, l.DelayUs)
+		fmt.Fprintf(w, "%s\t%g Gb/s\t%g us\n", l.Link, float64(l.Rate)/1e9, l.DelayUs)
 	}
 	return w.Flush()
 }

@@ -175,11 +175,11 @@ func TestPauseEnds(t *testing.T) {
 // TestMark: a port of a switch can have its own ECN configuration.
 func TestMark(t *testing.T) {
 	f := newField(t, Star(w100, 4), SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20}, ECN: ECNConfig{Min: 1, Max: 1, Probability: 1}})
-	l, err := f.net.Link("s0-h3", 0)
+	ls, err := f.net.Named("s0-h3")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Mark(ECNConfig{Min: 1 << 20, Max: 1 << 20, Probability: 1})
+	ls[0].Mark(ECNConfig{Min: 1 << 20, Max: 1 << 20, Probability: 1})
 	for h, dst := range []uint32{2, 2, 3, 3} {
 		f.guns[h].load(10, Packet{Dst: dst, Bytes: size, ECN: ECT})
 	}

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"fmt"
+	"strings"
 
 	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim/engine"
@@ -69,10 +70,32 @@ func (g *Graph) check() error {
 	return nil
 }
 
-// Links returns the names of all links, in both directions.
+// Links returns the names of all links, in both directions, such as leaf0-spine1. Cables between the same nodes have a number
+// from 1, as in leaf0-spine1#2.
 func (g *Graph) Links() (names []string) {
-	for _, c := range g.Cables {
-		names = append(names, g.Name(c.A)+"-"+g.Name(c.B), g.Name(c.B)+"-"+g.Name(c.A))
+	cables, seen := map[[2]Node]int{}, map[[2]Node]int{}
+	ends := func(c *Cable) [2]Node { return [2]Node{min(c.A, c.B), max(c.A, c.B)} }
+	for i := range g.Cables {
+		cables[ends(&g.Cables[i])]++
+	}
+	for i := range g.Cables {
+		c, number := &g.Cables[i], ""
+		if at := ends(c); cables[at] > 1 {
+			seen[at]++
+			number = fmt.Sprintf("%c%d", numberSign, seen[at])
+		}
+		names = append(names, g.Name(c.A)+"-"+g.Name(c.B)+number, g.Name(c.B)+"-"+g.Name(c.A)+number)
 	}
 	return names
+}
+
+// numberSign precedes the number of a cable.
+const numberSign = '#'
+
+// Ends returns the name of a link without the number of its cable: that of all cables between its ends.
+func Ends(link string) string {
+	if i := strings.LastIndexByte(link, numberSign); i >= 0 {
+		return link[:i]
+	}
+	return link
 }

@@ -88,12 +88,12 @@ func (n *Network) divide(c *Config) {
 
 // wire creates the links and connects them to ports, in the order of the cables.
 func (n *Network) wire() {
-	g := n.graph
+	g, names := n.graph, n.graph.Links()
 	used := make([]int32, len(n.switches))
 	for i, c := range g.Cables {
 		ab, ba := &n.links[2*i], &n.links[2*i+1]
-		ab.init(n, g.Name(c.A)+"-"+g.Name(c.B), uint64(c.Rate), c.Delay, uint64(2*i))
-		ba.init(n, g.Name(c.B)+"-"+g.Name(c.A), uint64(c.Rate), c.Delay, uint64(2*i+1))
+		ab.init(n, names[2*i], uint64(c.Rate), c.Delay, uint64(2*i))
+		ba.init(n, names[2*i+1], uint64(c.Rate), c.Delay, uint64(2*i+1))
 		ab.Reverse, ba.Reverse = ba, ab
 		n.plug(c.A, c.B, ab, used)
 		n.plug(c.B, c.A, ba, used)
@@ -179,17 +179,17 @@ func (n *Network) Switches() []Switch { return n.switches }
 // Hosts is the number of hosts.
 func (n *Network) Hosts() int { return n.graph.Hosts }
 
-// Link returns the link with a name such as "h3-leaf0". i selects one of several cables between the same nodes.
-func (n *Network) Link(name string, i int) (*Link, error) {
+// Named returns the link with a name such as leaf0-spine1#2, or all links between two nodes: leaf0-spine1. There is at least one.
+func (n *Network) Named(name string) (links []*Link, err error) {
 	for k := range n.links {
-		if n.links[k].Name == name {
-			if i == 0 {
-				return &n.links[k], nil
-			}
-			i--
+		if l := &n.links[k]; l.Name == name || Ends(l.Name) == name {
+			links = append(links, l)
 		}
 	}
-	return nil, fmt.Errorf("there is no link %q", name)
+	if len(links) == 0 {
+		return nil, fmt.Errorf("there is no link %q", name)
+	}
+	return links, nil
 }
 
 // Path appends the links of the first shortest path between two hosts.

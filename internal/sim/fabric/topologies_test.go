@@ -139,10 +139,11 @@ func TestDRILL(t *testing.T) {
 // TestFailure: packets on a failing cable are lost. Routes avoid the cable until it is restored.
 func TestFailure(t *testing.T) {
 	f := newField(t, LeafSpine(w100, 2, 2, 1, 1), SwitchConfig{Balance: BalanceConfig{Name: "round-robin"}})
-	l, err := f.net.Link("leaf0-spine0", 0)
+	ls, err := f.net.Named("leaf0-spine0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	l := ls[0]
 	shoot := func() (lost, through uint64) {
 		before, sent := f.lost[LinkDown], l.Stats.Packets
 		f.guns[0].load(1000, Packet{Dst: 1, Bytes: size})
@@ -179,7 +180,7 @@ func TestFailure(t *testing.T) {
 	if took := f.eng.Now() - at; took < 500*size*800 {
 		t.Errorf("500 packets took %d us at a tenth of the rate", took/engine.Microsecond)
 	}
-	if _, err := f.net.Link("leaf0-spine9", 0); err == nil {
+	if _, err := f.net.Named("leaf0-spine9"); err == nil {
 		t.Error("a link that is not there")
 	}
 }

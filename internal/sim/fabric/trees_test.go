@@ -24,10 +24,11 @@ func TestPauseTrees(t *testing.T) {
 		{"leaf1-spine0", 5, 1, 3},
 		{"spine0-leaf1", 6, 2, 3}, // packets waiting in leaf1 do not return to their ingress link
 	} {
-		l, err := n.Link(step.link, 0)
+		ls, err := n.Named(step.link)
 		if err != nil {
 			t.Fatal(err)
 		}
+		l := ls[0]
 		l.paused = 1
 		if paused, roots, depth := n.PauseTrees(); paused != step.paused || roots != step.roots || depth != step.depth {
 			t.Errorf("with %s: %d paused, %d roots, depth %d; want %+v", step.link, paused, roots, depth, step)

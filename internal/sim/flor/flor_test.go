@@ -175,10 +175,11 @@ func TestLinkFails(t *testing.T) {
 	c := fixed()
 	c.Hardware = true
 	eng, _, f := begin(t, 0, s, c)
-	link, err := f.k.Network().Link("s0-h1", 0)
+	links, err := f.k.Network().Named("s0-h1")
 	if err != nil {
 		t.Fatal(err)
 	}
+	link := links[0]
 	eng.Run(2 * engine.Millisecond)
 	link.Fail(true)
 	eng.Run(22 * engine.Millisecond)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"slices"
+	"strings"
 
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/fabric"
@@ -14,9 +15,13 @@ import (
 var actions = []string{"fail", "restore", "degrade", "lose", "corrupt", "jitter", "mark", "fail-some"}
 
 func (f *File) events(c *sim.Config) error {
+	names := c.Graph.Links()
 	for i, e := range f.Events {
 		key := fmt.Sprintf("events.%d", i)
-		links := matching(c.Graph.Links(), e.Link)
+		links := matching(names, e.Link)
+		if e.Index != nil {
+			links = numbered(links, *e.Index)
+		}
 		switch {
 		case !slices.Contains(actions, e.Do):
 			return f.At(key+".do", "%q: must be one of %v", e.Do, actions)
@@ -32,8 +37,10 @@ func (f *File) events(c *sim.Config) error {
 			}
 			c.Events = append(c.Events, e.failSome(c)...)
 			continue
+		case len(links) == 0 && e.Index != nil && len(matching(names, e.Link)) > 0:
+			return f.At(key+".index", "link %q has no cable of index %d", e.Link, *e.Index)
 		case len(links) == 0:
-			return f.At(key+".link", "no link %q; links have names such as %q", e.Link, c.Graph.Links()[0])
+			return f.noLink(key, e.Link, names)
 		case e.Do == "mark" && (e.Max == 0 || e.Max < e.Min):
 			return f.At(key, "mark requires max, and a min of at most max")
 		case e.Do == "degrade" && e.Rate == 0:
@@ -50,19 +57,39 @@ func (f *File) events(c *sim.Config) error {
 	return f.faults(c)
 }
 
-// matching returns the links that match a name, in which * is any text.
+// noLink returns an error about the name of a link.
+func (f *File) noLink(key, name string, links []string) error {
+	ends := fabric.Ends(name)
+	if same := slices.DeleteFunc(slices.Clone(links), func(l string) bool { return fabric.Ends(l) != ends }); len(same) > 0 {
+		return f.At(key+".link", "no link %q; between these nodes are %s", name, strings.Join(same, ", "))
+	}
+	return f.At(key+".link", "no link %q; links have names such as %q", name, links[0])
+}
+
+// numbered returns those of parallel links that have an index, from 0.
+func numbered(links []string, index int) []string {
+	before := map[string]int{}
+	return slices.DeleteFunc(links, func(l string) bool {
+		before[fabric.Ends(l)]++
+		return before[fabric.Ends(l)] != index+1
+	})
+}
+
+// matching returns the links that match a name, in which * is any text. A name without a number matches all parallel links.
 func matching(links []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(links), func(l string) bool {
 		ok, err := path.Match(name, l)
-		return !ok || err != nil
+		all, _ := path.Match(name, fabric.Ends(l))
+		return !ok && !all || err != nil
 	})
 }
 
 func (f *File) faults(c *sim.Config) error {
 	c.Faults = map[string][]string{}
+	names := c.Graph.Links()
 	for i, x := range f.Faults {
-		if key := fmt.Sprintf("faults.%d", i); !slices.Contains(c.Graph.Links(), x.Link) {
-			return f.At(key+".link", "no link %q; links have names such as %q", x.Link, c.Graph.Links()[0])
+		if key := fmt.Sprintf("faults.%d", i); !slices.ContainsFunc(names, func(l string) bool { return l == x.Link || fabric.Ends(l) == x.Link }) {
+			return f.noLink(key, x.Link, names)
 		}
 		for k, rule := range x.Rules {
 			if err := sim.CheckFault(rule); err != nil {
@@ -76,10 +103,11 @@ func (f *File) faults(c *sim.Config) error {
 
 // apply applies e to a network. Routes change immediately.
 func (e Event) apply(n *fabric.Network) {
-	l, err := n.Link(e.Link, e.Index)
+	links, err := n.Named(e.Link)
 	if err != nil {
-		return // Index is out of range; the name is valid
+		return // the name is valid
 	}
+	l := links[0]
 	switch e.Do {
 	case "fail", "restore":
 		l.Fail(e.Do == "fail")

@@ -166,7 +166,7 @@ type Faults struct {
 type Event struct {
 	At          engine.Time
 	Link        string // * is any text
-	Index       int    // selects one of several cables between the same nodes
+	Index       *int   // selects one of several cables between the same nodes, from 0; none: all
 	Do          string
 	Rate        quantity.Rate
 	Probability float64
