@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -69,6 +70,15 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 		}
 		c.PFC = p.PFCConfig
 		c.PFC.Lossless = f.dataClasses()
+		for i, class := range p.Classes {
+			if class >= ackClass {
+				return c, f.At(fmt.Sprintf("%s.pfc.classes.%d", key, i), "data has classes from 0 to %d", ackClass-1)
+			}
+			if i == 0 {
+				c.PFC.Lossless, c.PFC.Apart = 0, true
+			}
+			c.PFC.Lossless |= 1 << class
+		}
 	}
 	if err := f.trim(key, s, &c); err != nil {
 		return c, err
@@ -193,6 +203,26 @@ func (f *File) switches(c *sim.Config) error {
 		}
 	}
 	c.Switch = func(i, _ int) fabric.SwitchConfig { return configs[i] }
+	return f.reserves(c, configs)
+}
+
+// reserves rejects switches whose buffer does not hold the headrooms and reserves of all ports.
+func (f *File) reserves(c *sim.Config, configs []fabric.SwitchConfig) error {
+	ports := make([]int, len(configs))
+	for i := range c.Graph.Cables {
+		for _, node := range [...]fabric.Node{c.Graph.Cables[i].A, c.Graph.Cables[i].B} {
+			if s := int(node) - c.Graph.Hosts; s >= 0 {
+				ports[s]++
+			}
+		}
+	}
+	for i := range configs {
+		p, buffer := &configs[i].PFC, configs[i].Buffer.Bytes
+		if need := p.Reserved(ports[i]); need > buffer || need == buffer && p.Apart {
+			return f.At("switch.pfc.headroom", "%s has %d ports with %d lossless classes: headroom %d and reserve %d for each take %d bytes, but the buffer has %d",
+				c.Graph.Switches[i], ports[i], bits.OnesCount8(p.Lossless), p.Headroom, p.Reserve, need, buffer)
+		}
+	}
 	return nil
 }
 
