@@ -206,9 +206,9 @@ func TestParse(t *testing.T) {
 		"rate=1gbit kmin=9k kmax=8k":     "ascending",
 		"rate=1gbit pmax=1.5":            "probability",
 		"rate=1gbit pmax=NaN":            "probability",
-		"rate=1kbit limit=1m":            "more than",
+		"rate=1kbit limit=1m":            "must each take at most",
 		"rate=1gbit colour=red":          "unknown word",
-		"rate=1gbit kmin=9999999999999k": "more than",
+		"rate=1gbit kmin=9999999999999k": "must each take at most",
 		"rate=1gbit kmin=9e99k":          "expected a size",
 	} {
 		if _, err := Parse(strings.Fields(text)); err == nil || !strings.Contains(err.Error(), says) {

@@ -49,7 +49,7 @@ func (c *client) exCreateCQ(q *request) error {
 	if in.CompMask != 0 || in.Flags&^(uverbs.CQTimestampCompletion|uverbs.CQIgnoreOverrun) != 0 { // all completions have time stamps
 		return unix.EOPNOTSUPP
 	}
-	old := uverbs.CreateCQ{UserHandle: in.UserHandle, CQE: in.CQE, CompVector: in.CompVector, CompChannel: in.CompChannel, Flags: in.Flags}
+	old := uverbs.CreateCQ{UserHandle: in.UserHandle, CQE: in.CQE, CompVector: in.CompVector, CompChannel: in.CompChannel, Reserved: in.Flags}
 	return c.makeCQ(q, &old, func(r uverbs.CreateCQResp) { q.core = uverbs.ExCreateCQResp{Base: r, ResponseLength: 16} })
 }
 
@@ -77,7 +77,7 @@ func (c *client) makeCQ(q *request, in *uverbs.CreateCQ, reply func(uverbs.Creat
 		return err
 	}
 	o.ring, o.cq = ring.m, cq
-	attr := rocev2.CQAttr{Entries: int(ring.entries), Ring: cq, IgnoreOverrun: in.Flags&uverbs.CQIgnoreOverrun != 0, Ctx: o}
+	attr := rocev2.CQAttr{Entries: int(ring.entries), Ring: cq, IgnoreOverrun: in.Reserved&uverbs.CQIgnoreOverrun != 0, Ctx: o}
 	if o.ch != nil {
 		attr.Notify = o.notify
 	}

@@ -48,7 +48,7 @@ func (c *client) exCreateQP(q *request) error {
 	old := uverbs.CreateQP{UserHandle: in.UserHandle, PDHandle: in.PDHandle, SendCQHandle: in.SendCQHandle,
 		RecvCQHandle: in.RecvCQHandle, SRQHandle: in.SRQHandle, MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR,
 		MaxSendSGE: in.MaxSendSGE, MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData,
-		SQSigAll: in.SQSigAll, QPType: in.QPType, IsSRQ: in.IsSRQ, CreateFlags: uint8(in.CreateFlags)}
+		SQSigAll: in.SQSigAll, QPType: in.QPType, IsSRQ: in.IsSRQ, Reserved: uint8(in.CreateFlags)}
 	return c.makeQP(q, &old, func(r uverbs.CreateQPResp) { q.core = uverbs.ExCreateQPResp{Base: r, ResponseLength: 40} })
 }
 
@@ -80,7 +80,7 @@ func (c *client) resolveQP(in *uverbs.CreateQP) (a rocev2.QPAttr, err error) {
 		}
 		a.SRQ = s.s
 	}
-	a.BlockOwn = in.CreateFlags&uverbs.QPBlockSelfMulticast != 0
+	a.BlockOwn = in.Reserved&uverbs.QPBlockSelfMulticast != 0
 	a.Type, a.SigAll, a.Profile, a.Usage = qp.Type(in.QPType), in.SQSigAll != 0, c.profile, &c.traffic.usage
 	a.Caps = rocev2.QPCaps{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
 		MaxRecvSGE: in.MaxRecvSGE, MaxInline: in.MaxInlineData}

@@ -18,7 +18,7 @@ type CreateCQ struct {
 	CQE         uint32
 	CompVector  uint32
 	CompChannel int32
-	Flags       uint32 // reserved in Linux; the preload library puts those of ExCreateCQ here
+	Reserved    uint32 // the preload library puts Flags of ExCreateCQ here
 }
 
 // CreateCQResp is ib_uverbs_create_cq_resp.

@@ -45,7 +45,7 @@ var layouts = []struct {
 	{AttachMcast{}, "ib_uverbs_detach_mcast", 24, `gid qp_handle mlid`},
 	{CreateCompChannel{}, "ib_uverbs_create_comp_channel", 8, `response`},
 	{CreateCompChannelResp{}, "ib_uverbs_create_comp_channel_resp", 4, `fd`},
-	{CreateCQ{}, "ib_uverbs_create_cq", 32, `response user_handle cqe comp_vector comp_channel`},
+	{CreateCQ{}, "ib_uverbs_create_cq", 32, `response user_handle cqe comp_vector comp_channel reserved`},
 	{CreateCQResp{}, "ib_uverbs_create_cq_resp", 8, `cq_handle cqe`},
 	{ExCreateCQ{}, "ib_uverbs_ex_create_cq", 32, `user_handle cqe comp_vector comp_channel comp_mask flags`},
 	{ExCreateCQResp{}, "ib_uverbs_ex_create_cq_resp", 16, `base comp_mask response_length`},
@@ -63,7 +63,7 @@ var layouts = []struct {
 	{DestroySRQ{}, "ib_uverbs_destroy_srq", 16, `response srq_handle`},
 	{DestroySRQResp{}, "ib_uverbs_destroy_srq_resp", 4, `events_reported`},
 	{CreateQP{}, "ib_uverbs_create_qp", 56, `response user_handle pd_handle send_cq_handle recv_cq_handle srq_handle max_send_wr max_recv_wr
-		max_send_sge max_recv_sge max_inline_data sq_sig_all qp_type is_srq`},
+		max_send_sge max_recv_sge max_inline_data sq_sig_all qp_type is_srq reserved`},
 	{ExCreateQP{}, "ib_uverbs_ex_create_qp", 64, `user_handle pd_handle send_cq_handle recv_cq_handle srq_handle max_send_wr max_recv_wr max_send_sge
 		max_recv_sge max_inline_data sq_sig_all qp_type is_srq comp_mask create_flags rwq_ind_tbl_handle
 		source_qpn`},

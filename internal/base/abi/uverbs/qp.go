@@ -16,7 +16,7 @@ type CreateQP struct {
 	SQSigAll      uint8
 	QPType        uint8
 	IsSRQ         uint8
-	CreateFlags   uint8 // reserved in Linux; the preload library puts those of ExCreateQP here
+	Reserved      uint8 // reserved in Linux; the preload library puts CreateFlags of ExCreateQP here
 }
 
 // QPBlockSelfMulticast is a bit of ExCreateQP.CreateFlags (enum ib_uverbs_qp_create_flags).
