@@ -78,8 +78,8 @@ func TestHostilePeer(t *testing.T) {
 		{"version", func() []byte { b := good.append(nil); b[2] = 9; return b }(), "version 9"},
 		{"rc", aHello.append(nil), "RC is 1 at the peer, 0 here"},
 		{"unit", func() []byte { h := good; h.unit = 4096; return h.append(nil) }(), "Unit is 4096 at the peer, 1024 here"},
-		{"no queue pair", func() []byte { h := good; h.qpn[1] = 0; return h.append(nil) }(), "cannot be"},
-		{"no inbox", func() []byte { h := good; h.inbox = 0; return h.append(nil) }(), "cannot be"},
+		{"no queue pair", func() []byte { h := good; h.qpn[1] = 0; return h.append(nil) }(), "invalid fields"},
+		{"no inbox", func() []byte { h := good; h.inbox = 0; return h.append(nil) }(), "invalid fields"},
 	}
 	for _, c := range others {
 		p, err := d.newPair(0)

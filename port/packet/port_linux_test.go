@@ -381,7 +381,7 @@ func TestMTU(t *testing.T) {
 		porttest.ChangeLink(t, b.NS[1], netlab.Veth, func(l netlink.Link) error { return netlink.LinkSetMTU(l, c.mtu) })
 		rx.Poll(porttest.Clock())
 		s := rx.State()
-		if s.Up != c.up || c.up && s.MTU != c.mtu || !c.up && !strings.Contains(s.Err.Error(), "no room for path MTU 256") {
+		if s.Up != c.up || c.up && s.MTU != c.mtu || !c.up && !strings.Contains(s.Err.Error(), "is too small for path MTU 256") {
 			t.Errorf("MTU %d: %+v", c.mtu, s)
 		}
 	}

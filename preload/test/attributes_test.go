@@ -54,7 +54,7 @@ func TestAttributes(t *testing.T) {
 	lab.Eventually(t, lab.Limit, "an active port", func() bool {
 		var err error
 		out, err = preloaded(t, run, run+"/sysfs", "ibv_devinfo", "-v").CombinedOutput()
-		return err == nil && strings.Contains(string(out), "PORT_ACTIVE")
+		return err == nil && strings.Contains(string(out), "PORT_ACTIVE (4)")
 	})
 	text, err := os.ReadFile("testdata/rxe.devinfo")
 	lab.Must(t, err)

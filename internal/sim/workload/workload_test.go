@@ -113,7 +113,7 @@ func TestFlowList(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                            "line 1",
 		"x\n":                         "line 1",
-		"2\n0 1 3 100 5 1\n":          "ends after 1",
+		"2\n0 1 3 100 5 1\n":          "1 flows, but the first line announces 2",
 		"1\n0 1 3 5\n":                "line 2: 4 fields",
 		"1\n0 9 3 100 5 1\n":          "host 9 of 4",
 		"1\n1 1 3 100 5 1\n":          "host 1 to host 1",

@@ -77,7 +77,6 @@ type inner struct {
 	extensions [][]byte
 	reverse    bool // from the second host to the first
 	packet     bth.Packet
-	port       uint16
 }
 
 // network is the EtherType of the packet.
