@@ -108,10 +108,10 @@ func (e *exporter) counters(counters map[string]uint64) {
 	for name, v := range counters {
 		m := metricOf(name)
 		if m.label == "" {
-			e.count(m.name, counterHelp[name], float64(v)*m.unit)
+			e.count(m.name, m.help, float64(v)*m.unit)
 			continue
 		}
-		d := e.desc(m.name, familyHelp[m.name], m.label)
+		d := e.desc(m.name, m.help, m.label)
 		e.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), m.value)
 	}
 }

@@ -70,13 +70,3 @@ var counterHelp = map[string]string{
 	"cm_limit_connections": "Connection requests refused because a limit was reached.",
 	"cm_unanswered":        "Connection messages that the peer did not answer at all retries.",
 }
-
-// familyHelp describes the metrics of families.
-var familyHelp = map[string]string{
-	"roced_rx_dropped_total":       "Frames and packets received and dropped, by reason.",
-	"roced_tx_dropped_total":       "Packets that were not sent, by reason.",
-	"roced_cm_tx_msgs_total":       "Connection messages sent, by message.",
-	"roced_cm_tx_retries_total":    "Connection messages sent again, by message.",
-	"roced_cm_rx_msgs_total":       "Connection messages received, by message.",
-	"roced_cm_rx_duplicates_total": "Connection messages received more than once, by message.",
-}

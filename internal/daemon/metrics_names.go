@@ -45,13 +45,13 @@ var nodeNames = map[string]string{
 
 // families lists counters that exist once for each reason or message type. Each family becomes one metric with a
 // label.
-var families = []struct{ prefix, metric, label string }{
-	{"rx_dropped_", "roced_rx_dropped_total", "reason"},
-	{"tx_dropped_", "roced_tx_dropped_total", "reason"},
-	{"cm_tx_msgs_", "roced_cm_tx_msgs_total", "message"},
-	{"cm_tx_retries_", "roced_cm_tx_retries_total", "message"},
-	{"cm_rx_msgs_", "roced_cm_rx_msgs_total", "message"},
-	{"cm_rx_duplicates_", "roced_cm_rx_duplicates_total", "message"},
+var families = []struct{ prefix, metric, label, help string }{
+	{"rx_dropped_", "roced_rx_dropped_total", "reason", "Frames and packets received and dropped, by reason."},
+	{"tx_dropped_", "roced_tx_dropped_total", "reason", "Packets that were not sent, by reason."},
+	{"cm_tx_msgs_", "roced_cm_tx_msgs_total", "message", "Connection messages sent, by message."},
+	{"cm_tx_retries_", "roced_cm_tx_retries_total", "message", "Connection messages sent again, by message."},
+	{"cm_rx_msgs_", "roced_cm_rx_msgs_total", "message", "Connection messages received, by message."},
+	{"cm_rx_duplicates_", "roced_cm_rx_duplicates_total", "message", "Connection messages received more than once, by message."},
 }
 
 // wordBytes is the unit of port_xmit_data and port_rcv_data (IBTA vol.1 16.1.4.5).
@@ -60,6 +60,7 @@ const wordBytes = 4
 // counterMetric is the metric of a NIC's counter.
 type counterMetric struct {
 	name  string
+	help  string
 	label string // "": only the labels of the port
 	value string // value of the label
 	unit  float64
@@ -67,7 +68,7 @@ type counterMetric struct {
 
 func metricOf(counter string) counterMetric {
 	if name, ok := nodeNames[counter]; ok {
-		m := counterMetric{name: "node_infiniband_" + name, unit: 1}
+		m := counterMetric{name: "node_infiniband_" + name, help: counterHelp[counter], unit: 1}
 		if strings.Contains(name, "_bytes_") {
 			m.unit = wordBytes
 		}
@@ -75,8 +76,8 @@ func metricOf(counter string) counterMetric {
 	}
 	for _, f := range families {
 		if value, ok := strings.CutPrefix(counter, f.prefix); ok {
-			return counterMetric{f.metric, f.label, value, 1}
+			return counterMetric{f.metric, f.help, f.label, value, 1}
 		}
 	}
-	return counterMetric{name: "roced_" + counter + "_total", unit: 1}
+	return counterMetric{name: "roced_" + counter + "_total", help: counterHelp[counter], unit: 1}
 }
