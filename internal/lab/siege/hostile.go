@@ -34,6 +34,17 @@ const (
 	onPeer    = 5 // its NIC shares the interface at the other end, by UDP sockets
 )
 
+// dial returns the address of the first NIC and a socket of this user with that address, from which datagrams reach the NIC.
+func (p *pair) dial() (net.IP, *net.UDPConn, error) {
+	_, gid, err := p.ctx[0].DefaultGID()
+	if err != nil {
+		return nil, nil, err
+	}
+	ip := net.IP(gid[12:16])
+	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: ip}, &net.UDPAddr{IP: ip, Port: 4791})
+	return ip, c, err
+}
+
 // frames connects its own queue pairs to each other. It sends packets to them that look like the NIC's, with numbers
 // that fit or nearly fit.
 func frames(runDir string, rng *rand.Rand) {
@@ -42,12 +53,7 @@ func frames(runDir string, rng *rand.Rand) {
 	if p.connect([2]string{device(runDir, onSockets), device(runDir, onSockets)}, 4, 1<<16) != nil {
 		return
 	}
-	_, gid, err := p.ctx[0].DefaultGID()
-	if err != nil {
-		return
-	}
-	ip := net.IP(gid[12:16])
-	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: ip}, &net.UDPAddr{IP: ip, Port: 4791})
+	ip, c, err := p.dial()
 	if err != nil {
 		return
 	}
@@ -76,12 +82,7 @@ func segments(runDir string, rng *rand.Rand) {
 	if p.connect([2]string{device(runDir, onSockets), device(runDir, onSockets)}, 1, 4096) != nil {
 		return
 	}
-	_, gid, err := p.ctx[0].DefaultGID()
-	if err != nil {
-		return
-	}
-	ip := net.IP(gid[12:16])
-	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: ip}, &net.UDPAddr{IP: ip, Port: 4791})
+	ip, c, err := p.dial()
 	if err != nil {
 		return
 	}

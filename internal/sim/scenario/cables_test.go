@@ -4,8 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"roced.io/roced/internal/sim"
 )
 
 // cables runs a scenario of parallel cables for 2 ms. It returns the number of messages, and the lost packets of each link that
@@ -20,14 +18,7 @@ func cables(t *testing.T, file string, set ...string) (flows int, lost map[strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := sim.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Run()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, c)
 	lost, names := map[string]uint64{}, map[string]bool{}
 	for _, p := range r.Ports {
 		if names[p.Link] {

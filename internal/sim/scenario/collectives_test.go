@@ -19,13 +19,9 @@ workload:
   - {kind: ring-all-reduce, size: 300KB, ranks: 3, jobs: 2, rounds: 2}
 `
 
-// simulated runs a scenario.
-func simulated(t *testing.T, text string, set ...string) *result.Result {
+// run runs a simulation.
+func run(t *testing.T, c sim.Config) *result.Result {
 	t.Helper()
-	c, err := config(text, set...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s, err := sim.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +31,16 @@ func simulated(t *testing.T, text string, set ...string) *result.Result {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// simulated runs a scenario.
+func simulated(t *testing.T, text string, set ...string) *result.Result {
+	t.Helper()
+	c, err := config(text, set...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run(t, c)
 }
 
 // TestJobs: concurrent jobs have hosts of their own, and the result has each of their operations.
@@ -242,14 +248,7 @@ stop: 200us
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := sim.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.Run()
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := run(t, c)
 		for _, p := range r.Ports {
 			if used := strings.Contains(p.Link, path) || strings.HasPrefix(p.Link, "h0-") || strings.HasSuffix(p.Link, "-h0") ||
 				strings.HasPrefix(p.Link, "h1-") || strings.HasSuffix(p.Link, "-h1"); used != (p.Packets > 0) {

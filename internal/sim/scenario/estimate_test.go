@@ -59,14 +59,7 @@ func TestEstimate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := sim.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Run()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, c)
 	if ratio := f.estimate.events / float64(r.Events); ratio < 0.25 || ratio > 4 {
 		t.Errorf("%g events are estimated, there were %d", f.estimate.events, r.Events)
 	}

@@ -65,14 +65,7 @@ func TestNS3Loss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := sim.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Run()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, c)
 	for _, p := range r.Ports {
 		if lossy := p.Link == "s3-h2" || p.Link == "h2-s3"; (p.Lost > 0) != lossy {
 			t.Errorf("%s lost %d of %d packets", p.Link, p.Lost, p.Packets)

@@ -289,14 +289,7 @@ func TestTwoFlowsDCQCN(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := sim.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.Run()
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := run(t, c)
 		for _, flow := range r.Flows {
 			sum += flow.FCT.Seconds() * 1e6
 			n++

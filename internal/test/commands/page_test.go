@@ -120,20 +120,29 @@ func pages(t *testing.T) map[string][]*command {
 	return all
 }
 
-// effects adds the conditions of effects.txt to the commands, and reports promises without an effect.
-func effects(t *testing.T, all map[string][]*command) {
+// table reads a file of testdata with fields separated by tabs. Lines that begin with # are comments.
+func table(t *testing.T, name string, fields ...string) (rows [][]string) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/effects.txt")
+	text, err := os.ReadFile("testdata/" + name)
 	lab.Must(t, err)
-	shown := map[*command]bool{}
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		f := strings.Split(strings.TrimSpace(line), "\t")
-		if len(f) != 4 {
-			t.Fatalf("effects.txt: %q has %d fields, not page, beginning of the command, of a later command or -, and condition", line, len(f))
+		row := strings.Split(strings.TrimSpace(line), "\t")
+		if len(row) != len(fields) {
+			t.Fatalf("%s: %q has %d fields, not %s", name, line, len(row), strings.Join(fields, ", "))
 		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// effects adds the conditions of effects.txt to the commands, and reports promises without an effect.
+func effects(t *testing.T, all map[string][]*command) {
+	t.Helper()
+	shown := map[*command]bool{}
+	for _, f := range table(t, "effects.txt", "page", "beginning of the command", "beginning of a later command or -", "condition") {
 		page := all[f[0]]
 		i := slices.IndexFunc(page, func(c *command) bool { return strings.HasPrefix(c.text, f[1]) && !shown[c] })
 		if i < 0 {
@@ -163,16 +172,7 @@ func effects(t *testing.T, all map[string][]*command) {
 // except returns the pages without the commands that exceptions.txt lists, and reports exceptions without a command.
 func except(t *testing.T, all map[string][]*command) map[string][]*command {
 	t.Helper()
-	text, err := os.ReadFile("testdata/exceptions.txt")
-	lab.Must(t, err)
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		f := strings.Split(strings.TrimSpace(line), "\t")
-		if len(f) != 3 {
-			t.Fatalf("exceptions.txt: %q has %d fields, not page, beginning of the command and reason", line, len(f))
-		}
+	for _, f := range table(t, "exceptions.txt", "page", "beginning of the command", "reason") {
 		page := all[f[0]]
 		i := slices.IndexFunc(page, func(c *command) bool { return strings.HasPrefix(c.text, f[1]) })
 		if i < 0 {
