@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/qp/profile/catalog"
 )
 
-// list prints what a configuration can name.
+// list prints the transports and plug-ins that a configuration can name.
 func (a *app) list() *cobra.Command {
 	return &cobra.Command{
 		Use: "list [KIND [NAME]]", Short: "List transports and plug-ins with their parameters",

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestOutput: files and folders are made with the folders above them; a file in the place of a folder is an error.
+// TestOutput: Create and Folders make the missing folders of a path. A file in the place of a folder is an error.
 func TestOutput(t *testing.T) {
 	dir := t.TempDir()
 	in := filepath.Join(dir, "a", "b", "file")

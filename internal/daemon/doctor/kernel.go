@@ -226,7 +226,7 @@ func judgeBuffer(limit int, admin bool) Finding {
 	return Finding{"rmem_max", OK, "sockets can have large buffers", ""}
 }
 
-// portOfDaemon looks whether any user can bind the RoCEv2 port of a daemon that is down.
+// portOfDaemon reports whether ordinary users can bind the RoCEv2 port of a daemon that is down.
 func portOfDaemon() Finding {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/internal/lab/netlab"
 )
 
-// wide lists what is wider than its room: the page itself, titles of columns, numbers of queue pairs, titles of charts.
+// wide lists the texts that are wider than their elements: the page, titles of columns and charts, numbers of queue pairs.
 const wide = `(() => {
 	const bad = [];
 	if (document.documentElement.scrollWidth > innerWidth) bad.push("the page: " + document.documentElement.scrollWidth);

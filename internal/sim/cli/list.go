@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/qp/profile/catalog"
 )
 
-// list prints what a scenario can name.
+// list prints the transports, plug-ins, topologies, workloads and events that a scenario can name.
 func (a *app) list() *cobra.Command {
 	return &cobra.Command{
 		Use: "list [KIND [NAME]]", Short: "List the elements of scenarios with their parameters",

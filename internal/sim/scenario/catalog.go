@@ -16,7 +16,7 @@ var sources = map[string]string{
 	"ksp": "Singla et al., NSDI 2012, 5.1", "fat-tree": "Al-Fares et al., SIGCOMM 2008", "jellyfish": "Singla et al., NSDI 2012",
 }
 
-// Catalog returns what scenarios can name besides plug-ins of transports, with keys.
+// Catalog returns the load balancers, topologies, workloads and events that scenarios can name, with their keys.
 func Catalog() (all []catalog.Entry) {
 	for _, k := range []struct {
 		kind string

@@ -1,4 +1,4 @@
-// Package catalog lists the plug-ins of a program with their parameters: what a configuration or a scenario can name.
+// Package catalog lists the transports and plug-ins of a program, which configurations and scenarios name, with their parameters.
 //
 // No promise: this package may change between releases.
 package catalog
@@ -77,7 +77,7 @@ func Describe(from []param.Parameter) (all []Parameter) {
 	return all
 }
 
-// Select returns the entries of a kind and a name; empty ones match all. An error says what there is.
+// Select returns the entries of a kind and a name; empty ones match all. An error lists the existing ones.
 func Select(all []Entry, kind, name string) ([]Entry, error) {
 	var kinds, names []string
 	found := slices.DeleteFunc(slices.Clone(all), func(e Entry) bool {

@@ -50,7 +50,7 @@ wait() {
 	builtin wait "$@"
 }
 
-# traffic: what moves while a command runs until Ctrl-C.
+# traffic: sends packets while a command runs until Ctrl-C. A page can replace it.
 traffic() { :; }
 
 # remote: a NIC on the other end of eth0's cable, veth0 in the network namespace left.
