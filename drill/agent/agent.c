@@ -208,7 +208,7 @@ static void put(const char *p, size_t n)
 	}
 }
 
-/* flush_answer writes the answer after a word, "ok" or "error", or as it is. */
+/* flush_answer writes the answer after its first words, or as it is. */
 static void flush_answer(const char *word)
 {
 	put(word, strlen(word));
@@ -224,14 +224,26 @@ void reported(void)
 	pause_ns = LEAST_PAUSE;
 }
 
+/* answer_line runs a command, "NUMBER VERB ...", and answers "NUMBER ok ..." or "NUMBER error ...". A command that somebody types may
+ * lack the number. */
+static void answer_line(char *line)
+{
+	char *end, word[40];
+	unsigned long number = strtoul(line, &end, 10);
+	bool numbered = end > line && *end == ' ';
+	used = 0;
+	int failed = run(numbered ? end + 1 : line);
+	int n = numbered ? snprintf(word, sizeof word, "%lu ", number) : 0;
+	snprintf(word + n, sizeof word - (size_t)n, "%s ", failed ? "error" : "ok");
+	flush_answer(word);
+}
+
 /* run_lines runs the complete lines of a buffer and returns how many bytes remain. */
 static size_t run_lines(char *line, size_t n)
 {
 	for (char *end; (end = memchr(line, '\n', n));) {
 		*end = '\0';
-		used = 0;
-		int failed = run(line);
-		flush_answer(failed ? "error " : "ok ");
+		answer_line(line);
 		n -= (size_t)(end + 1 - line);
 		memmove(line, end + 1, n);
 	}

@@ -1,6 +1,7 @@
 /*
  * The agent of rocedrill drives verbs on the device under test. It needs libibverbs only; rocedrill-agent-cm also has cm.c,
- * which needs librdmacm. Commands come as lines of a verb and key=value arguments; the answer to each is a line "ok key=value ..." or "error text". Completions and asynchronous events
+ * which needs librdmacm. Commands come as lines of a number, a verb and key=value arguments; the answer to each is a line of
+ * the same number and "ok key=value ..." or "error text", so that the tester can drop the answer to a command that it has given up. Completions and asynchronous events
  * are reported as they happen, as lines that begin with "cqe" and "event".
  */
 #ifndef AGENT_H
@@ -79,6 +80,7 @@ int cmd_invalidate(void);
 int cmd_set(void);
 int cmd_check(void);
 int cmd_counter(void);
+void count_from_now(void);
 extern const char *verb; /* of the command that runs */
 
 /* cm.c: the connection manager. These are NULL in the agent without it. */

@@ -108,6 +108,7 @@ int cmd_open(void)
 		errno = 0;
 		return fail("%s has neither %s nor %s as a RoCE v2 GID", ibv_get_device_name(device->device), text("dut", "0.0.0.0"), text("dut6", "::"));
 	}
+	count_from_now();
 	say("gid4=%d gid6=%d", gid_index[0], gid_index[1]);
 	say_capabilities(o->pd);
 	return 0;
@@ -422,5 +423,6 @@ int cmd_close(void)
 		for (struct object *o = objects; o < objects + OBJECTS; o++)
 			if (o->kind == order[i] && (o->kind != PD || o->name[0]) && (errno = destroy(o)))
 				return fail("destroy %s", o->name);
+	count_from_now();
 	return 0;
 }

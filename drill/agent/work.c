@@ -1,6 +1,7 @@
 /* Commands that post work requests, and that read and write memory and counters. */
 #include "agent.h"
 
+#include <dirent.h>
 #include <endian.h>
 #include <errno.h>
 #include <stdio.h>
@@ -224,30 +225,49 @@ int cmd_check(void)
 	return 0;
 }
 
-/* cmd_counter returns how much a counter of the port has grown since it was first read. */
-int cmd_counter(void)
+/* counters of the port, as they were when the script began. */
+static struct { char name[64]; unsigned long first; } counters[256];
+
+/* read_counter reads a counter of the port. */
+static bool read_counter(const char *name, unsigned long *v)
 {
-	static struct { char name[64]; unsigned long first; } known[32];
-	char path[256];
-	unsigned long v;
-	const char *name = text("name", "");
+	char path[512];
 	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/hw_counters/%s", ibv_get_device_name(device->device), port, name);
 	FILE *f = fopen(path, "r");
 	if (!f)
-		return fail("counter %s", name);
-	bool ok = fscanf(f, "%lu", &v) == 1;
+		return false;
+	bool ok = fscanf(f, "%lu", v) == 1;
 	fclose(f);
-	if (!ok)
-		return fail("counter %s is no number", name);
-	size_t i = 0;
-	for (; i < 31 && known[i].name[0] && strcmp(known[i].name, name); i++)
-		;
-	if (!known[i].name[0]) {
-		snprintf(known[i].name, sizeof known[i].name, "%s", name);
-		known[i].first = v;
-	}
-	say("value=%lu", v - known[i].first);
-	return 0;
+	return ok;
+}
+
+/* count_from_now notes the counters at the beginning of a script. */
+void count_from_now(void)
+{
+	char path[512];
+	size_t n = 0;
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/hw_counters", ibv_get_device_name(device->device), port);
+	memset(counters, 0, sizeof counters);
+	DIR *d = opendir(path);
+	for (struct dirent *e; d && n < sizeof counters / sizeof *counters && (e = readdir(d));)
+		if (strlen(e->d_name) < sizeof counters->name && read_counter(e->d_name, &counters[n].first))
+			strcpy(counters[n++].name, e->d_name);
+	if (d)
+		closedir(d);
+}
+
+/* cmd_counter returns how much a counter of the port has grown since the script began. */
+int cmd_counter(void)
+{
+	unsigned long v;
+	const char *name = text("name", "");
+	errno = 0;
+	for (size_t i = 0; *name && i < sizeof counters / sizeof *counters; i++)
+		if (!strcmp(counters[i].name, name) && read_counter(name, &v)) {
+			say("value=%lu", v - counters[i].first);
+			return 0;
+		}
+	return fail("the device has no counter %s", name);
 }
 
 int cmd_set(void)

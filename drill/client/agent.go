@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"roced.io/roced/drill/engine"
@@ -17,7 +18,7 @@ import (
 type Conn struct {
 	rwc   io.ReadWriteCloser
 	lines chan string
-	late  error // the reason why an answer may belong to an earlier command
+	sent  uint64 // commands: the number of the newest
 }
 
 // ErrEnded means that the agent has closed the connection.
@@ -39,23 +40,32 @@ func (c *Conn) read() {
 	}
 }
 
-// Lines returns the channel of answers and reports. It is closed when the agent has ended.
+// Lines returns the channel of answers and reports, which Answer reads. It is closed when the agent has ended.
 func (c *Conn) Lines() <-chan string { return c.lines }
 
 // Send sends a command. The caller takes the answer from Lines.
 func (c *Conn) Send(command string) error {
-	if _, err := io.WriteString(c.rwc, command+"\n"); err != nil {
+	c.sent++
+	if _, err := fmt.Fprintf(c.rwc, "%d %s\n", c.sent, command); err != nil {
 		return ErrEnded
 	}
 	return nil
 }
 
-// Command sends a command and returns the fields of its answer. It calls report for each report before the answer. After
-// one late answer, all commands fail.
-func (c *Conn) Command(ctx context.Context, command string, report func(line string)) (map[string]string, error) {
-	if c.late != nil {
-		return nil, c.late
+// Answer returns a line without its number. ok is false for an answer to a command before the newest, whose caller has given it
+// up. Reports have no number.
+func (c *Conn) Answer(line string) (text string, ok bool) {
+	number, rest, _ := strings.Cut(line, " ")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return line, true
 	}
+	return rest, n == c.sent
+}
+
+// Command sends a command and returns the fields of its answer. It calls report for each report before the answer,
+// and drops late answers to earlier commands.
+func (c *Conn) Command(ctx context.Context, command string, report func(line string)) (map[string]string, error) {
 	if err := c.Send(command); err != nil {
 		return nil, err
 	}
@@ -65,17 +75,20 @@ func (c *Conn) Command(ctx context.Context, command string, report func(line str
 			if !ok {
 				return nil, ErrEnded
 			}
-			switch word, rest, _ := strings.Cut(line, " "); word {
+			text, current := c.Answer(line)
+			if !current {
+				continue
+			}
+			switch word, rest, _ := strings.Cut(text, " "); word {
 			case "ok":
 				return engine.Fields(rest), nil
 			case "error":
 				return nil, fmt.Errorf("the agent answers %q to %q", rest, command)
 			default:
-				report(line)
+				report(text)
 			}
 		case <-ctx.Done():
-			c.late = fmt.Errorf("the agent does not answer %q: %w", command, ctx.Err())
-			return nil, c.late
+			return nil, fmt.Errorf("the agent does not answer %q: %w", command, ctx.Err())
 		}
 	}
 }

@@ -12,14 +12,19 @@ import (
 	"time"
 )
 
-// fake returns a connection to an agent that answers each command with the text that f returns. It ends after "end".
+// fake returns a connection to an agent that answers each command with the text that f returns, with the command's number for "N".
+// It ends after "end".
 func fake(t *testing.T, f func(command string) string) *Conn {
 	t.Helper()
 	near, far := net.Pipe()
 	go func() {
 		defer far.Close()
-		for r := bufio.NewScanner(far); r.Scan() && r.Text() != "end"; {
-			fmt.Fprint(far, f(r.Text()))
+		for r := bufio.NewScanner(far); r.Scan(); {
+			number, command, _ := strings.Cut(r.Text(), " ")
+			if command == "end" {
+				return
+			}
+			fmt.Fprint(far, strings.ReplaceAll(f(command), "N ", number+" "))
 		}
 	}()
 	c := New(near)
@@ -31,9 +36,9 @@ func fake(t *testing.T, f func(command string) string) *Conn {
 func TestCommand(t *testing.T) {
 	c := fake(t, func(command string) string {
 		if command == "bad" {
-			return "cqe wr=3\nerror it is not open: Invalid argument\n"
+			return "cqe wr=3\nN error it is not open: Invalid argument\n"
 		}
-		return "cqe wr=1\nevent on=qp\nok num=17 state=RTS\ncqe wr=2\n"
+		return "cqe wr=1\nevent on=qp\nN ok num=17 state=RTS\ncqe wr=2\n"
 	})
 	var reports []string
 	report := func(line string) { reports = append(reports, line) }
@@ -55,22 +60,22 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestLate: the answer to a command that is out of time is not taken for that to another one.
+// TestLate: the answer to a command that is out of time is not taken for that to the next one.
 func TestLate(t *testing.T) {
 	asked := make(chan struct{})
 	c := fake(t, func(command string) string {
 		<-asked
-		return "ok to=" + command + "\n"
+		return "N ok to=" + command + "\n"
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	for _, command := range []string{"first", "second"} {
-		if _, err := c.Command(ctx, command, nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `"first"`) {
-			t.Errorf("%s: %v", command, err)
-		}
-		ctx = t.Context()
+	if _, err := c.Command(ctx, "first", nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `"first"`) {
+		t.Error(err)
 	}
 	close(asked)
+	if a, err := c.Command(t.Context(), "second", nil); err != nil || a["to"] != "second" {
+		t.Errorf("%v, %v", a, err)
+	}
 }
 
 // TestClose: Close ends a connection whose agent reports more than anyone has taken.

@@ -281,7 +281,9 @@ func (s *Session) input(ctx context.Context, e *engine.Engine, timer <-chan time
 		if !ok {
 			return lost(client.ErrEnded)
 		}
-		e.Reply(s.now(), line)
+		if text, ok := s.agent.Answer(line); ok {
+			e.Reply(s.now(), text)
+		}
 	case err := <-s.errs:
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	case <-ctx.Done():

@@ -116,10 +116,10 @@ func (f *fake) gone(t *testing.T) {
 }
 
 // opens is the beginning of an agent that opens its device.
-const opens = "read line; echo 'ok gid4=0 gid6=1 caps=rc,ipv6'\n"
+const opens = "read n line; echo $n ok gid4=0 gid6=1 caps=rc,ipv6\n"
 
 // answers is an agent that answers every command.
-const answers = opens + "while read line; do echo ok va=1 lkey=1 rkey=1 num=5; done\n"
+const answers = opens + "while read n line; do echo $n ok va=1 lkey=1 rkey=1 num=5; done\n"
 
 // TestAgentIsLost: an agent or a device that cannot be reached, or ends or hangs while it starts, is a clear error. Nothing
 // is left behind.
@@ -130,7 +130,7 @@ func TestAgentIsLost(t *testing.T) {
 	}{
 		"ends":          {"exit 1", "the agent has ended"},
 		"hangs":         {"sleep 1000", "the agent does not answer \"open device="},
-		"no device":     {"read line; echo error cannot open device; cat", "the agent answers \"cannot open device\" to \"open"},
+		"no device":     {"read n line; echo $n error cannot open device; cat", "the agent answers \"cannot open device\" to \"open"},
 		"silent device": {answers, "it does not answer requests for the MAC address of 198.18.0.2 and fd00::2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,6 +254,43 @@ func TestEarlierRuns(t *testing.T) {
 		}
 		if earlier != c.earlier || !strings.HasPrefix(text, c.reply) || (c.reply == "") != (text == "") {
 			t.Errorf("%#x to %#x: earlier %v, reply %q", c.attr, c.id, earlier, text)
+		}
+	}
+}
+
+// TestBrokenFrame: a frame with a wrong ICRC comes before the answer to a command. It fails this script, and the late answer
+// disturbs no other one.
+func TestBrokenFrame(t *testing.T) {
+	f := newFake(t, opens+"while read n line; do case $line in qp*) echo >$dir/asked; until [ -e $dir/go ]; do sleep 0.01; done;; esac; "+
+		"echo $n ok va=1 lkey=1 rkey=1 num=5; done\n")
+	f.connect(t, false)
+	s, err := StartAgent(t.Context(), f.agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	broken, err := (&frame.Spec{SrcMAC: dutMAC, DstMAC: testerMAC, Src: dutIP, Dst: testerIP, Opcode: bth.OpAcknowledge, BadICRC: true,
+		Fields: []frame.Set{{Name: "dst", Value: 0x11}}}).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			if _, err := os.Stat(f.path("asked")); err == nil || t.Context().Err() != nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		s.frames <- arrival{s.now(), broken.Bytes}
+		os.WriteFile(f.path("go"), nil, 0o600)
+	}()
+	for _, want := range []engine.Outcome{engine.Failed, engine.Passed} {
+		text, err := script.Parse("x.drill", "spec \"x\" must\nneed rc\nqp = dut.qp rc\nquiet 10ms")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.Run(t.Context(), text, 0); err != nil || r.Outcome != want {
+			t.Errorf("%+v, %v, want %v", r, err, want)
 		}
 	}
 }
