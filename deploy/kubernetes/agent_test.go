@@ -233,7 +233,7 @@ func (n *node) sameAsRocectl(e *cdi.ContainerEdits) {
 // refused checks requests that the agent must reject.
 func (n *node) refused(p plugin.DevicePluginClient, a *imitation) {
 	n.t.Helper()
-	if _, err := allocate(n.t, p, "nic0", "nic1"); err == nil || !strings.Contains(err.Error(), "can have one") {
+	if _, err := allocate(n.t, p, "nic0", "nic1"); err == nil || !strings.Contains(err.Error(), "a container may request 1, not 2") {
 		n.t.Errorf("two: %v", err)
 	}
 	if _, err := allocate(n.t, p, "nic9"); err == nil {

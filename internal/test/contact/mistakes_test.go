@@ -102,7 +102,7 @@ func TestMistakes(t *testing.T) {
 		{"no daemon: exec", p.ctl("none", "exec", "--", "true"), 1, []string{"is roced running?", `"rocectl up" starts one`}},
 		{"no daemon: a server that would wait", slices.Concat(perf, []string{"--run-dir", p.path("none")}), 1, []string{"is roced running?", `"rocectl up" starts one`}},
 		{"no permission", slices.Concat(nobody, stop), 1, []string{"permission denied", "user 0", "control.users"}},
-		{"another user", slices.Concat(nobody, p.ctl("own", "exec", "--", "true")), 1, []string{"not for this user", "nics[].access", `"rocectl up"`}},
+		{"another user", slices.Concat(nobody, p.ctl("own", "exec", "--", "true")), 1, []string{"this user may not use the NICs", "nics[].access", `"rocectl up"`}},
 		{"wrong namespace", p.config("c", "", "port: {type: packet, interface: eth9}"), 1, []string{"eth9", "no such interface in the network namespace", "key netns"}},
 		{"a namespace that is not there", p.config("d", "", "addresses: [198.18.3.2/24], port: {type: tap, device: t1, netns: /run/netns/none}"), 1, []string{"network namespace /run/netns/none", "no such file"}},
 		{"device busy", p.config("e", "", "addresses: [198.18.3.2/24], port: {type: tap, device: t0}"), 1, []string{"t0", "another process, such as another roced, uses it", "configure another device"}},

@@ -11,8 +11,8 @@ export function short(v, unit = "") {
 }
 
 /** count writes a number of things: "1 queue pair", "2 queue pairs". */
-export function count(n, one) {
-  return `${whole(n)} ${one}${n === 1 ? "" : "s"}`;
+export function count(n, one, text = n) {
+  return `${text} ${one}${n === 1 ? "" : "s"}`;
 }
 
 /** number writes a queue pair number in both notations. */

@@ -51,7 +51,7 @@ export class LiveTrace {
     this.start.textContent = "Start trace";
     this.keep.disabled = !this.#text.length;
     this.whole.disabled = false;
-    this.state.textContent = `${ended} ${count(store.events, "event")}${store.end?.lost ? `, ${whole(store.end.lost)} left out` : ""}.`;
+    this.state.textContent = `${ended} ${count(store.events, "event", whole(store.events))}${store.end?.lost ? `, ${whole(store.end.lost)} left out` : ""}.`;
     say(this.state.textContent);
   }
 
@@ -65,7 +65,7 @@ export class LiveTrace {
 
   #show(view) {
     view.draw();
-    this.state.textContent = count(this.store.events, "event");
+    this.state.textContent = count(this.store.events, "event", whole(this.store.events));
   }
 
   stop() {
