@@ -9,14 +9,15 @@ import (
 
 // Layout of struct event in watch.c.
 const (
-	eventPayload   = 10
-	eventHeaderLen = 12
-	eventKept      = 14
-	eventHeaders   = 16
-	headersRoom    = 68
-	minHeaders     = 20 + bth.UDPLen
-	eventTransport = eventHeaders + headersRoom
 	eventSegment   = 8
+	eventPayload   = 10
+	eventIPLen     = 12
+	eventKept      = 14
+	eventIP        = 16
+	minIPLen       = 20
+	maxIPLen       = 60
+	eventUDP       = eventIP + maxIPLen
+	eventTransport = eventUDP + bth.UDPLen
 )
 
 // reasons names enum reason in watch.c.
@@ -29,14 +30,14 @@ func (s *Socket) packet(b []byte) (at int64, ip []byte, ok bool) {
 		return 0, nil, false
 	}
 	ne := binary.NativeEndian
-	headers, kept := int(ne.Uint16(b[eventHeaderLen:])), int(ne.Uint16(b[eventKept:]))
-	if headers > headersRoom || headers < minHeaders || kept > len(b)-eventTransport {
+	ipLen, kept := int(ne.Uint16(b[eventIPLen:])), int(ne.Uint16(b[eventKept:]))
+	if ipLen > maxIPLen || ipLen < minIPLen || kept > len(b)-eventTransport {
 		return 0, nil, false
 	}
-	ip = append(s.ip[:0], b[eventHeaders:eventHeaders+headers]...)
-	ip = append(ip, b[eventTransport:eventTransport+kept]...)
+	ip = append(s.ip[:0], b[eventIP:eventIP+ipLen]...)
+	ip = append(ip, b[eventUDP:eventTransport+kept]...)
 	if n := ne.Uint16(b[eventPayload:]); n != 0 { // the headers of a super-frame become those of one of its datagrams
-		l3 := ip[:headers-bth.UDPLen]
+		l3 := ip[:ipLen]
 		inet.SetLengths(l3, ip[len(l3):], binary.BigEndian.Uint16(l3[4:])+ne.Uint16(b[eventSegment:]), int(n))
 	}
 	return int64(ne.Uint64(b)), ip, true
