@@ -114,8 +114,8 @@ type Event struct {
 	Do func(n *fabric.Network)
 }
 
-// Hosts returns the number of NICs.
-func (c *Config) Hosts() int { return c.Graph.Hosts / max(c.Planes, 1) }
+// Hosts returns the number of hosts.
+func (c *Config) Hosts() int { return c.Graph.Machines() / max(c.Planes, 1) }
 
 // ErrUnfinished reports messages that were outstanding when no event was pending.
 var ErrUnfinished = errors.New("messages never ended")
@@ -154,9 +154,8 @@ func New(c Config) (*Simulation, error) {
 	if err := s.build(); err != nil {
 		return nil, err
 	}
-	rtt := s.baseRTT()
-	s.makers = s.newMakers(rtt)
-	c.QP.Profile = func(host int) (qp.Profile, error) { return s.makers[host].New(c.Profile, c.spec(host)) }
+	s.makers = s.newMakers(&c)
+	c.QP.Profile = func(nic int) (qp.Profile, error) { return s.makers[nic].New(c.Profile, c.spec(c.Graph.Machine(nic))) }
 	if c.Ideal == nil {
 		b := s.bytes()
 		c.Ideal = func(f *workload.Flow, path []*fabric.Link) engine.Time {
@@ -165,9 +164,6 @@ func New(c Config) (*Simulation, error) {
 			}
 			return b.Ideal(f.Bytes, path)
 		}
-	}
-	if c.QP.MaxUnacked == 0 {
-		c.QP.MaxUnacked = s.unacked(rtt)
 	}
 	if c.Inside {
 		s.inside = inside.New(c.Hosts())
@@ -204,7 +200,7 @@ func (s *Simulation) transports(list []Transport, base *nic.QPConfig) (out []wor
 	for _, t := range list {
 		q := t.QP
 		q.MTU, q.MaxUnacked = base.MTU, cmp.Or(q.MaxUnacked, base.MaxUnacked)
-		q.Profile = func(host int) (qp.Profile, error) { return s.makers[host].New(t.Profile, t.Spec) }
+		q.Profile = func(nic int) (qp.Profile, error) { return s.makers[nic].New(t.Profile, t.Spec) }
 		out = append(out, workload.Transport{QP: q, Supports: supports(t.Profile)})
 	}
 	return out
@@ -281,7 +277,7 @@ func (s *Simulation) bytes() workload.Bytes {
 
 // ideal returns the duration of f in an empty network.
 func (s *Simulation) ideal(f *workload.Flow) engine.Time {
-	s.path = s.cluster.Network().Path(f.Src, f.Dst, s.path[:0])
+	s.path = s.cluster.Path(f.Src, f.Dst, s.path[:0])
 	if n := uint32(s.cfg.Planes); n > 1 {
 		part := *f
 		part.Bytes = (f.Bytes + n - 1) / n
@@ -290,37 +286,54 @@ func (s *Simulation) ideal(f *workload.Flow) engine.Time {
 	return s.cfg.Ideal(f, s.path)
 }
 
-// unacked returns the default limit of outstanding packets: four times the capacity of the longest path.
-func (s *Simulation) unacked(rtt time.Duration) uint32 {
-	rate := s.cluster.Network().Path(0, 1, nil)[0].Rate() * uint64(s.cfg.Planes)
-	return max(uint32(4*rtt.Seconds()*float64(rate)/8)/uint32(s.cfg.QP.MTU), 64)
-}
-
 // hardwareRTO is the timeout of Eunomia, which assumes one as short as IRN's (Eunomia 3.2.3, IRN 4.1). The default
 // of a queue pair, 67 ms, allows for delays of daemons.
 const hardwareRTO = 320 * time.Microsecond
 
-// newMakers returns the makers of plug-ins, by host.
-func (s *Simulation) newMakers(rtt time.Duration) (makers []*profile.Maker) {
-	rates, fastest := make([]float64, s.cfg.Hosts()), 0.0
-	for h := range rates {
-		rates[h] = float64(s.cluster.Network().Path(h, (h+1)%len(rates), nil)[0].Rate()) * float64(s.cfg.Planes)
-		fastest = max(fastest, rates[h])
-	}
-	for _, rate := range rates {
-		makers = append(makers, profile.NewMaker(profile.Link{Rate: rate, RTT: rtt, MTU: s.cfg.QP.MTU, Fastest: fastest, RTO: hardwareRTO}))
-	}
-	return makers
+// span is the scale of a network, between whose NICs packets can travel.
+type span struct {
+	first    int         // NIC
+	rtt      engine.Time // longest round trip of a full packet and its acknowledgement from the first NIC, without other traffic
+	fastest  float64     // rate of a NIC
+	capacity float64     // bytes on the longest path of the first NIC, at its rate
 }
 
-// baseRTT returns the longest round trip of a full packet and its acknowledgement from the first host in an empty
-// network.
-func (s *Simulation) baseRTT() time.Duration {
-	b, longest := s.bytes(), engine.Time(0)
-	for h := 1; h < s.cfg.Hosts(); h++ {
-		longest = max(longest, b.Ideal(b.Payload, s.cluster.Network().Path(0, h, nil)))
+// spans returns the span of each NIC's network.
+func (s *Simulation) spans() (of []*span) {
+	net, b, known := s.cluster.Network(), s.bytes(), map[int]*span{}
+	networks := net.Graph().Networks()
+	for h := range net.Hosts() / s.cfg.Planes {
+		x := known[networks[h]]
+		if x == nil {
+			x = &span{first: h}
+			known[networks[h]] = x
+		} else {
+			x.rtt = max(x.rtt, b.Ideal(b.Payload, net.Path(x.first, h, nil)))
+		}
+		x.fastest = max(x.fastest, s.rate(h))
+		of = append(of, x)
 	}
-	return longest.Duration()
+	for _, x := range known {
+		x.capacity = x.rtt.Duration().Seconds() * s.rate(x.first) / 8
+	}
+	return of
+}
+
+// rate returns the rate of a NIC, of all its ports.
+func (s *Simulation) rate(nic int) float64 {
+	return float64(s.cluster.Network().Uplink(nic).Rate()) * float64(s.cfg.Planes)
+}
+
+// newMakers returns the makers of plug-ins, by NIC. It sets the default limit of outstanding packets: four times the
+// capacity of the longest path.
+func (s *Simulation) newMakers(c *Config) (makers []*profile.Maker) {
+	capacity := 0.0
+	for h, x := range s.spans() {
+		makers = append(makers, profile.NewMaker(profile.Link{Rate: s.rate(h), RTT: x.rtt.Duration(), MTU: s.cfg.QP.MTU, Fastest: x.fastest, RTO: hardwareRTO}))
+		capacity = max(capacity, x.capacity)
+	}
+	c.QP.MaxUnacked = cmp.Or(c.QP.MaxUnacked, max(uint32(min(4*capacity, 1<<31))/uint32(s.cfg.QP.MTU), 64))
+	return makers
 }
 
 // Run runs until everything has ended, or Config.Until. If Watch ends it, the result is that until then.

@@ -328,8 +328,14 @@ func (r *oneRun) tracers(hosts int) (func(a, b *nic.QP, f *workload.Flow), error
 		t := &tracedPair{}
 		var ok bool
 		t.name, t.file, ok = strings.Cut(text, "=")
-		if n, _ := fmt.Sscanf(t.name, "h%d-h%d", &t.src, &t.dst); !ok || n != 2 || min(t.src, t.dst) < 0 || max(t.src, t.dst) >= hosts {
-			return nil, usageError{fmt.Errorf("--trace %q: expected h1-h0=FILE with two of %d hosts", text, hosts)}
+		if n, _ := fmt.Sscanf(t.name, "h%d-h%d", &t.src, &t.dst); !ok || n != 2 || t.name != fmt.Sprintf("h%d-h%d", t.src, t.dst) {
+			return nil, usageError{fmt.Errorf("--trace %q: expected two hosts and a file, such as h1-h0=FILE", text)}
+		}
+		if max(t.src, t.dst) >= hosts {
+			return nil, usageError{fmt.Errorf("--trace %s: no host h%d; hosts are h0 to h%d", t.name, max(t.src, t.dst), hosts-1)}
+		}
+		if t.src == t.dst {
+			return nil, usageError{fmt.Errorf("--trace %s: a host has no connection to itself; name two hosts", t.name)}
 		}
 		var err error
 		if t.out, err = r.create(t.file, t.end); err != nil {

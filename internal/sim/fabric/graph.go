@@ -23,15 +23,16 @@ type Graph struct {
 	Hosts    int
 	Switches []string // names
 	Cables   []Cable
+	Owner    []int // by host: its machine, ascending, if hosts are NICs of machines that have several; nil: each is a machine
 }
 
 // Switch returns the node of the i-th switch.
 func (g *Graph) Switch(i int) Node { return Node(g.Hosts + i) }
 
-// Name returns the name of a node: h0, h1 ... for hosts.
+// Name returns the name of a node: h0, h1 ... for hosts, by their machines.
 func (g *Graph) Name(n Node) string {
 	if int(n) < g.Hosts {
-		return fmt.Sprintf("h%d", n)
+		return fmt.Sprintf("h%d", g.Machine(int(n)))
 	}
 	return g.Switches[int(n)-g.Hosts]
 }
@@ -45,24 +46,21 @@ func (g *Graph) join(a, b Node, rate quantity.Rate, delay engine.Time) {
 	g.Cables = append(g.Cables, Cable{a, b, rate, delay})
 }
 
+// MaxRate is the highest rate of a cable: 100 Tb/s.
+const MaxRate = 100e12
+
 // check validates g.
 func (g *Graph) check() error {
 	nodes := Node(g.Hosts + len(g.Switches))
-	cables := make([]int, g.Hosts)
 	for i, c := range g.Cables {
 		switch {
 		case c.A < 0 || c.B < 0 || c.A >= nodes || c.B >= nodes || c.A == c.B:
 			return fmt.Errorf("cable %d joins nodes %d and %d of %d", i, c.A, c.B, nodes)
-		case c.Rate == 0 || c.Rate > 1e13 || c.Delay < 0:
+		case c.Rate == 0 || c.Rate > MaxRate || c.Delay < 0:
 			return fmt.Errorf("cable %s-%s: rate or delay out of range", g.Name(c.A), g.Name(c.B))
 		}
-		for _, n := range [...]Node{c.A, c.B} {
-			if int(n) < g.Hosts {
-				cables[n]++
-			}
-		}
 	}
-	for h, n := range cables {
+	for h, n := range g.hostCables() {
 		if n != 1 {
 			return fmt.Errorf("host h%d has %d cables instead of one", h, n)
 		}
@@ -74,7 +72,16 @@ func (g *Graph) check() error {
 // from 1, as in leaf0-spine1#2.
 func (g *Graph) Links() (names []string) {
 	cables, seen := map[[2]Node]int{}, map[[2]Node]int{}
-	ends := func(c *Cable) [2]Node { return [2]Node{min(c.A, c.B), max(c.A, c.B)} }
+	ends := func(c *Cable) [2]Node {
+		a, b := min(c.A, c.B), max(c.A, c.B)
+		if int(a) < g.Hosts {
+			a = Node(g.Machine(int(a)))
+		}
+		if int(b) < g.Hosts {
+			b = Node(g.Machine(int(b)))
+		}
+		return [2]Node{a, b}
+	}
 	for i := range g.Cables {
 		cables[ends(&g.Cables[i])]++
 	}

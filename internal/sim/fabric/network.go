@@ -39,6 +39,7 @@ type Network struct {
 	uplink   []*Link // by host
 	ways     ways
 	homes    []int32 // by host: its switch, -1: none
+	routed   int     // number of calls of Reroute
 }
 
 // New creates a network on an engine, unless c has several. Attach the hosts before it runs.
@@ -156,6 +157,9 @@ func (n *Network) Attach(host int, e Endpoint) *Link {
 	return l
 }
 
+// Uplink returns the link on which a host sends.
+func (n *Network) Uplink(host int) *Link { return n.uplink[host] }
+
 // Parts returns the parts.
 func (n *Network) Parts() []*Part { return n.parts }
 
@@ -175,6 +179,12 @@ func (n *Network) Links() []Link { return n.links }
 
 // Switches returns all switches.
 func (n *Network) Switches() []Switch { return n.switches }
+
+// Graph returns the topology.
+func (n *Network) Graph() *Graph { return n.graph }
+
+// Routed returns how often routes have changed.
+func (n *Network) Routed() int { return n.routed }
 
 // Hosts is the number of hosts.
 func (n *Network) Hosts() int { return n.graph.Hosts }
@@ -202,6 +212,11 @@ func (n *Network) Path(src, dst int, path []*Link) []*Link {
 		}
 		l = s.ports[s.first(s.routes[dst])].out
 	}
+}
+
+// Leads reports whether a path ends at a host.
+func (n *Network) Leads(path []*Link, dst int) bool {
+	return path[len(path)-1] == n.uplink[dst].Reverse
 }
 
 // Passes reports whether the packets of a flow pass through the switch with that name. It is false if a switch before it

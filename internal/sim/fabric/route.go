@@ -10,6 +10,7 @@ type hop struct {
 func (n *Network) Reroute() {
 	g := n.graph
 	n.ways.reset(n)
+	n.routed++
 	nodes := g.Hosts + len(g.Switches)
 	in := make([][]hop, nodes)
 	for i, c := range g.Cables {

@@ -82,12 +82,14 @@ type Config struct {
 }
 
 // Cluster is the NICs of a network. It belongs to its engine's goroutine; if the network has several parts, each part
-// belongs to that of its engine.
+// belongs to that of its engine. Its hosts are the machines of the network's graph. One with several NICs uses for each
+// connection those with the fewest links between them, then the highest rate; a hash selects among equals.
 type Cluster struct {
 	part
-	net   *fabric.Network
-	nics  []NIC
-	parts []*part // the first is part
+	net      *fabric.Network
+	nics     []NIC
+	machines *machines // nil: each host has one NIC, which reaches all others
+	parts    []*part   // the first is part
 }
 
 // part is the NICs of a part of the network.
@@ -141,6 +143,7 @@ func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
 	for h := range k.nics {
 		k.nics[h].init(k.parts[k.net.PartOf(h)], uint32(h))
 	}
+	k.machines = newMachines(k.net, c.Planes)
 	return k, nil
 }
 
@@ -227,8 +230,13 @@ func (k *part) Handle(now engine.Time, _ int32) {
 // Network returns the network.
 func (k *Cluster) Network() *fabric.Network { return k.net }
 
-// Hosts returns the number of NICs.
-func (k *Cluster) Hosts() int { return len(k.nics) }
+// Hosts returns the number of hosts.
+func (k *Cluster) Hosts() int {
+	if k.machines != nil {
+		return len(k.machines.nics)
+	}
+	return len(k.nics)
+}
 
 // Engine returns the engine.
 func (k *Cluster) Engine() *engine.Engine { return k.eng }

@@ -21,8 +21,8 @@ type User interface {
 
 // QPConfig describes a queue pair. It is the same at both ends of a connection.
 type QPConfig struct {
-	Type    qp.Type // default RC
-	Profile func(host int) (qp.Profile, error)
+	Type    qp.Type                           // default RC
+	Profile func(nic int) (qp.Profile, error) // of a NIC, by its node of the network
 	User    User
 	// MTU is the path MTU in bytes; default the cluster's.
 	MTU         int
@@ -102,8 +102,8 @@ const (
 
 // Connect makes a connected pair between two hosts; x is on host a.
 func (k *Cluster) Connect(a, b int, c QPConfig) (x, y *QP, err error) {
-	if a < 0 || b < 0 || a >= len(k.nics) || b >= len(k.nics) {
-		return nil, nil, fmt.Errorf("%w: %d or %d of %d", ErrHost, a, b, len(k.nics))
+	if a, b, err = k.ends(a, b); err != nil {
+		return nil, nil, err
 	}
 	if x, err = k.nics[a].newQP(&c, 0); err != nil {
 		return nil, nil, err
@@ -122,13 +122,35 @@ func (k *Cluster) Connect(a, b int, c QPConfig) (x, y *QP, err error) {
 	return x, y, nil
 }
 
-// Datagrams makes a UD queue pair on a host. Its address handles are host numbers.
+// Datagrams makes a UD queue pair on a host, on its first NIC. Its address handles are nodes of the network (QP.Node).
 func (k *Cluster) Datagrams(host int, c QPConfig) (*QP, error) {
-	if host < 0 || host >= len(k.nics) {
-		return nil, fmt.Errorf("%w: %d of %d", ErrHost, host, len(k.nics))
+	if host < 0 || host >= k.Hosts() {
+		return nil, fmt.Errorf("%w: %d of %d", ErrHost, host, k.Hosts())
 	}
+	if k.machines != nil {
+		host = k.machines.nics[host][0]
+	}
+	return k.nics[host].datagrams(c)
+}
+
+// DatagramPair makes UD queue pairs on two hosts, on NICs that reach each other.
+func (k *Cluster) DatagramPair(a, b int, c QPConfig) (x, y *QP, err error) {
+	if a, b, err = k.ends(a, b); err != nil {
+		return nil, nil, err
+	}
+	if x, err = k.nics[a].datagrams(c); err != nil {
+		return nil, nil, err
+	}
+	if y, err = k.nics[b].datagrams(c); err != nil {
+		x.Close()
+	}
+	return x, y, err
+}
+
+// datagrams makes a UD queue pair.
+func (n *NIC) datagrams(c QPConfig) (*QP, error) {
 	c.Type = qp.UD
-	q, err := k.nics[host].newQP(&c, 0)
+	q, err := n.newQP(&c, 0)
 	if err == nil {
 		err = q.connect(q, &c)
 	}
@@ -257,6 +279,7 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 // pin changes q's source port until its packets pass through a switch.
 func (q *QP) pin(via string) error {
 	n := q.nic
+	g := n.k.all.net.Graph()
 	for range 1 << 14 {
 		if via == "" || n.k.all.net.Passes(int(n.host), int(q.peerHost), q.hash, via) {
 			return nil
@@ -264,7 +287,7 @@ func (q *QP) pin(via string) error {
 		q.port = 0xc000 | (q.port+1)&0x3fff
 		q.hash = fabric.FlowHash(n.host, q.peerHost, uint32(q.port))
 	}
-	return fmt.Errorf("no source port leads from host %d to host %d through %q by the hash of flows", n.host, q.peerHost, via)
+	return fmt.Errorf("no source port leads from host %d to host %d through %q by the hash of flows", g.Machine(int(n.host)), g.Machine(int(q.peerHost)), via)
 }
 
 // step is a state transition and its attributes.
@@ -295,7 +318,7 @@ var steps = map[qp.Type][]step{
 func (q *QP) Num() bth.QPN { return q.num }
 
 // Host returns the number of its host.
-func (q *QP) Host() int { return int(q.nic.host) }
+func (q *QP) Host() int { return q.nic.k.all.net.Graph().Machine(int(q.nic.host)) }
 
 // State returns its state.
 func (q *QP) State() qp.State { return q.core.State() }

@@ -1,5 +1,5 @@
-// Package ns3 reads the topologies of the ns-3 simulators of HPCC and ConWeave. It reads and writes their files of flow
-// completion times. Input is untrusted: errors name the line and the value.
+// Package ns3 reads the topologies of the ns-3 simulators of HPCC, ConWeave, ASTRA-sim and SimAI. It reads and writes files of
+// flow completion times. Input is untrusted: errors name the line and the value.
 package ns3
 
 import (
@@ -18,25 +18,24 @@ const (
 	maxNodes = 1 << 16
 	maxLinks = 1 << 20
 	maxDelay = engine.Second
-	maxRate  = 1e13 // bits per second
 )
 
 // Topology is a topology file.
 type Topology struct {
-	Graph *fabric.Graph // switches have the names s and their ID
+	Graph *fabric.Graph // switches have the names s and their ID; NVSwitches of SimAI, nv and their ID
 	Hosts []int         // IDs of the hosts, ascending
 	Loss  []float64     // by cable: probability of losing a packet, in each direction
 }
 
 // ReadTopology reads the numbers of nodes, switches and links, the IDs of the switches, and links "src dst rate delay
-// error_rate". All other nodes are hosts. As in ns-3, white space separates the values, and text after the last link is ignored.
+// error_rate". All other nodes are hosts, which may have several links. As in ns-3, white space separates the values, and text
+// after the last link is ignored. SimAI's first line has the numbers of nodes, GPUs per server, NVSwitches, other switches and
+// links, and the type of the GPU.
 func ReadTopology(text string) (*Topology, error) {
 	r := &words{text: text, line: 1}
-	nodes := r.number("number of nodes", 2, maxNodes)
-	switches := r.number("number of switches", 0, nodes-2)
-	links := r.number("number of links", 1, maxLinks)
+	nodes, nv, switches, links := r.head()
 	t := &Topology{Graph: &fabric.Graph{}}
-	of := t.nodes(r, nodes, switches)
+	of := t.nodes(r, nodes, nv, switches)
 	cabled := make([]bool, t.Graph.Hosts)
 	for range links {
 		if r.err != nil {
@@ -50,14 +49,35 @@ func ReadTopology(text string) (*Topology, error) {
 	return t, r.err
 }
 
-// nodes reads the IDs of switches. It returns the nodes of the graph by ID.
-func (t *Topology) nodes(r *words, nodes, switches int) []fabric.Node {
+// head reads the numbers before the IDs of switches.
+func (w *words) head() (nodes, nv, switches, links int) {
+	first, _, _ := strings.Cut(strings.TrimLeft(w.text, space), "\n")
+	f := strings.Fields(first)
+	simAI := len(f) >= 6 && len(f) <= 7 && strings.Trim(f[5], "0123456789") != ""
+	nodes = w.number("number of nodes", 2, maxNodes)
+	if simAI {
+		w.number("number of GPUs per server", 1, nodes)
+		nv = w.number("number of NVSwitches", 0, nodes-2)
+	}
+	switches = w.number("number of switches", 0, nodes-2-nv)
+	links = w.number("number of links", 1, maxLinks)
+	if simAI {
+		w.next("type of the GPU")
+		for range f[6:] {
+			w.number("number of GPUs per node", 0, nodes)
+		}
+	}
+	return nodes, nv, switches, links
+}
+
+// nodes reads the IDs of switches, of which the first nv are NVSwitches. It returns the nodes of the graph by ID.
+func (t *Topology) nodes(r *words, nodes, nv, switches int) []fabric.Node {
 	if r.err != nil {
 		return nil
 	}
 	of := make([]fabric.Node, nodes)
-	t.Graph.Hosts = nodes - switches
-	for range switches {
+	t.Graph.Hosts = nodes - nv - switches
+	for i := range nv + switches {
 		id := r.number("ID of a switch", 0, nodes-1)
 		if r.err != nil {
 			return nil
@@ -66,8 +86,12 @@ func (t *Topology) nodes(r *words, nodes, switches int) []fabric.Node {
 			r.fail("switch %d is listed twice", id)
 			return nil
 		}
-		of[id] = t.Graph.Switch(len(t.Graph.Switches))
-		t.Graph.Switches = append(t.Graph.Switches, "s"+strconv.Itoa(id))
+		of[id] = t.Graph.Switch(i)
+		kind := "s"
+		if i < nv {
+			kind = "nv"
+		}
+		t.Graph.Switches = append(t.Graph.Switches, kind+strconv.Itoa(id))
 	}
 	for id := range of {
 		if of[id] == 0 {
@@ -89,14 +113,10 @@ func (t *Topology) link(r *words, of []fabric.Node, cabled []bool) {
 	}
 	for _, id := range [...]int{src, dst} {
 		if n := int(of[id]); n < len(cabled) {
-			if cabled[n] {
-				r.fail("a second link of host %d; each host has one", id)
-				return
-			}
 			cabled[n] = true
 		}
 	}
-	c := fabric.Cable{A: of[src], B: of[dst], Rate: quantity.Rate(r.quantity("rate", "100Gbps, at most 10 Tb/s", quantity.ParseRate, 1, maxRate)),
+	c := fabric.Cable{A: of[src], B: of[dst], Rate: quantity.Rate(r.quantity("rate", "100Gbps, at most 100 Tb/s", quantity.ParseRate, 1, fabric.MaxRate)),
 		Delay: engine.Time(r.quantity("delay", "1000ns or 0.001ms, at most 1s", quantity.ParseTime, 0, int64(maxDelay)))}
 	t.Loss = append(t.Loss, r.probability("error rate"))
 	t.Graph.Cables = append(t.Graph.Cables, c)
@@ -109,6 +129,9 @@ type words struct {
 	err  error
 }
 
+// space separates words.
+const space = " \t\r\n\v\f"
+
 func (w *words) fail(format string, args ...any) {
 	if w.err == nil {
 		w.err = fmt.Errorf("line %d: %w", w.line, fmt.Errorf(format, args...))
@@ -117,7 +140,6 @@ func (w *words) fail(format string, args ...any) {
 
 // next returns the next word.
 func (w *words) next(what string) string {
-	const space = " \t\r\n\v\f"
 	start := len(w.text) - len(strings.TrimLeft(w.text, space))
 	w.line += strings.Count(w.text[:start], "\n")
 	w.text = w.text[start:]

@@ -118,6 +118,9 @@ func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error)
 		if a.Flor, err = f.flor(); err != nil {
 			return nil, err
 		}
+		if c.Graph.Owner != nil && !a.Flor.SharedAcks {
+			return nil, f.At("flor.acks", "datagrams of a host with several links use the first one only; set flor.acks: shared")
+		}
 	}
 	return []workload.App{a}, nil
 }

@@ -59,6 +59,7 @@ type Topology struct {
 	Rails        int     // NICs per machine, default 2
 	Links        []Cable // graph
 	File         string  // ns3
+	Relay        bool    // graph, ns3: hosts with several links forward packets of others
 }
 
 // Cable joins two nodes of a graph. Hosts are h0, h1 ..., all other names are switches.

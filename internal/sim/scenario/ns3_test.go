@@ -92,7 +92,7 @@ func TestNS3Rate(t *testing.T) {
 func TestNS3Errors(t *testing.T) {
 	for _, c := range []struct{ topology, flows, want string }{
 		{"5 2 4\n0 5\n", "", `x.yaml:2: topology.file: topology.txt: line 2: ID of a switch "5": must be from 0 to 4`},
-		{others["topology.txt"], "1\n4 0 3 5 1\n", "x.yaml:6: workload.0.file: flows.txt: flow list, line 2: from host 4 to host 0 of 3"},
+		{others["topology.txt"], "1\n4 0 3 5 1\n", "x.yaml:6: workload.0.file: flows.txt: flow list, line 2: the destination 0 is the switch s0; hosts are 1 to 2, 4"},
 	} {
 		_, err := configWith(map[string]string{"topology.txt": c.topology, "flows.txt": c.flows})
 		if err == nil || err.Error() != c.want {

@@ -37,7 +37,7 @@ func TestPlanes(t *testing.T) {
 		"topology.planes=33":    "topology.planes: 33: must be from 1 to 32",
 		"topology.planes=-1":    "topology.planes: -1",
 		"transport.profile=irn": "topology.planes: only transport mrc selects planes",
-		"workload.0.to=4":       "workload.0: stream needs from and to, two of 4 hosts",
+		"workload.0.to=4":       "workload.0: to: no host 4; hosts are 0 to 3",
 	} {
 		if _, err := config(planes, set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", set, err, want)

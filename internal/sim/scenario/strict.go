@@ -20,8 +20,8 @@ var (
 		"fat-tree":   {"host_rate", "core_rate", "delay", "k"},
 		"jellyfish":  {"host_rate", "core_rate", "delay", "switches", "degree", "hosts", "seed"},
 		"rails":      {"host_rate", "core_rate", "delay", "machines", "rails", "spines"},
-		"graph":      {"host_rate", "links"},
-		"ns3":        {"host_rate", "file"},
+		"graph":      {"host_rate", "links", "relay"},
+		"ns3":        {"host_rate", "file", "relay"},
 	}
 	workKeys = map[string][]string{
 		"poisson":         {"verb", "service", "class", "transport", "sizes", "size", "load", "until", "cross_rack", "halves"},

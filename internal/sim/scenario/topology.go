@@ -70,9 +70,28 @@ func (f *File) topology(c *sim.Config, load func(string) ([]byte, error)) (err e
 		return f.At("topology.kind", "%q: must be one of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph, ns3", t.Kind)
 	}
 	if err == nil {
+		err = f.several(c)
+	}
+	if err == nil {
 		err = f.planes(c)
 	}
 	return err
+}
+
+// several gives hosts with several links a NIC for each, or a switch that also forwards packets of other hosts.
+func (f *File) several(c *sim.Config) error {
+	t := &f.Topology
+	if t.Relay {
+		c.Graph = fabric.Relays(c.Graph)
+	}
+	c.Graph = fabric.NICs(c.Graph)
+	if c.Graph.Owner != nil && t.Planes > 1 {
+		return f.At("topology.planes", "hosts with several links have a NIC for each link; remove planes, or describe one plane with one link for each host")
+	}
+	if t.Kind == "ns3" {
+		t.HostRate = cmp.Or(t.HostRate, hostRate(c.Graph))
+	}
+	return nil
 }
 
 // number is a value of the topology that must be given.
@@ -131,6 +150,12 @@ func (f *File) graph() (*fabric.Graph, error) {
 		if l.A == "" || l.B == "" || l.Rate == 0 {
 			return nil, f.At(fmt.Sprintf("topology.links.%d", i), "a link requires a, b and rate")
 		}
+		if l.A == l.B {
+			return nil, f.At(fmt.Sprintf("topology.links.%d", i), "the link joins %s to itself", l.A)
+		}
+		if l.Rate > fabric.MaxRate {
+			return nil, f.At(fmt.Sprintf("topology.links.%d.rate", i), "exceeds 100 Tb/s")
+		}
 		g.Cables = append(g.Cables, fabric.Cable{A: node(l.A), B: node(l.B), Rate: l.Rate, Delay: l.Delay})
 	}
 	if err := f.graphSize(float64(hosts), float64(len(g.Switches)), float64(len(g.Cables))); err != nil {
@@ -138,6 +163,13 @@ func (f *File) graph() (*fabric.Graph, error) {
 	}
 	if hosts < 2 {
 		return nil, f.At("topology.links", "%d hosts are too few; hosts are named h0, h1 ...", hosts)
+	}
+	linked := make([]bool, hosts+len(g.Switches))
+	for _, l := range g.Cables {
+		linked[l.A], linked[l.B] = true, true
+	}
+	if h := slices.Index(linked, false); h >= 0 {
+		return nil, f.At("topology.links", "h%d has no link; hosts are numbered from h0 to h%d", h, hosts-1)
 	}
 	return g, nil
 }
@@ -159,28 +191,32 @@ func (f *File) ns3(c *sim.Config, load func(string) ([]byte, error)) error {
 	c.Graph, c.HostIDs = read.Graph, read.Hosts
 	if slices.Max(read.Loss) > 0 {
 		c.Events = append(c.Events, sim.Event{Do: func(n *fabric.Network) {
-			for i := range n.Links() { // two for each cable, in each plane
-				n.Links()[i].Lose(read.Loss[i/2%len(read.Loss)])
+			for i := range n.Links() { // two for each cable, in each plane; those of relays are behind the file's
+				if at := i / 2 % (len(n.Links()) / 2 / max(c.Planes, 1)); at < len(read.Loss) {
+					n.Links()[i].Lose(read.Loss[at])
+				}
 			}
 		}})
 	}
-	t.HostRate = cmp.Or(t.HostRate, hostRate(c.Graph))
 	return nil
 }
 
-// hostRate returns the rate of all hosts' links, 0 if they differ.
-func hostRate(g *fabric.Graph) (rate quantity.Rate) {
+// hostRate returns the rate of all links of a host, 0 if hosts or their links differ.
+func hostRate(g *fabric.Graph) quantity.Rate {
+	rates, sums := map[quantity.Rate]bool{}, make([]quantity.Rate, g.Machines())
 	for i := range g.Cables {
 		l := &g.Cables[i]
-		switch {
-		case min(int(l.A), int(l.B)) >= g.Hosts:
-		case rate == 0:
-			rate = l.Rate
-		case rate != l.Rate:
-			return 0
+		for _, n := range [...]fabric.Node{l.A, l.B} {
+			if int(n) < g.Hosts {
+				rates[l.Rate] = true
+				sums[g.Machine(int(n))] += l.Rate
+			}
 		}
 	}
-	return rate
+	if len(rates) > 1 || slices.Max(sums) != slices.Min(sums) {
+		return 0
+	}
+	return sums[0]
 }
 
 // hostNumber parses h0, h1 ...

@@ -9,6 +9,7 @@ import (
 	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/nic"
 	"roced.io/roced/internal/sim/workload"
 )
 
@@ -38,7 +39,7 @@ func (f *File) work(c *sim.Config, load func(string) ([]byte, error)) error {
 
 // app returns the i-th workload.
 func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]workload.App, error) {
-	w, hosts := &f.Workload[i], c.Hosts()
+	w := &f.Workload[i]
 	key := fmt.Sprintf("workload.%d", i)
 	verb, ok := verbs[w.Verb]
 	if !ok {
@@ -72,12 +73,18 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 		for i := range ps {
 			c.Payload += uint64(ps[i].Bytes)
 		}
+		if err == nil {
+			err = f.joined(c, key, ps)
+		}
 		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Transport: carries, Next: workload.List(ps)}}, err
 	case "stream":
 		return f.stream(c, key, w, i, carries)
 	case "rpc":
-		if w.Client < 0 || w.Server < 0 || w.Client >= hosts || w.Server >= hosts || w.Client == w.Server || w.Calls < 1 {
-			return nil, f.At(key, "rpc needs client and server, two of %d hosts, and calls", hosts)
+		if err := f.pair(c, key, "client", w.Client, "server", w.Server); err != nil {
+			return nil, err
+		}
+		if w.Calls < 1 {
+			return nil, f.At(key, "rpc needs the number of calls")
 		}
 		if err := f.messages(c, key, 2*float64(w.Calls), float64(w.Request+w.Response)/2, 1); err != nil {
 			return nil, err
@@ -92,6 +99,31 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	return f.collectives(c, key, w, uint64(i))
 }
 
+// pair validates two hosts that keys of a workload name.
+func (f *File) pair(c *sim.Config, key, first string, a int, second string, b int) error {
+	last := c.Hosts() - 1
+	switch {
+	case a < 0 || a > last:
+		return f.At(key, "%s: no host %d; hosts are 0 to %d", first, a, last)
+	case b < 0 || b > last:
+		return f.At(key, "%s: no host %d; hosts are 0 to %d", second, b, last)
+	case a == b:
+		return f.At(key, "%s and %s are both host %d; they must differ", first, second, a)
+	}
+	return f.joined(c, key, []workload.Planned{{Src: a, Dst: b}})
+}
+
+// joined rejects messages between hosts that no path joins.
+func (f *File) joined(c *sim.Config, key string, ps []workload.Planned) error {
+	joined := c.Graph.Joined()
+	for _, p := range ps {
+		if !joined(p.Src, p.Dst) {
+			return f.At(key, "from host %d to host %d: %v", p.Src, p.Dst, nic.ErrApart)
+		}
+	}
+	return nil
+}
+
 // planned returns the messages of a workload whose messages are all known.
 func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]byte, error)) ([]workload.Planned, error) {
 	switch w.Kind {
@@ -104,7 +136,7 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 		if err != nil {
 			return nil, f.At(key+".file", "%v", err)
 		}
-		ps, err := workload.ReadFlows(string(text), c.Hosts(), c.HostIDs)
+		ps, err := workload.ReadFlows(string(text), workload.Nodes{Hosts: c.Hosts(), IDs: c.HostIDs, Switches: c.Graph.Switches, Joined: c.Graph.Joined()})
 		if err != nil {
 			return nil, f.At(key+".file", "%s: %v", w.File, err)
 		}
@@ -135,10 +167,12 @@ func (f *File) pairs(c *sim.Config, n float64) float64 {
 
 // stream returns consecutive messages on a connection of their own.
 func (f *File) stream(c *sim.Config, key string, w *Work, lane, carries int) ([]workload.App, error) {
-	hosts := c.Hosts()
+	if err := f.pair(c, key, "from", w.From, "to", w.To); err != nil {
+		return nil, err
+	}
 	switch {
-	case w.From < 0 || w.To < 0 || w.From >= hosts || w.To >= hosts || w.From == w.To || w.Size < 1:
-		return nil, f.At(key, "stream needs from and to, two of %d hosts, and the size of a message", hosts)
+	case w.Size < 1:
+		return nil, f.At(key, "stream needs the size of a message")
 	case !c.Persistent:
 		return nil, f.At(key, "a stream has one connection for all its messages: set transport.connections: persistent")
 	case w.Path != "" && !slices.Contains(c.Graph.Switches, w.Path):
@@ -188,8 +222,11 @@ func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, 
 // incast returns messages from some hosts to one, in rounds.
 func (f *File) incast(c *sim.Config, key string, w *Work) (ps []workload.Planned, err error) {
 	hosts := c.Hosts()
-	if w.To < 0 || w.To >= hosts || w.Senders < 1 || w.Senders >= hosts {
-		return nil, f.At(key, "incast needs to, one of %d hosts, and senders, fewer than these", hosts)
+	if w.To < 0 || w.To >= hosts {
+		return nil, f.At(key, "to: no host %d; hosts are 0 to %d", w.To, hosts-1)
+	}
+	if w.Senders < 1 || w.Senders >= hosts {
+		return nil, f.At(key, "%d senders: must be from 1 to %d, the other hosts", w.Senders, hosts-1)
 	}
 	n := float64(max(w.Rounds, 1)) * float64(w.Senders)
 	if err := f.messages(c, key, n, float64(w.Size), f.pairs(c, n)); err != nil {

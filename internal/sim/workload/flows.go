@@ -83,9 +83,8 @@ func List(ps []Planned) func() (Planned, bool) {
 }
 
 // ReadFlows reads a flow list in the format of the ns-3 simulators of HPCC and ConWeave: the number of flows, then
-// lines "src dst priority port bytes start" with start in seconds. ConWeave's lines have no port. ids has the IDs of the
-// hosts, ascending; nil: from 0 to hosts-1.
-func ReadFlows(text string, hosts int, ids []int) ([]Planned, error) {
+// lines "src dst priority port bytes start" with start in seconds. ConWeave's lines have no port.
+func ReadFlows(text string, nodes Nodes) ([]Planned, error) {
 	first, rest, _ := strings.Cut(text, "\n")
 	n, err := strconv.Atoi(strings.TrimSpace(first))
 	if err != nil || n < 0 {
@@ -102,7 +101,7 @@ func ReadFlows(text string, hosts int, ids []int) ([]Planned, error) {
 		if len(f) == 0 {
 			continue
 		}
-		p, err := readFlow(f, hosts, ids)
+		p, err := readFlow(f, &nodes)
 		if err != nil {
 			return nil, fmt.Errorf("flow list, line %d: %w", line, err)
 		}
@@ -114,7 +113,7 @@ func ReadFlows(text string, hosts int, ids []int) ([]Planned, error) {
 	return out, nil
 }
 
-func readFlow(f []string, hosts int, ids []int) (p Planned, err error) {
+func readFlow(f []string, nodes *Nodes) (p Planned, err error) {
 	if len(f) == 5 {
 		f = slices.Insert(f, 3, "0")
 	}
@@ -127,10 +126,9 @@ func readFlow(f []string, hosts int, ids []int) (p Planned, err error) {
 			return p, fmt.Errorf("field %d: %q is not a number below 2^32", i+1, f[i])
 		}
 	}
-	src, ok1 := hostOf(n[0], hosts, ids)
-	dst, ok2 := hostOf(n[1], hosts, ids)
-	if !ok1 || !ok2 || src == dst {
-		return p, fmt.Errorf("from host %d to host %d of %d", n[0], n[1], hosts)
+	src, dst, err := nodes.pair(n[0], n[1])
+	if err != nil {
+		return p, err
 	}
 	if n[3] > math.MaxUint16 {
 		return p, fmt.Errorf("port %d: must be at most %d", n[3], math.MaxUint16)
@@ -141,14 +139,6 @@ func readFlow(f []string, hosts int, ids []int) (p Planned, err error) {
 	p = Planned{Src: src, Dst: dst, Bytes: uint32(n[4]), Port: uint16(n[3])}
 	p.At, err = parseSeconds(f[5])
 	return p, err
-}
-
-// hostOf returns the number of the host with an ID.
-func hostOf(id uint64, hosts int, ids []int) (int, bool) {
-	if ids == nil {
-		return int(id), id < uint64(hosts)
-	}
-	return slices.BinarySearch(ids, int(id))
 }
 
 // MaxMessage is the longest message (IBTA vol.1 9.4.1).

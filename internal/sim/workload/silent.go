@@ -37,7 +37,7 @@ func (r *Runner) connectSilent(f *Flow) (carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.posted = qp.SendWQE{Opcode: qp.WRSendImm, AH: uint32(f.Dst), RemoteQPN: uint32(c.to.Num()), RemoteQKey: q.QKey}
+	c.posted = qp.SendWQE{Opcode: qp.WRSendImm, AH: uint32(c.to.Node()), RemoteQPN: uint32(c.to.Num()), RemoteQKey: q.QKey}
 	if f.Verb == WriteImm {
 		c.posted.Opcode = qp.WRWriteImm
 	}
@@ -52,13 +52,7 @@ func (r *Runner) datagrams(f *Flow, q nic.QPConfig) (from, to *nic.QP, err error
 	if mtu := q.MTU; f.Bytes > uint32(mtu) {
 		return nil, nil, fmt.Errorf("message of %d bytes: UD carries at most the MTU, %d", f.Bytes, mtu)
 	}
-	if from, err = r.k.Datagrams(f.Src, q); err != nil {
-		return nil, nil, err
-	}
-	if to, err = r.k.Datagrams(f.Dst, q); err != nil {
-		from.Close()
-	}
-	return from, to, err
+	return r.k.DatagramPair(f.Src, f.Dst, q)
 }
 
 // post starts f. If f is lost, the next message takes its receive.

@@ -106,7 +106,7 @@ func TestLoops(t *testing.T) {
 }
 
 func TestFlowList(t *testing.T) {
-	ps, err := ReadFlows("2\n0 1 3 100 40870 2.000000123456\n\n3 2 3 7 0.5\n", 4, nil)
+	ps, err := ReadFlows("2\n0 1 3 100 40870 2.000000123456\n\n3 2 3 7 0.5\n", Nodes{Hosts: 4})
 	if err != nil || len(ps) != 2 || ps[0] != (Planned{2*engine.Second + 123_456, 0, 1, 40870, 100}) || ps[1].At != engine.Second/2 {
 		t.Fatalf("%+v, %v", ps, err)
 	}
@@ -115,15 +115,15 @@ func TestFlowList(t *testing.T) {
 		"x\n":                         "line 1",
 		"2\n0 1 3 100 5 1\n":          "1 flows, but the first line announces 2",
 		"1\n0 1 3 5\n":                "line 2: 4 fields",
-		"1\n0 9 3 100 5 1\n":          "host 9 of 4",
-		"1\n1 1 3 100 5 1\n":          "host 1 to host 1",
+		"1\n0 9 3 100 5 1\n":          "line 2: the destination 9 is no node; hosts are 0 to 3",
+		"1\n1 1 3 100 5 1\n":          "line 2: host 1 sends to itself; source and destination must differ",
 		"1\n0 1 3 100 5 -1\n":         "seconds",
 		"1\n0 1 3 100 x 1\n":          `"x" is not a number`,
 		"1\n0 1 3 100 4294967295 1":   "more than a message",
 		"1\n0 1 3 65536 5 1":          "line 2: port 65536",
 		"1\n0 1 3 5 1.0000000000001x": `"1.0000000000001x" is not a number`,
 	} {
-		if _, err := ReadFlows(text, 4, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadFlows(text, Nodes{Hosts: 4}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -132,12 +132,20 @@ func TestFlowList(t *testing.T) {
 // TestFlowListIDs: hosts in a list may have IDs other than their numbers.
 func TestFlowListIDs(t *testing.T) {
 	ids := []int{1, 2, 40}
-	ps, err := ReadFlows("2\n40 2 3 100 5 1\n1 40 3 6 1\n", 3, ids)
+	ps, err := ReadFlows("2\n40 2 3 100 5 1\n1 40 3 6 1\n", Nodes{Hosts: 3, IDs: ids})
 	if err != nil || len(ps) != 2 || ps[0] != (Planned{engine.Second, 2, 1, 5, 100}) || ps[1] != (Planned{engine.Second, 0, 2, 6, 0}) {
 		t.Fatalf("%+v, %v", ps, err)
 	}
-	if _, err := ReadFlows("1\n0 2 3 100 5 1\n", 3, ids); err == nil || !strings.Contains(err.Error(), "line 2: from host 0") {
-		t.Errorf("the ID of a switch: %v", err)
+	nodes := Nodes{Hosts: 4, IDs: append(ids, 41), Switches: []string{"s0", "nv5"}, Joined: func(a, b int) bool { return a+b < 4 }}
+	for flow, want := range map[string]string{
+		"0 2":   "line 2: the source 0 is the switch s0; hosts are 1 to 2, 40 to 41",
+		"2 5":   "line 2: the destination 5 is the switch nv5; hosts are 1 to 2, 40 to 41",
+		"2 6":   "line 2: the destination 6 is no node; hosts are 1 to 2, 40 to 41",
+		"40 41": "line 2: from host 40 to host 41: there is no path",
+	} {
+		if _, err := ReadFlows("1\n"+flow+" 3 100 5 1\n", nodes); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", flow, err, want)
+		}
 	}
 }
 
@@ -147,7 +155,7 @@ func FuzzFlowList(f *testing.F) {
 	f.Add("1\n1 0 3 65535 2147483648 9223372.\nrest")
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, ids := range [][]int{nil, {0, 2, 3, 70}} {
-			ps, err := ReadFlows(text, 4, ids)
+			ps, err := ReadFlows(text, Nodes{Hosts: 4, IDs: ids})
 			if err != nil {
 				continue
 			}
