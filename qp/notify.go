@@ -56,6 +56,9 @@ func (q *QP) takeEcho() bool {
 // them. Senders of datagrams get no report.
 func (q *QP) ECNCapable() bool { return q.cfg.Type != UD && q.req.ctl.ECNCapable() }
 
+// OnePath reports whether all packets of the connection have one path, in both directions.
+func (q *QP) OnePath() bool { return q.x == nil || q.req.onePath && q.x.mrc == nil }
+
 // Limits returns the congestion window in bytes and the rate in bits per second; each may be ccalgo.Unlimited.
 func (q *QP) Limits() (windowBytes, rateBps uint64) {
 	if !q.sending() {

@@ -38,6 +38,7 @@ type QueuePair struct {
 	pending  []pendingPacket // packets that wait for memory
 	windows  memory.Bindings
 	path     stack.Path
+	source   source
 	flow     *flow                 // nil: not connected to another address
 	ends     list.Node[*QueuePair] // in endpointPeer.queuePairs
 	// endpoint is the peer of a connected queue pair of MRC, else nil. ports are those of its ports that q has applied.
@@ -232,6 +233,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 		n.ends.leave(q)
 		n.releasePath(&q.path)
 		q.path, q.av = p, *av
+		n.watchSource(q)
 		n.sch.prioritise(q, av.Priority())
 	}
 	if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {

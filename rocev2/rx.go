@@ -29,6 +29,7 @@ const (
 	rxMAD
 	rxPKey
 	rxPeer
+	rxSource
 	rxUnconnected
 	rxCNP
 	rxNoRoom
@@ -48,6 +49,7 @@ var rxReasons = [numRxReasons]stack.Reason{
 	rxMAD:         {Counter: "rx_dropped_mad", Comment: "dropped: management datagram without a listener"},
 	rxPKey:        {Counter: "rx_dropped_pkey", Comment: "dropped: P_Key"},
 	rxPeer:        {Counter: "rx_dropped_peer", Comment: "dropped: not from the connection's peer"},
+	rxSource:      {Counter: "rx_dropped_source", Comment: "dropped: not from the UDP source port of the peer on this host"},
 	rxUnconnected: {Counter: "rx_dropped_unconnected", Comment: "dropped: queue pair is not connected"},
 	rxCNP:         {Counter: "rx_dropped_cnp", Comment: "dropped: CNP for an unconnected queue pair"},
 	rxNoRoom:      {Counter: "rx_dropped_no_room", Comment: "dropped: too many packets wait for memory"},
@@ -95,6 +97,8 @@ type rxState struct {
 	// examined is the number of packets of the last super-frame that have been examined.
 	examined int
 	charges  charges
+	// askSource is when checkSource may ask again.
+	askSource mono.Time
 	// forwarded and origin describe a packet from another NIC of the switch.
 	forwarded stack.Datagram
 	origin    origin

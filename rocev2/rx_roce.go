@@ -77,6 +77,10 @@ func (n *NIC) accept(now mono.Time, l3 []byte, q *QueuePair, meta qp.RxMeta) (*Q
 		meta.GRH = rx.makeGRH(l3)
 	} else if r := rx.checkPeer(q); r != rxOK {
 		return nil, r
+	} else if q.source.port != 0 && q.source.port != sourceOf(meta.Path) {
+		if r := n.checkSource(now, q); r != rxOK {
+			return nil, r
+		}
 	}
 	if n.cfg.Sockets && rx.in != &rx.forwarded {
 		n.net.Recognise(q.path.Next, l3)
@@ -93,6 +97,9 @@ func (n *NIC) accept(now mono.Time, l3 []byte, q *QueuePair, meta qp.RxMeta) (*Q
 		return q, rxGone
 	case d == qp.Later:
 		return q, n.hold(q, p, &meta)
+	}
+	if d == qp.Accepted && q.source.learns {
+		n.learnSource(q, sourceOf(meta.Path))
 	}
 	return q, n.judge(now, q, p, d)
 }

@@ -144,6 +144,9 @@ func (n *nic) coreConfig() (rocev2.Config, error) {
 	}
 	i := n.interfaceOf(&n.shared.planes[n.shared.leader.Load()].state)
 	out.Sockets, out.Translated, out.Group = n.routed(), n.translated, n.shared.port.Group
+	if u, ok := n.shared.port.(*udp.Port); ok && n.cfg.Port.ChecksSource() {
+		out.Bound = u.Bound
+	}
 	out.Shared, out.MAC, out.MTU, out.Addrs, out.Routes = true, i.MAC, link.MTU, i.Addrs, i.Routes
 	return out, nil
 }

@@ -103,11 +103,9 @@ func (p *Port) aim(s *source, l *local) (err error) {
 	return err
 }
 
-// ownToGroup reports whether a received frame is a multicast frame that this port has sent.
-func (p *Port) ownToGroup(frame []byte) bool {
-	if !p.hot.addr.IsMulticast() {
-		return false
-	}
+// fromItself reports whether the source of a received frame is an address of this port: a multicast frame that the port has sent,
+// or one that another user has forged, because NICs do not send to themselves by the port.
+func (p *Port) fromItself(frame []byte) bool {
 	ip := frame[ethLen:]
 	src := ip[8:24]
 	if p.hot.hdr.v4 {

@@ -38,9 +38,11 @@ type local struct {
 	lastPort uint16
 }
 
-// source is a socket that sends from one UDP source port.
+// source is a socket that sends from one UDP source port. A second socket holds the port for all addresses: the kernel lets a
+// program send from any address of the host, with the port of its socket.
 type source struct {
 	fd   int
+	hold int
 	port uint16
 	aim  int // index of the interface for multicast, 0 if not set
 }
@@ -70,12 +72,26 @@ var (
 			{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, "IP_MTU_DISCOVER"},
 			{unix.IPPROTO_IP, unix.IP_RECVERR, 1, "IP_RECVERR"},
 			{unix.IPPROTO_IP, unix.IP_TTL, hopLimit, "IP_TTL"},
+			{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT"},
 		},
 		false: {
 			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1, "IPV6_V6ONLY"},
 			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, "IPV6_MTU_DISCOVER"},
 			{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1, "IPV6_RECVERR"},
 			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hopLimit, "IPV6_UNICAST_HOPS"},
+			{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT"},
+		},
+	}
+	// Sockets that only hold a port. The sockets of one user share a port, those of others do not.
+	holdOptions = map[bool][]option{
+		true: {
+			{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT"},
+			{unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF"},
+		},
+		false: {
+			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1, "IPV6_V6ONLY"},
+			{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT"},
+			{unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF"},
 		},
 	}
 )
@@ -177,26 +193,56 @@ func (p *Port) newSource(l *local, wanted uint16) (*source, error) {
 		if i == 0 {
 			q = wanted
 		}
-		fd, err := p.socket(l.addr, q, txOptions[l.addr.Is4()])
+		s, err := p.openSource(l.addr, q)
 		if errors.Is(err, unix.EADDRINUSE) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		port.SetBuffers(fd, 0, sndbuf)
-		s := &source{fd: fd, port: q}
 		l.list = append(l.list, s)
 		return s, nil
 	}
 	return nil, unix.EADDRINUSE
 }
 
+// openSource opens the sockets of a source port.
+func (p *Port) openSource(a netip.Addr, q uint16) (s *source, err error) {
+	all := netip.IPv4Unspecified()
+	if a.Is6() {
+		all = netip.IPv6Unspecified()
+	}
+	s = &source{fd: -1, hold: -1, port: q}
+	if s.hold, err = p.socket(all, q, holdOptions[a.Is4()]); err != nil {
+		return nil, err
+	}
+	if s.fd, err = p.socket(a, q, txOptions[a.Is4()]); err != nil {
+		s.close()
+		return nil, err
+	}
+	port.SetBuffers(s.fd, 0, sndbuf)
+	return s, nil
+}
+
+func (s *source) close() {
+	port.CloseSocket(&s.fd)
+	port.CloseSocket(&s.hold)
+}
+
+// Bound reports whether a socket of this host is bound to a UDP port of that address.
+func (p *Port) Bound(a netip.Addr, port uint16) bool {
+	fd, err := p.socket(a, port, nil)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return errors.Is(err, unix.EADDRINUSE)
+}
+
 // close closes all sockets. The kernel removes them from epoll.
 func (l *local) close() {
 	port.CloseSocket(&l.rx)
 	for _, s := range l.list {
-		port.CloseSocket(&s.fd)
+		s.close()
 	}
 	l.list, l.last, l.sources = nil, nil, nil
 }

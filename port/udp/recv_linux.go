@@ -25,8 +25,11 @@ func (p *Port) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err e
 	}
 	for {
 		frame, segSize, err := p.recvAny(buf)
-		if err != nil || !p.ownToGroup(frame) {
+		if err != nil || !p.fromItself(frame) {
 			return frame, segSize, err
+		}
+		if !p.hot.addr.IsMulticast() {
+			p.Counters.RecvDropped++
 		}
 	}
 }

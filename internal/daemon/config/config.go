@@ -158,6 +158,9 @@ type Port struct {
 	Interface string `yaml:"interface"`
 	Address   string `yaml:"address"`
 
+	// UDP: whether the NIC checks the UDP source ports of connected peers on this host. No value means that it does.
+	CheckSource *bool `yaml:"check_source"`
+
 	// XDP: the place of the XDP program, the transfer mode of frames, and the number of receive queues that the port
 	// serves; 0: all.
 	Mode   string `yaml:"mode"`
@@ -305,6 +308,9 @@ func (p *Port) ownMAC() bool { return !p.Shared() || p.Type == "udp" }
 
 // UseOffload reports whether a TAP or packet port may carry super-frames: true, unless the file disables it.
 func (p *Port) UseOffload() bool { return p.Offload == nil || *p.Offload }
+
+// ChecksSource reports whether a UDP port checks the source ports of peers on this host.
+func (p *Port) ChecksSource() bool { return p.CheckSource == nil || *p.CheckSource }
 
 // HardwareAddr returns the address in the NIC's type.
 func (m MAC) HardwareAddr() inet.MAC { return inet.MAC(m) }

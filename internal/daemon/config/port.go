@@ -17,7 +17,7 @@ var portKeys = map[string][]string{
 	"tap":    {"netns", "device", "bridge", "offload", "planes"},
 	"unix":   {"local", "remote", "planes"},
 	"packet": {"netns", "interface", "offload", "planes"},
-	"udp":    {"netns", "interface", "address", "offload"},
+	"udp":    {"netns", "interface", "address", "offload", "check_source"},
 	"xdp":    {"netns", "interface", "mode", "copy", "queues", "planes"},
 }
 
@@ -34,6 +34,7 @@ func (p *Port) validate(f *faults, path string) {
 		{"netns", p.Netns != ""}, {"device", p.Device != ""}, {"bridge", p.Bridge != ""}, {"offload", p.Offload != nil},
 		{"interface", p.Interface != ""}, {"mode", p.Mode != ""}, {"copy", p.Copy != ""}, {"queues", p.Queues != 0},
 		{"address", p.Address != ""}, {"local", p.Local != ""}, {"remote", p.Remote != ""}, {"planes", p.Planes != nil},
+		{"check_source", p.CheckSource != nil},
 	} {
 		if v.set && !slices.Contains(keys, v.key) {
 			f.add(path+"."+v.key, "does not apply to a port of type %s: remove it", p.Type)

@@ -2,6 +2,7 @@ package netlab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ type LabOptions struct {
 	// NoOffload turns off super-frames on TAPs.
 	NoOffload bool
 	// Shared are the types of ports that share the veth of a namespace with the kernel: packet or xdp. More keys may
-	// follow after a comma. Empty means a TAP.
+	// follow after a comma. Empty means a TAP, or udp with Loopback.
 	Shared [2]string
 	// Planes is the number of ports of each NIC, each in a plane of its own (Bed.AddPlanes); 0 means one port without planes.
 	Planes int
@@ -187,7 +188,7 @@ func (l *Lab) entry(n int, h *Host, o LabOptions) string {
 	addrs := fmt.Sprintf("    addresses: [%q, %q]\n", nicAddrs(n)[0], nicAddrs(n)[1])
 	if o.Loopback {
 		h.Addr = l.loop.address(n).String()
-		port = fmt.Sprintf("{type: udp, netns: %q, address: %s}", l.netns(i), h.Addr)
+		port = fmt.Sprintf("{netns: %q, address: %s, type: %s}", l.netns(i), h.Addr, cmp.Or(o.Shared[i], "udp"))
 	}
 	if o.Shared[i] != "" || o.Loopback {
 		addrs = "" // the NIC uses those of the interface

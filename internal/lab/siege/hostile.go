@@ -2,7 +2,6 @@ package siege
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -18,6 +17,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/withheld"
 	"roced.io/roced/qp"
 	"roced.io/roced/verbs"
@@ -28,21 +28,28 @@ const timeout = 10 * time.Second
 
 // The castle's devices besides the victim's.
 const (
-	onSockets = 2 // its NIC is on UDP sockets, to which every user can send
-	onLink    = 3 // its NIC has a peer in another daemon, which dies
-	onPacket  = 4 // its NIC shares an interface whose addresses change
-	onPeer    = 5 // its NIC shares the interface at the other end, by UDP sockets
+	onSockets = 2  // its NIC is on UDP sockets, to which every user can send
+	onLink    = 3  // its NIC has a peer in another daemon, which dies
+	onPacket  = 4  // its NIC shares an interface whose addresses change
+	onPeer    = 5  // its NIC shares the interface at the other end, by UDP sockets
+	onTarget  = 12 // its NIC is on UDP sockets and takes packets from all source ports
 )
 
-// dial returns the address of the first NIC and a socket of this user with that address, from which datagrams reach the NIC.
-func (p *pair) dial() (net.IP, *net.UDPConn, error) {
-	_, gid, err := p.ctx[0].DefaultGID()
-	if err != nil {
-		return nil, nil, err
+// dial connects n queue pairs of the two NICs on sockets. It returns a socket of this user with the address of the first NIC,
+// from which datagrams reach the second.
+func (p *pair) dial(runDir string, n, size int) (*net.UDPConn, error) {
+	if err := p.connect([2]string{device(runDir, onSockets), device(runDir, onTarget)}, n, size); err != nil {
+		return nil, err
 	}
-	ip := net.IP(gid[12:16])
-	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: ip}, &net.UDPAddr{IP: ip, Port: 4791})
-	return ip, c, err
+	var ip [2]net.IP
+	for i, c := range p.ctx {
+		_, gid, err := c.DefaultGID()
+		if err != nil {
+			return nil, err
+		}
+		ip[i] = net.IP(gid[12:16])
+	}
+	return net.DialUDP("udp4", &net.UDPAddr{IP: ip[0]}, &net.UDPAddr{IP: ip[1], Port: bth.UDPPort})
 }
 
 // frames connects its own queue pairs to each other. It sends packets to them that look like the NIC's, with numbers
@@ -50,15 +57,11 @@ func (p *pair) dial() (net.IP, *net.UDPConn, error) {
 func frames(runDir string, rng *rand.Rand) {
 	p := &pair{}
 	defer p.close()
-	if p.connect([2]string{device(runDir, onSockets), device(runDir, onSockets)}, 4, 1<<16) != nil {
-		return
-	}
-	ip, c, err := p.dial()
+	c, err := p.dial(runDir, 4, 1<<16)
 	if err != nil {
 		return
 	}
 	defer c.Close()
-	port := uint16(c.LocalAddr().(*net.UDPAddr).Port)
 	psn := map[int]uint32{}
 	for i := range 20_000 {
 		k := rng.IntN(len(p.to))
@@ -70,7 +73,7 @@ func frames(runDir string, rng *rand.Rand) {
 		if rng.IntN(50) == 0 {
 			psn[k] = rng.Uint32()
 		}
-		_, _ = c.Write(p.forge(rng, k, psn[k], ip, port))
+		_, _ = c.Write(p.forge(rng, k, psn[k], c))
 	}
 }
 
@@ -79,10 +82,7 @@ func frames(runDir string, rng *rand.Rand) {
 func segments(runDir string, rng *rand.Rand) {
 	p := &pair{}
 	defer p.close()
-	if p.connect([2]string{device(runDir, onSockets), device(runDir, onSockets)}, 1, 4096) != nil {
-		return
-	}
-	ip, c, err := p.dial()
+	c, err := p.dial(runDir, 1, 4096)
 	if err != nil {
 		return
 	}
@@ -101,11 +101,10 @@ func segments(runDir string, rng *rand.Rand) {
 		qpn := uint32(p.to[0].Num())
 		b[i*size+5], b[i*size+6], b[i*size+7] = byte(qpn>>16), byte(qpn>>8), byte(qpn)
 	}
-	port := uint16(c.LocalAddr().(*net.UDPAddr).Port)
+	valid := datagram(c, &bth.Packet{Opcode: bth.OpSendOnly, PKey: bth.DefaultPKey, DestQP: bth.QPN(p.to[0].Num())})
 	for i := range 20_000 {
 		if i%3 == 0 {
-			l3, udp := shortHeaders(ip, port)
-			bth.PutICRC(b[bth.BTHLen:], bth.ICRCStart(l3, udp, b[:bth.BTHLen]))
+			copy(b, valid)
 		} else {
 			b[bth.BTHLen]++
 		}
@@ -113,22 +112,13 @@ func segments(runDir string, rng *rand.Rand) {
 	}
 }
 
-// shortHeaders returns the headers of a packet without payload.
-func shortHeaders(ip net.IP, port uint16) (l3, udp []byte) {
-	l3, udp = make([]byte, 20), make([]byte, 8)
-	l3[0], l3[6], l3[9] = 0x45, 0x40, unix.IPPROTO_UDP
-	copy(l3[12:], ip)
-	copy(l3[16:], ip)
-	binary.BigEndian.PutUint16(l3[2:], 28+16)
-	binary.BigEndian.PutUint16(udp, port)
-	binary.BigEndian.PutUint16(udp[2:], 4791)
-	binary.BigEndian.PutUint16(udp[4:], 8+16)
-	return l3, udp
+// datagram returns a packet as the other end of a socket receives it.
+func datagram(c *net.UDPConn, p *bth.Packet) []byte {
+	return netlab.Datagram(c.LocalAddr().(*net.UDPAddr).AddrPort(), c.RemoteAddr().(*net.UDPAddr).AddrPort().Addr(), p)
 }
 
 // forge makes a packet for queue pair k.
-func (p *pair) forge(rng *rand.Rand, k int, psn uint32, ip net.IP, port uint16) []byte {
-	b := make([]byte, 28)            // IPv4 and UDP, for the ICRC only
+func (p *pair) forge(rng *rand.Rand, k int, psn uint32, c *net.UDPConn) []byte {
 	op := bth.Opcode(rng.IntN(0x18)) // of RC
 	for !op.Valid() {
 		op = bth.Opcode(rng.IntN(0x18))
@@ -137,17 +127,7 @@ func (p *pair) forge(rng *rand.Rand, k int, psn uint32, ip net.IP, port uint16) 
 		AckReq: rng.IntN(2) == 0, Solicited: rng.IntN(2) == 0, Payload: make([]byte, 4*rng.IntN(300)),
 		RETH: bth.RETH{VA: p.dst.Addr() + uint64(rng.IntN(1<<17)), RKey: p.dst.RKey() ^ uint32(rng.IntN(2)), Length: rng.Uint32() >> rng.IntN(32)},
 		AETH: bth.AETH{Syndrome: bth.Syndrome(rng.Uint32()), MSN: rng.Uint32() & 0xffffff}}
-	b = pkt.AppendTo(b)
-	l3, udp, body := b[:20], b[20:28], b[28:]
-	l3[0], l3[6], l3[9] = 0x45, 0x40, unix.IPPROTO_UDP
-	binary.BigEndian.PutUint16(l3[2:], uint16(len(b)))
-	copy(l3[12:], ip)
-	copy(l3[16:], ip)
-	binary.BigEndian.PutUint16(udp, port)
-	binary.BigEndian.PutUint16(udp[2:], 4791)
-	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)+len(body)))
-	end := len(body) - bth.ICRCLen
-	bth.PutICRC(body[end:], bth.ICRCUpdate(bth.ICRCStart(l3, udp, body[:bth.BTHLen]), body[bth.BTHLen:end]))
+	body := datagram(c, &pkt)
 	if rng.IntN(4) == 0 { // an unintended change
 		body[rng.IntN(len(body))] ^= byte(1 << rng.IntN(8))
 	}

@@ -128,8 +128,9 @@ nics:
   - {name: rxe_y, switch: s, addresses: [198.18.2.4/24], port: {type: unix, local: %[1]s/y, remote: %[1]s/x}}
   - {name: rxe_j, switch: s, shard: j, addresses: [198.18.2.5/24], port: {type: unix, local: %[1]s/j, remote: %[1]s/k}}
   - {name: rxe_k, switch: s, shard: j, addresses: [198.18.2.6/24], port: {type: unix, local: %[1]s/k, remote: %[1]s/j}}
-`, dir, net.IPv4(127, 9, byte(os.Getpid()>>8), byte(os.Getpid())|1), // an address for each siege
-		bed.NS[0].Path(), bed.NS[1].Path(), netlab.Veth), 0o600))
+  - {name: rxe_t, port: {type: udp, address: %[6]s, check_source: false}}
+`, dir, net.IPv4(127, 9, byte(os.Getpid()>>8), byte(os.Getpid())), // addresses for each siege
+		bed.NS[0].Path(), bed.NS[1].Path(), netlab.Veth, net.IPv4(127, 10, byte(os.Getpid()>>8), byte(os.Getpid()))), 0o600))
 	c.cmd = exec.Command(c.binary)
 	c.cmd.Env = append(os.Environ(), daemonEnv+"="+cfg)
 	c.cmd.Stderr = &c.log
@@ -453,7 +454,7 @@ func TestSiegeOnSwitch(t *testing.T) {
 // TestSiegeOnSockets attacks a NIC on UDP sockets, to which every user can send, beside a victim on it.
 func TestSiegeOnSockets(t *testing.T) {
 	lab.Long(t)
-	newCastle(t).onSwitch([2]int{onSockets, onSockets}, 0, []string{"frames", "segments"})
+	newCastle(t).onSwitch([2]int{onTarget, onTarget}, 0, []string{"frames", "segments"})
 }
 
 // onSwitch runs attacks beside a victim with these devices.
