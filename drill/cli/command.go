@@ -93,7 +93,7 @@ device has to answer. docs/reference/drill.md describes them.`,
 	root.SetErr(diag)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.run(), a.list(), a.record(), a.analyze())
+	root.AddCommand(a.run(), a.model(), a.list(), a.record(), a.analyze())
 	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
 	return root
 }

@@ -23,8 +23,10 @@ type flow struct {
 	ports   map[uint64]bool // UDP source ports of its packets
 
 	// The responder of plain RC. next is the upper end of the PSNs that it can have executed: the tester sent all before it in
-	// order. ended is the number of their messages, owed that of their requests for an acknowledgement.
-	next, ended, owed uint64
+	// order; the device may have dropped some, which the tester replaced. ends has the PSNs of the last packets of their messages, owed
+	// counts their requests for an acknowledgement.
+	next, owed uint64
+	ends       map[uint64]bool
 	// newest is the newest PSN of a response, and msn the MSN of that response, once one has come.
 	answered    bool
 	newest, msn uint64
@@ -87,7 +89,7 @@ func (e *Engine) modified(k *command) {
 
 // begin sets the PSN that the responder expects.
 func (w *flow) begin(psn uint64) {
-	w.next, w.ended, w.owed, w.answered = psn&sequenceMask, 0, 0, false
+	w.next, w.ends, w.owed, w.answered = psn&sequenceMask, map[uint64]bool{}, 0, false
 }
 
 // flowTo returns the flow whose packets go to a queue pair of the tester, nil if there is none or more than one.
@@ -118,16 +120,19 @@ func (w *flow) request(f *frame.Frame) {
 	if asks, _ := f.Get("ackreq"); asks == 1 {
 		w.owed++
 	}
-	if uint64(f.PSN().Uint32()) != w.next {
+	psn := uint64(f.PSN().Uint32())
+	if !behind(psn, w.next) {
 		return
 	}
 	packets := uint64(1)
 	if n, _ := f.Get("len"); f.Opcode.IsReadRequest() && n > 0 {
 		packets = min((n+uint64(w.mtu)-1)/uint64(w.mtu), most)
 	}
-	w.next = (w.next + packets) & sequenceMask
+	if end := (psn + packets) & sequenceMask; behind(w.next, end) {
+		w.next = end
+	}
 	if f.Opcode.Ends() {
-		w.ended++
+		w.ends[psn] = true
 	}
 }
 

@@ -104,8 +104,8 @@ func (e *Engine) answerRules(f *frame.Frame, w *flow) string {
 		w.next = psn // the queue pair is broken
 	}
 	msn, _ := f.Get("msn")
-	if !behind(msn, w.ended&sequenceMask) {
-		return fmt.Sprintf("the MSN is %d, but the tester has sent %d messages (IBTA 9.7.5)", msn, w.ended)
+	if !behind(msn, uint64(len(w.ends))) {
+		return fmt.Sprintf("the MSN is %d, but the tester has sent %d messages (IBTA 9.7.5)", msn, len(w.ends))
 	}
 	if w.answered && psn != w.newest && behind(w.newest, psn) && !behind(w.msn, msn) {
 		return fmt.Sprintf("the MSN goes back from %d to %d in a new response (IBTA 9.7.5)", w.msn, msn)

@@ -1,0 +1,129 @@
+package model
+
+import "fmt"
+
+// remote returns a request of one packet to a range of memory that a key of the script names.
+func (w *world) remote(op, va, key string, n int) string {
+	switch op {
+	case "READ_REQUEST":
+		return fmt.Sprintf("READ_REQUEST psn=%s va=%s rkey=%s len=%d", w.q(w.next), va, key, n)
+	case "FETCH_ADD":
+		return fmt.Sprintf("FETCH_ADD psn=%s va=%s rkey=%s swap=1", w.q(w.next), va, key)
+	case "CMP_SWAP":
+		return fmt.Sprintf("CMP_SWAP psn=%s va=%s rkey=%s compare=0 swap=1", w.q(w.next), va, key)
+	case "WRITE_FIRST":
+		return fmt.Sprintf("WRITE_FIRST psn=%s va=%s rkey=%s len=%d%s", w.q(w.next), va, key, w.mtu+n, w.fill(w.mtu))
+	}
+	return fmt.Sprintf("WRITE_ONLY psn=%s va=%s rkey=%s len=%d%s", w.q(w.next), va, key, n, w.fill(n))
+}
+
+// operation chooses a remote operation.
+func (w *world) operation() string {
+	ops := []string{"WRITE_ONLY", "READ_REQUEST", "WRITE_FIRST"}
+	if w.atomic {
+		ops = append(ops, "FETCH_ADD", "CMP_SWAP")
+	}
+	return pick(&w.d, ops...)
+}
+
+// wrongKey sends a request with a key that gives access to nothing.
+func (w *world) wrongKey() (rule, nak string) {
+	if w.open != nil {
+		return "", ""
+	}
+	key := pick(&w.d, "mr.rkey+0x100", "mr.rkey/256*256+(mr.rkey+1)%256", "mr.rkey/256*256+(mr.rkey+0x80)%256", "(mr.rkey+0x40000000)%0x100000000")
+	w.say("access", "< %s", w.remote(w.operation(), "mr.va", key, 1+w.d.n(w.mtu)))
+	return "access", "NAK_ACCESS"
+}
+
+// wrongRange sends a request for memory that is not all in its region.
+func (w *world) wrongRange() (rule, nak string) {
+	if w.open != nil {
+		return "", ""
+	}
+	op, n := w.operation(), 1+w.d.n(w.mtu)
+	size := n
+	switch op {
+	case "FETCH_ADD", "CMP_SWAP":
+		va := pick(&w.d, fmt.Sprintf("at.va+%d", 8*words), "at.va-8", "0xfffffffffffffff8", "0")
+		w.say("access", "< %s", w.remote(op, va, "at.rkey", 8))
+		return "access", "NAK_ACCESS"
+	case "WRITE_FIRST":
+		size = w.mtu
+	}
+	va := pick(&w.d, fmt.Sprintf("mr.va+%d", memorySize-size+1), fmt.Sprintf("mr.va+%d", memorySize), "mr.va-1", fmt.Sprintf("mr.va-%d", size),
+		fmt.Sprintf("%#x", ^uint64(0)-uint64(size)/2), "0", fmt.Sprintf("mr.va+%d", memorySize-size+1+w.d.n(size)))
+	w.say("access", "< %s", w.remote(op, va, "mr.rkey", n))
+	return "access", "NAK_ACCESS"
+}
+
+// wrongRight sends a request that its region does not permit, or to a region of another protection domain.
+func (w *world) wrongRight() (rule, nak string) {
+	if w.open != nil {
+		return "", ""
+	}
+	op := w.operation()
+	access := map[string]string{"WRITE_ONLY": "lra", "WRITE_FIRST": "lra", "READ_REQUEST": "lwa", "FETCH_ADD": "lwr", "CMP_SWAP": "lwr"}[op]
+	name := fmt.Sprintf("mr%d", w.generation)
+	if w.d.one(3) {
+		w.say("", "pd%d = dut.pd", w.generation)
+		w.say("", "%s = dut.mr size=%d pd=pd%d", name, memorySize, w.generation)
+	} else {
+		w.say("", "%s = dut.mr size=%d access=%s", name, memorySize, access)
+	}
+	n := 8
+	if op == "READ_REQUEST" && w.d.one(4) {
+		n = 1<<31 + 1
+		name = "mr"
+		w.say("length", "< %s", w.remote(op, name+".va", name+".rkey", n))
+		return "length", "NAK_INV..NAK_ACCESS"
+	}
+	w.say("access", "< %s", w.remote(op, name+".va", name+".rkey", n))
+	return "access", "NAK_ACCESS"
+}
+
+// misaligned sends an atomic operation on an address that is no multiple of eight.
+func (w *world) misaligned() (rule, nak string) {
+	if w.open != nil {
+		return "", ""
+	}
+	w.say("access", "< %s", w.remote(pick(&w.d, "FETCH_ADD", "CMP_SWAP"), fmt.Sprintf("at.va+%d", 1+w.d.n(7)), "at.rkey", 8))
+	return "access", "NAK_INV"
+}
+
+// tooLong sends a SEND that is longer than its receive.
+func (w *world) tooLong() (rule, nak string) {
+	if w.open != nil {
+		return "", ""
+	}
+	if len(w.recvs) == 0 {
+		w.receive(w.size())
+	}
+	r := w.recvs[0]
+	m := &message{op: "SEND", size: r.size + 1 + w.d.n(w.mtu), recv: r}
+	w.place(m)
+	last := r.size / w.mtu // the packet that does not fit
+	for i := range last + 1 {
+		w.say("length", "< %s", w.packet(m, i))
+		if i < last {
+			w.say("ack", ">? %s", w.acknowledges(w.next))
+			m.recv.list.scatter(i*w.mtu, w.part(m.data, i))
+			w.next++
+		}
+	}
+	return "length", "NAK_INV"
+}
+
+// unwritable sends a SEND whose receive has memory that cannot be written.
+func (w *world) unwritable() (rule, nak string) {
+	if w.open != nil || len(w.recvs) > 0 {
+		return "", ""
+	}
+	w.works++
+	name := fmt.Sprintf("mr%d", w.generation)
+	w.say("", "%s = dut.mr size=64 access=r", name)
+	w.say("", "dut.recv qp wr=%d %s[0:64]", w.works, name)
+	w.recvs = append(w.recvs, receive{id: w.works})
+	w.say("operation", "< SEND_ONLY psn=%s%s", w.q(w.next), w.fill(1+w.d.n(64)))
+	return "operation", "NAK_OP"
+}

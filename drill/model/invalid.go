@@ -1,0 +1,218 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+)
+
+// fill returns the fields of a payload of n bytes.
+func (w *world) fill(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return " payload=" + expression(w.payload(n))
+}
+
+// candidate returns the next valid packet: that of the open message, or a new message of one packet.
+func (w *world) candidate(at int) string {
+	if w.open != nil && at == w.next {
+		return w.packet(w.open, w.open.sent)
+	}
+	n := 1 + w.d.n(w.mtu)
+	switch w.d.n(3) {
+	case 1:
+		return fmt.Sprintf("SEND_ONLY psn=%s%s", w.q(at), w.fill(n))
+	case 2:
+		return fmt.Sprintf("READ_REQUEST psn=%s va=mr.va rkey=mr.rkey len=%d", w.q(at), n)
+	}
+	return fmt.Sprintf("WRITE_ONLY psn=%s va=mr.va rkey=mr.rkey len=%d%s", w.q(at), n, w.fill(n))
+}
+
+// dropped sends a packet that the device drops silently.
+func (w *world) dropped() {
+	faults := []struct{ rule, fields string }{{"drop.icrc", "icrc=bad"}, {"drop.pkey", "pkey=0x8123"}, {"drop.pkey", "pkey=0x0001"}, {"drop.pkey", "pkey=0"},
+		{"drop.header", "tver=1"}, {"drop.header", "tver=8"}, {"drop.header", "dst=qp.num+0x5555"}, {"drop.header", "opcode=0x1f"}, {"drop.header", "opcode=0x24"},
+		{"drop.header", "opcode=0xc4"}, {"drop.header", "udp.dport=4790"}}
+	if !w.v6 {
+		faults = append(faults, struct{ rule, fields string }{"drop.header", `ip.src=addr("198.18.0.77")`})
+	}
+	f := pick(&w.d, faults...)
+	w.say(f.rule, "< %s ackreq=1 %s", w.candidate(w.next), f.fields)
+}
+
+// ahead sends a packet behind a gap.
+func (w *world) ahead() {
+	skip := pick(&w.d, 1, 2, 1+w.d.n(100), 1<<22, 1<<23-1)
+	w.say("gap", "< %s ackreq=1", w.candidate(w.next+skip))
+	optional := ""
+	if w.gap || w.notReady {
+		optional = "? "
+	}
+	nak := fmt.Sprintf("%sACKNOWLEDGE psn=%s syndrome=NAK_SEQ msn=%d", optional, w.q(w.next), w.executed)
+	if w.say("gap", ">%s %s", optional, nak[len(optional):]); optional == "" {
+		w.gap = true
+	}
+}
+
+// again sends a duplicate.
+func (w *world) again() {
+	if len(w.past) == 0 {
+		return
+	}
+	m := w.past[len(w.past)-1-w.d.n(min(len(w.past), 6))]
+	if m.answered() {
+		w.answerAgain(m)
+		return
+	}
+	i := w.d.n(m.sent)
+	duplicate := *m
+	duplicate.data = w.payload(m.size) // which a device must not take
+	asks := w.d.n(3) != 1
+	text := w.packet(&duplicate, i)
+	if asks {
+		text += " ackreq=1"
+	}
+	w.say("dup.write", "< %s", text)
+	answer := fmt.Sprintf("ACKNOWLEDGE psn=%s..%s syndrome=ACK", w.q(m.first+i), w.q(w.next-1))
+	if asks && !w.gap && !w.notReady {
+		w.say("dup.write", "> %s msn=%d", answer, w.executed)
+	} else {
+		w.say("dup.write", ">? %s", answer)
+	}
+}
+
+// answerAgain sends a duplicate READ, or its tail, or a duplicate atomic. The device keeps as many as it has resources.
+func (w *world) answerAgain(m *message) {
+	later := 0
+	for _, x := range w.past {
+		if x.answered() && x.first > m.first {
+			later++
+		}
+	}
+	if later >= w.resources || w.gap || w.notReady {
+		return
+	}
+	if m.op != "READ" {
+		w.say("dup.atomic", "< %s", w.packet(m, 0))
+		w.say("dup.atomic", "> ATOMIC_ACK psn=%s syndrome=ACK orig=%#x", w.q(m.first), m.original)
+		return
+	}
+	k := w.d.n(m.packets)
+	w.say("dup.read", "< %s", w.packet(m, k))
+	w.answers = nil
+	w.respond("dup.read", m, k, slices.Equal(m.data, w.target.read(m.at, m.at+m.size)))
+	w.await()
+}
+
+// unready sends a message without a receive. A burst repeats it.
+func (w *world) unready() {
+	if w.open != nil || len(w.recvs) > 0 {
+		return
+	}
+	n := w.size()
+	m := &message{op: pick(&w.d, "SEND", "WRITE"), first: w.next, size: n, imm: 1, packets: 1}
+	if m.op == "SEND" {
+		m.packets = w.packets(n)
+	} else {
+		m.size = min(n, w.mtu)
+	}
+	m.data = w.payload(m.size)
+	for range 1 + w.d.n(2) {
+		w.say("rnr", "< %s ackreq=1", w.packet(m, 0))
+		w.say("rnr", "> ACKNOWLEDGE psn=%s syndrome=RNR msn=%d", w.q(w.next), w.executed)
+		w.gap, w.notReady = false, true
+		if w.d.one(3) {
+			w.ahead()
+		}
+	}
+}
+
+// refuse sends a packet that breaks the connection, and connects again.
+func (w *world) refuse() {
+	faults := []func() (string, string){w.wrongOpcode, w.wrongLength, w.wrongKey, w.wrongRange, w.wrongRight, w.tooLong, w.unwritable}
+	if w.atomic {
+		faults = append(faults, w.misaligned)
+	}
+	rule, nak := pick(&w.d, faults...)()
+	if rule == "" {
+		return
+	}
+	w.say(rule, "> ACKNOWLEDGE psn=%s syndrome=%s", w.q(w.next), nak)
+	w.breaks()
+	if w.d.one(2) {
+		w.say("broken", "< %s ackreq=1", w.candidate(w.next))
+		w.say("broken", "quiet 2ms")
+	}
+	w.check(w.target, w.inbox)
+	w.connect()
+}
+
+// breaks expects the completions of a broken queue pair.
+func (w *world) breaks() {
+	if w.open != nil && w.open.consumes() {
+		w.recvs = append([]receive{w.open.recv}, w.recvs...)
+	}
+	for i, r := range w.recvs {
+		status := "WR_FLUSH_ERR"
+		if i == 0 { // the message may have taken it
+			status = "ERROR"
+		}
+		w.say("broken", "dut.cqe qp %s wr=%d", status, r.id)
+	}
+	w.say("broken", "dut.query qp state=ERR")
+}
+
+// wrongOpcode sends a packet that does not continue the message.
+func (w *world) wrongOpcode() (rule, nak string) {
+	whole, part := w.fill(w.mtu), w.fill(1+w.d.n(w.mtu))
+	packets := []string{"SEND_MIDDLE psn=%s" + whole, "SEND_LAST psn=%s" + part, "SEND_LAST_IMM psn=%s imm=7" + part, "WRITE_MIDDLE psn=%s" + whole,
+		"WRITE_LAST psn=%s" + part, "WRITE_LAST_IMM psn=%s imm=7" + part}
+	if w.open != nil {
+		packets = []string{"SEND_FIRST psn=%s" + whole, "SEND_ONLY psn=%s" + part, "WRITE_ONLY psn=%s va=mr.va rkey=mr.rkey len=1" + w.fill(1),
+			fmt.Sprintf("WRITE_FIRST psn=%%s va=mr.va rkey=mr.rkey len=%d%s", 2*w.mtu, whole), "READ_REQUEST psn=%s va=mr.va rkey=mr.rkey len=8"}
+		other := map[string]string{"SEND": "WRITE", "WRITE": "SEND"}[w.open.op]
+		packets = append(packets, other+"_MIDDLE psn=%s"+whole, other+"_LAST psn=%s"+part)
+		if w.atomic {
+			packets = append(packets, "FETCH_ADD psn=%s va=at.va rkey=at.rkey swap=1")
+		}
+	} else if len(w.recvs) == 0 {
+		w.receive(w.mtu)
+	}
+	w.say("opcode", "< "+pick(&w.d, packets...), w.q(w.next))
+	return "opcode", "NAK_INV"
+}
+
+// wrongLength sends a packet with too much or too little data.
+func (w *world) wrongLength() (rule, nak string) {
+	d := &w.d
+	psn := w.q(w.next)
+	part := pick(d, w.mtu-1, w.mtu-4, w.mtu+4, w.mtu/2, w.mtu+1)
+	beyond := w.mtu + 1 + d.n(4)
+	write := "va=mr.va rkey=mr.rkey len="
+	switch m := w.open; {
+	case m != nil && m.op == "SEND":
+		w.say("length", "< %s", pick(d, "SEND_LAST psn="+psn, "SEND_MIDDLE psn="+psn+w.fill(part), "SEND_LAST psn="+psn+w.fill(beyond)))
+	case m != nil:
+		rest := m.size - m.sent*w.mtu
+		texts := []string{"WRITE_LAST psn=" + psn, "WRITE_MIDDLE psn=" + psn + w.fill(part), "WRITE_LAST psn=" + psn + w.fill(beyond)}
+		for _, n := range []int{rest - 1, rest + 1} {
+			if n > 0 && n <= w.mtu {
+				texts = append(texts, "WRITE_LAST psn="+psn+w.fill(n), "WRITE_LAST_IMM imm=7 psn="+psn+w.fill(n))
+			}
+		}
+		w.say("length", "< %s", pick(d, texts...))
+	default:
+		if len(w.recvs) == 0 {
+			w.receive(2 * w.mtu)
+		}
+		n := 1 + d.n(w.mtu-1)
+		texts := []string{fmt.Sprintf("WRITE_FIRST psn=%s %s%d%s", psn, write, 2*w.mtu, w.fill(part)),
+			fmt.Sprintf("WRITE_ONLY psn=%s %s%d%s", psn, write, beyond, w.fill(beyond)), fmt.Sprintf("WRITE_ONLY psn=%s %s%d%s", psn, write, n+1, w.fill(n)),
+			fmt.Sprintf("WRITE_ONLY psn=%s %s%d", psn, write, n), fmt.Sprintf("WRITE_ONLY psn=%s %s%d%s", psn, write, n, w.fill(n+1))}
+		if w.recvs[0].size >= 2*w.mtu {
+			texts = append(texts, "SEND_FIRST psn="+psn+w.fill(part), "SEND_ONLY psn="+psn+w.fill(beyond))
+		}
+		w.say("length", "< %s", pick(d, texts...))
+	}
+	return "length", "NAK_INV"
+}

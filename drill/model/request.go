@@ -1,0 +1,388 @@
+package model
+
+import (
+	"fmt"
+	"time"
+)
+
+// requester is the state of the device as requester.
+type requester struct {
+	sent     int // PSN of its next request, relative to the first
+	una      int // oldest PSN without a response
+	finished int // messages that the tester has acknowledged
+	batch    []*work
+	fresher  int // a NAK of an older PSN may be taken for a copy
+}
+
+// work is a send work request of the device.
+type work struct {
+	id             int
+	op             string // SEND, WRITE, READ, FETCH_ADD or CMP_SWAP
+	first, packets int
+	size           int
+	list           pieces
+	data           []cell // of SEND and WRITE
+	remote         int
+	key            int
+	suffix         string // of the last packet: _IMM or _INV
+	imm            int
+	unsignaled     bool
+	solicited      bool
+	add, match     uint64
+	base           int // packet at which the latest READ request begins
+}
+
+// responds reports whether the work needs a response of its own.
+func (k *work) responds() bool { return k.op != "SEND" && k.op != "WRITE" }
+
+// post posts some work requests, expects their packets and answers them.
+func (w *world) post() {
+	w.batch = nil
+	n, used := 1+w.d.n(4), 0
+	if w.timeout > 0 {
+		n = 1 // before the others are posted, the device may send the first again
+	}
+	for i := range n {
+		k := w.newWork(used < w.readDepth)
+		if k.responds() {
+			used++
+		}
+		k.unsignaled = i < n-1 && w.d.one(4)
+		w.submit(k)
+		w.batch = append(w.batch, k)
+	}
+	w.requests(w.una, "")
+	switch {
+	case w.timeout > 0:
+		w.silence()
+	case w.open == nil && w.d.one(4):
+		w.burst()
+	}
+	w.answer()
+}
+
+// newWork chooses a work request.
+func (w *world) newWork(responds bool) *work {
+	d := &w.d
+	ops := []string{"SEND", "WRITE"}
+	if responds {
+		ops = append(ops, "READ")
+	}
+	if responds && w.atomic {
+		ops = append(ops, "FETCH_ADD", "CMP_SWAP")
+	}
+	w.works++
+	k := &work{id: w.works, op: pick(d, ops...), first: w.sent, remote: 4096 + 8*d.n(1<<20), key: 1 + d.n(1<<30)}
+	switch k.op {
+	case "FETCH_ADD", "CMP_SWAP":
+		k.add, k.match = uint64(d.n(1<<30))<<33|1, uint64(d.n(1<<30))<<17
+		k.packets = 1
+		k.list = pieces{{w.sink, w.sink.reserve(8), w.sink.free}}
+		return k
+	case "READ":
+		k.size = w.size()
+		k.list = w.parts(w.sink, k.size)
+	default:
+		k.size = w.size()
+		k.list = w.parts(w.source, k.size)
+		k.data = k.list.gather()
+		k.solicited = d.one(4)
+		if k.imm = 3*d.n(1<<30) + 1; d.one(3) {
+			k.suffix = "_IMM"
+		} else if k.op == "SEND" && d.one(4) {
+			k.suffix = "_INV"
+		}
+	}
+	k.packets = w.packets(k.size)
+	return k
+}
+
+// submit posts a work request.
+func (w *world) submit(k *work) {
+	verb := map[string]string{"SEND": "send", "WRITE": "write", "READ": "read", "FETCH_ADD": "fadd", "CMP_SWAP": "cas"}[k.op]
+	text := fmt.Sprintf("dut.%s qp wr=%d%s", verb, k.id, k.list)
+	if k.op != "SEND" {
+		text += fmt.Sprintf(" remote=%#x rkey=%#x", k.remote, k.key)
+	}
+	switch {
+	case k.op == "FETCH_ADD":
+		text += fmt.Sprintf(" add=%#x", k.add)
+	case k.op == "CMP_SWAP":
+		text += fmt.Sprintf(" compare=%#x swap=%#x", k.match, k.add)
+	case k.suffix == "_IMM":
+		text += fmt.Sprintf(" imm=%#x", k.imm)
+	case k.suffix == "_INV":
+		text += fmt.Sprintf(" inv=%#x", k.imm)
+	}
+	if k.unsignaled {
+		text += " signaled=0"
+	}
+	if k.solicited {
+		text += " solicited=1"
+	}
+	if !k.responds() && len(k.list) == 1 && k.size <= 64 && w.d.one(4) {
+		text += " inline=1"
+	}
+	w.say("", "%s", text)
+	w.sent += k.packets
+}
+
+// request returns packet i of a work request.
+func (w *world) request(k *work, i int) string {
+	psn := w.p(k.first + i)
+	address := fmt.Sprintf("va=%#x rkey=%#x", k.remote+i*w.mtu, k.key)
+	if k.size == 0 {
+		address = "va=*"
+	}
+	switch k.op {
+	case "READ":
+		return fmt.Sprintf("READ_REQUEST psn=%s %s len=%d", psn, address, k.size-i*w.mtu)
+	case "FETCH_ADD":
+		return fmt.Sprintf("FETCH_ADD psn=%s va=%#x rkey=%#x swap=%#x", psn, k.remote, k.key, k.add)
+	case "CMP_SWAP":
+		return fmt.Sprintf("CMP_SWAP psn=%s va=%#x rkey=%#x compare=%#x swap=%#x", psn, k.remote, k.key, k.match, k.add)
+	}
+	text, solicited := k.op+position(i, k.packets), 0
+	if i == k.packets-1 {
+		text += k.suffix
+		if k.suffix != "" {
+			text += fmt.Sprintf(" %s=%#x", map[string]string{"_IMM": "imm", "_INV": "inv"}[k.suffix], k.imm)
+		}
+		if k.solicited {
+			solicited = 1
+		}
+	}
+	text += fmt.Sprintf(" psn=%s", psn)
+	if k.op == "SEND" || k.suffix == "_IMM" { // a solicited WRITE without immediate data has no meaning
+		text += fmt.Sprintf(" se=%d", solicited)
+	}
+	if k.op == "WRITE" && i == 0 {
+		text += fmt.Sprintf(" %s len=%d", address, k.size)
+	}
+	return text + " payload=" + expression(w.part(k.data, i))
+}
+
+// requests expects the packets from a PSN on. time bounds them.
+func (w *world) requests(from int, time string) {
+	var list []string
+	for _, k := range w.batch {
+		i := max(0, from-k.first)
+		for ; i < k.packets; i++ {
+			list = append(list, w.request(k, i))
+			if k.op == "READ" {
+				k.base = i
+				break
+			}
+		}
+	}
+	w.expect("request", list, time)
+}
+
+// limit returns the PSN of the first READ or atomic without its response: the newest that a NAK may have.
+func (w *world) limit() int {
+	for _, k := range w.batch {
+		if k.responds() && w.una < k.first+k.packets {
+			return max(w.una, k.first)
+		}
+	}
+	return w.sent - 1
+}
+
+// answer answers the requests of a batch, with errors before.
+func (w *world) answer() {
+	d := &w.d
+	again := w.timeout == 0 // NAKs may be sent
+	for w.una < w.sent {
+		at := w.una + d.n(w.limit()-w.una+1)
+		inside := w.inside()
+		switch d.n(10) {
+		case 1:
+			w.respondTo(w.una + 1 + d.n(w.sent-w.una))
+		case 2, 3:
+			w.ghost()
+		case 4:
+			if again && !inside && at >= w.fresher {
+				w.fresher = at + 1
+				w.negative("nak", at, "NAK_SEQ")
+				w.requests(at, "")
+			}
+		case 5:
+			if !again || inside || !w.startsSend(at) {
+				continue
+			}
+			if w.rnrRetry == 0 {
+				w.negative("rnr.retry", at, "RNR+1")
+				w.fails("rnr.retry", at, "RNR_RETRY_EXC_ERR")
+				return
+			}
+			again = again && w.rnrRetry == 7 // progress restores the counter; one retry is always permitted
+			w.retryLater(at)
+		case 6:
+			if !inside && d.one(4) {
+				s := pick(d, [2]string{"NAK_ACCESS", "REM_ACCESS_ERR"}, [2]string{"NAK_INV", "REM_INV_REQ_ERR"}, [2]string{"NAK_OP", "REM_OP_ERR"})
+				w.negative("fatal", at, s[0])
+				w.fails("fatal", at, s[1])
+				return
+			}
+		default:
+			w.respondTo(w.sent)
+		}
+	}
+	if d.one(3) {
+		w.check(w.sink)
+	}
+}
+
+// inside reports whether the oldest PSN is inside a READ of which some responses have come.
+func (w *world) inside() bool {
+	for _, k := range w.batch {
+		if k.op == "READ" && k.first < w.una && w.una < k.first+k.packets {
+			return true
+		}
+	}
+	return false
+}
+
+// startsSend reports whether a message that needs a receive begins at a PSN.
+func (w *world) startsSend(psn int) bool {
+	for _, k := range w.batch {
+		if k.first == psn && k.op == "SEND" {
+			return true
+		}
+	}
+	return false
+}
+
+// negative sends a NAK or an RNR NAK, which acknowledges the requests before its PSN.
+func (w *world) negative(rule string, psn int, syndrome string) {
+	w.completesTo(psn, func() { w.say(rule, "< ACKNOWLEDGE psn=%s syndrome=%s msn=%d", w.p(psn), syndrome, w.finished) })
+}
+
+// completesTo advances the oldest PSN. send sends the acknowledgement, then the completions are due.
+func (w *world) completesTo(psn int, send func()) {
+	var done []*work
+	for _, k := range w.batch {
+		if end := k.first + k.packets; w.una < end && end <= psn {
+			done = append(done, k)
+			w.finished++
+		}
+	}
+	w.una = psn
+	send()
+	for _, k := range done {
+		if k.unsignaled {
+			continue
+		}
+		op := map[string]string{"SEND": "SEND", "WRITE": "RDMA_WRITE", "READ": "RDMA_READ", "FETCH_ADD": "FETCH_ADD", "CMP_SWAP": "COMP_SWAP"}[k.op]
+		w.say("complete", "dut.cqe qp SUCCESS wr=%d op=%s", k.id, op)
+	}
+}
+
+// respondTo sends the responses to all PSNs before one.
+func (w *world) respondTo(to int) {
+	for _, k := range w.batch {
+		end := k.first + k.packets
+		if end <= w.una || k.first >= to {
+			continue
+		}
+		if !k.responds() {
+			w.acknowledge(k, min(end, to), to)
+			continue
+		}
+		for psn := max(w.una, k.first); psn < min(end, to); psn++ {
+			w.response(k, psn-k.first)
+		}
+	}
+}
+
+// acknowledge acknowledges the packets of a SEND or WRITE before a PSN. The next response or acknowledgement may do so instead.
+func (w *world) acknowledge(k *work, to, next int) {
+	if to == k.first+k.packets && to < next && w.d.one(2) {
+		return
+	}
+	w.completesTo(to, func() { w.say("complete", "< ACKNOWLEDGE psn=%s syndrome=ACK msn=%d", w.p(to-1), w.finished) })
+}
+
+// response sends response i of a READ or an atomic.
+func (w *world) response(k *work, i int) {
+	w.completesTo(k.first+i+1, func() {
+		psn := w.p(k.first + i)
+		if k.op != "READ" {
+			v := uint64(w.d.n(1<<30))<<31 | 1
+			w.say("", "%s = host64(%#x)", nameOf(resultBytes+k.id), v)
+			k.list.scatter(0, origin(resultBytes+k.id, 0, 8))
+			w.say("response", "< ATOMIC_ACK psn=%s syndrome=ACK msn=%d orig=%#x", psn, w.finished, v)
+			return
+		}
+		data := w.payload(min(w.mtu, k.size-i*w.mtu))
+		k.list.scatter(i*w.mtu, data)
+		end := position(i-k.base, k.packets-k.base)
+		text := fmt.Sprintf("READ_RESP%s psn=%s", end, psn)
+		if end != "_MIDDLE" {
+			text += fmt.Sprintf(" syndrome=ACK msn=%d", w.finished)
+		}
+		if len(data) > 0 {
+			text += " payload=" + expression(data)
+		}
+		w.say("response", "< %s", text)
+	})
+}
+
+// ghost sends a response that has no effect.
+func (w *world) ghost() {
+	d := &w.d
+	beyond, old := w.sent+pick(d, 0, 1, d.n(1000), 1<<22), w.una-1-pick(d, 0, 1, d.n(1000), 1<<22)
+	syndrome := pick(d, "ACK", "NAK_SEQ", "NAK_INV", "NAK_ACCESS", "NAK_OP", "RNR+1")
+	text := fmt.Sprintf("ACKNOWLEDGE psn=%s syndrome=%s msn=%d", w.p(pick(d, beyond, old)), syndrome, w.finished)
+	switch d.n(6) {
+	case 1:
+		text = fmt.Sprintf("READ_RESP_ONLY psn=%s syndrome=ACK msn=%d%s", w.p(pick(d, beyond, old)), w.finished, w.fill(8))
+	case 2:
+		text = fmt.Sprintf("ATOMIC_ACK psn=%s syndrome=ACK msn=%d orig=77", w.p(pick(d, beyond, old)), w.finished)
+	case 3:
+		fault := pick(d, "icrc=bad", "pkey=0x8123", "tver=1", "dst=qp.num+0x5555")
+		text = fmt.Sprintf("ACKNOWLEDGE psn=%s syndrome=%s msn=%d %s", w.p(w.sent-1), pick(d, "ACK", "NAK_ACCESS"), w.finished, fault)
+	}
+	w.say("ghost", "< %s", text)
+}
+
+// rnrTimes are the times of some timer codes.
+var rnrTimes = map[int]string{1: "10us", 2: "20us", 8: "160us", 14: "1280us", 16: "2560us"}
+
+// retryLater sends an RNR NAK and expects the request again after its time.
+func (w *world) retryLater(at int) {
+	code := pick(&w.d, 1, 2, 8, 14, 16)
+	label := w.label()
+	w.completesTo(at, func() {
+		w.say("rnr.wait", "%s: < ACKNOWLEDGE psn=%s syndrome=RNR+%d msn=%d", label, w.p(at), code, w.finished)
+	})
+	w.requests(at, fmt.Sprintf(" after %s of %s", rnrTimes[code], label))
+}
+
+// silence may let the acknowledgement timeout pass. From then on the device may send all packets again at any time.
+func (w *world) silence() {
+	if w.d.one(2) {
+		limit := 4 * 4096 * time.Nanosecond << w.timeout
+		if w.sent > w.una+1 {
+			w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una+1), w.p(w.sent-1))
+		}
+		w.say("timeout", "> %s within %dus", w.request(w.batch[0], 0), limit.Microseconds())
+	}
+	w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una), w.p(w.sent-1))
+}
+
+// fails expects the completions after a fatal NAK for a PSN.
+func (w *world) fails(rule string, psn int, status string) {
+	for _, k := range w.batch {
+		switch {
+		case psn >= k.first+k.packets:
+		case psn >= k.first:
+			w.say(rule, "dut.cqe qp %s wr=%d", status, k.id)
+		default:
+			w.say(rule, "dut.cqe qp WR_FLUSH_ERR wr=%d", k.id)
+		}
+	}
+	w.breaks()
+	w.check(w.target, w.inbox, w.sink)
+	w.connect()
+}

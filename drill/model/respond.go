@@ -1,0 +1,325 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+)
+
+// message is a request of the tester.
+type message struct {
+	op         string // SEND, WRITE, READ, FETCH_ADD or CMP_SWAP
+	first      int    // PSN
+	packets    int
+	size       int
+	at         int // offset in the target, or the word
+	imm        int // of the completion, 0 for none
+	data       []cell
+	sent       int // packets
+	recv       receive
+	add, match uint64
+	original   uint64 // of atomics
+}
+
+// answer is a packet with which the responder answers.
+type answer struct {
+	rule, text string
+	counts     bool // the answer has an MSN: at least msn, at most that of the end of the burst
+	msn        int
+	optional   bool
+}
+
+// answered reports whether the message has a response of its own.
+func (m *message) answered() bool { return m.op != "SEND" && m.op != "WRITE" }
+
+// consumes reports whether the message needs a receive.
+func (m *message) consumes() bool { return m.op == "SEND" || m.op == "WRITE" && m.imm > 0 }
+
+// position returns the end of an opcode's name for packet i of n.
+func position(i, n int) string {
+	switch {
+	case n == 1:
+		return "_ONLY"
+	case i == 0:
+		return "_FIRST"
+	case i == n-1:
+		return "_LAST"
+	}
+	return "_MIDDLE"
+}
+
+// part returns packet i of data.
+func (w *world) part(data []cell, i int) []cell {
+	return data[min(i*w.mtu, len(data)):min((i+1)*w.mtu, len(data))]
+}
+
+// packet returns packet i of a message, without an acknowledgement request.
+func (w *world) packet(m *message, i int) string {
+	psn := w.q(m.first + i)
+	switch m.op {
+	case "READ":
+		return fmt.Sprintf("READ_REQUEST psn=%s %s len=%d", psn, w.address(m.at+i*w.mtu, m.size), m.size-i*w.mtu)
+	case "FETCH_ADD":
+		return fmt.Sprintf("FETCH_ADD psn=%s va=at.va+%d rkey=at.rkey swap=%#x", psn, 8*m.at, m.add)
+	case "CMP_SWAP":
+		return fmt.Sprintf("CMP_SWAP psn=%s va=at.va+%d rkey=at.rkey compare=%#x swap=%#x", psn, 8*m.at, m.match, m.add)
+	}
+	text := m.op + position(i, m.packets)
+	last := i == m.packets-1
+	if m.imm > 0 && last {
+		text += fmt.Sprintf("_IMM imm=%#x", m.imm)
+	}
+	text += " psn=" + psn
+	if m.op == "WRITE" && i == 0 {
+		text += fmt.Sprintf(" %s len=%d", w.address(m.at, m.size), m.size)
+	}
+	if data := w.part(m.data, i); len(data) > 0 {
+		text += " payload=" + expression(data)
+	}
+	return text
+}
+
+// address returns the address and key of a remote operation. Without data, they do not matter.
+func (w *world) address(at, size int) string {
+	if size == 0 {
+		return "va=1 rkey=0x1234"
+	}
+	return fmt.Sprintf("va=mr.va+%d rkey=mr.rkey", at)
+}
+
+// harmless chooses header fields that do not matter to a receiver.
+func (w *world) harmless() string {
+	if !w.d.one(8) {
+		return ""
+	}
+	return pick(&w.d, " mig=0", " se=1", " bth.res6=0x2a", " bth.res7=0x55", " udp.sport=1", " ip.ttl=1", " ip.dscp=9", " ip.ecn=1", " pkey=0x7fff")
+}
+
+// burst sends some messages, which may go on in the next burst, and expects the answers.
+func (w *world) burst() {
+	w.silent, w.answers = w.d.one(8), nil
+	if w.open != nil {
+		w.finish(w.open)
+	}
+	n, used := 1+w.d.n(4), 0
+	for i := range n {
+		if w.open != nil {
+			break
+		}
+		m := w.choose(used < w.resources)
+		if m.answered() {
+			used++
+		}
+		w.begin(m)
+		if i == n-1 && m.packets > 1 && w.d.one(4) {
+			w.transmit(m, 1+w.d.n(m.packets-1), true)
+		} else {
+			w.transmit(m, m.packets, i == n-1)
+		}
+	}
+	w.await()
+}
+
+// choose chooses a message.
+func (w *world) choose(answered bool) *message {
+	ops := []string{"SEND", "WRITE", "WRITE", "SEND"}
+	if answered {
+		ops = append(ops, "READ", "READ")
+	}
+	if answered && w.atomic {
+		ops = append(ops, "FETCH_ADD", "CMP_SWAP")
+	}
+	m := &message{op: pick(&w.d, ops...)}
+	switch m.op {
+	case "FETCH_ADD", "CMP_SWAP":
+		m.size, m.at = 0, w.d.n(words)
+		m.add = pick(&w.d, 1, 1<<63, 1<<64-1, uint64(w.d.n(1<<20))<<20)
+		m.match = pick(&w.d, w.word[m.at], 0, 5, w.word[m.at]^1<<32)
+	default:
+		m.size = w.size()
+	}
+	if m.op == "SEND" || m.op == "WRITE" {
+		m.imm = max(0, w.d.n(4)-2) * (1 + 3*w.d.n(1<<30))
+	}
+	return m
+}
+
+// begin gives a message its PSN and its place. It posts a receive if the message needs one and none is there.
+func (w *world) begin(m *message) {
+	if m.consumes() {
+		if len(w.recvs) == 0 {
+			w.receive(m.size + w.d.n(2)*w.d.n(100))
+		}
+		m.recv, w.recvs = w.recvs[0], w.recvs[1:]
+		if m.op == "SEND" {
+			m.size = min(m.size, m.recv.size)
+		}
+	}
+	w.place(m)
+	if w.past = append(w.past, m); len(w.past) > 12 {
+		w.past = w.past[1:]
+	}
+}
+
+// place gives a message its PSN, its address and its data.
+func (w *world) place(m *message) {
+	m.first, m.packets = w.next, w.packets(m.size)
+	switch m.op {
+	case "WRITE", "READ":
+		m.at = w.region(m.op, m.size)
+	}
+	if !m.answered() {
+		m.data = w.payload(m.size)
+	}
+}
+
+// region chooses a range of the target. A WRITE has one that no READ of the burst has: a responder may read when it executes a READ,
+// or when it sends the packets. A READ often has one that was written lately.
+func (w *world) region(op string, size int) int {
+	const lately = memorySize / 4
+	if last := w.target.free - size; op == "READ" && last >= 0 && w.d.one(2) {
+		from := max(0, last-lately)
+		return from + w.d.n(last-from+1)
+	}
+	return w.target.reserve(size)
+}
+
+// receive posts a receive.
+func (w *world) receive(size int) {
+	w.works++
+	r := receive{w.works, w.parts(w.inbox, size), size}
+	w.say("", "dut.recv qp wr=%d%s", r.id, r.list)
+	w.recvs = append(w.recvs, r)
+}
+
+// transmit sends the packets of a message up to one, and notes their answers. The last packet of a burst requests an acknowledgement.
+func (w *world) transmit(m *message, to int, last bool) {
+	w.gap, w.notReady = false, false
+	if m.answered() {
+		w.say("", "< %s%s", w.packet(m, 0), w.harmless())
+		w.execute(m)
+		return
+	}
+	for ; m.sent < to; m.sent++ {
+		asks := !w.silent && (last && m.sent == to-1 || w.d.one(4))
+		text := w.packet(m, m.sent) + w.harmless()
+		if asks {
+			text += " ackreq=1"
+		}
+		w.say("", "< %s", text)
+		w.arrive(m, m.sent)
+		w.answers = append(w.answers, answer{"ack", w.acknowledges(w.next), true, w.executed, !asks})
+		w.next++
+	}
+	w.open = m
+	if m.sent == m.packets {
+		w.open = nil
+	}
+}
+
+// finish sends the rest of a message.
+func (w *world) finish(m *message) { w.transmit(m, m.packets, true) }
+
+// acknowledges returns a positive acknowledgement.
+func (w *world) acknowledges(psn int) string {
+	return fmt.Sprintf("ACKNOWLEDGE psn=%s syndrome=ACK", w.q(psn))
+}
+
+// arrive places the data of packet i, and completes the message behind the last one.
+func (w *world) arrive(m *message, i int) {
+	data := w.part(m.data, i)
+	if m.op == "WRITE" {
+		w.target.write(m.at+i*w.mtu, data)
+	} else {
+		m.recv.list.scatter(i*w.mtu, data)
+	}
+	if i < m.packets-1 {
+		return
+	}
+	w.executed++
+	if !m.consumes() {
+		return
+	}
+	op := map[string]string{"SEND": "RECV", "WRITE": "RECV_RDMA_WITH_IMM"}[m.op]
+	text := fmt.Sprintf("dut.cqe qp SUCCESS wr=%d op=%s len=%d", m.recv.id, op, m.size)
+	if m.imm > 0 {
+		text += fmt.Sprintf(" imm=%#x", m.imm)
+	}
+	w.answers = append(w.answers, answer{rule: "receive", text: text})
+}
+
+// execute executes a READ or an atomic operation.
+func (w *world) execute(m *message) {
+	w.executed++
+	w.next += m.packets
+	m.sent = m.packets
+	if m.op == "READ" {
+		m.data = w.target.read(m.at, m.at+m.size)
+		w.respond("read", m, 0, true)
+		return
+	}
+	v := &w.word[m.at]
+	m.original = *v
+	switch {
+	case m.op == "FETCH_ADD":
+		*v += m.add
+	case *v == m.match:
+		*v = m.add
+	}
+	w.answers = append(w.answers, answer{"atomic", fmt.Sprintf("ATOMIC_ACK psn=%s syndrome=ACK orig=%#x", w.q(m.first), m.original), true, w.executed, false})
+}
+
+// respond notes the responses to a READ from packet k on. If the data are unknown, only their length counts.
+func (w *world) respond(rule string, m *message, k int, known bool) {
+	for i := k; i < m.packets; i++ {
+		part := w.part(m.data, i)
+		end := position(i-k, m.packets-k)
+		text := fmt.Sprintf("READ_RESP%s psn=%s", end, w.q(m.first+i))
+		if end != "_MIDDLE" {
+			text += " syndrome=ACK"
+		}
+		if known {
+			text += " payload=" + expression(part)
+		} else {
+			text += fmt.Sprintf(" payload=%d", len(part))
+		}
+		a := answer{rule: rule, text: text, counts: end != "_MIDDLE"}
+		if end != "_FIRST" && rule == "read" {
+			a.msn = w.executed
+		}
+		w.answers = append(w.answers, a)
+	}
+}
+
+// await expects the answers to a burst. Acknowledgements before another answer may be left out.
+func (w *world) await() {
+	last := -1
+	for i, a := range w.answers {
+		if a.rule != "receive" && !a.optional {
+			last = i
+		}
+		w.pending = a.rule != "receive" && a.optional
+	}
+	var group []string
+	rule := "ack"
+	for i, a := range w.answers {
+		if a.counts {
+			a.text += fmt.Sprintf(" msn=%d..%d", a.msn, w.executed)
+		}
+		switch {
+		case a.rule == "receive":
+		case i > last: // it may come later
+			w.say("ack", ">? %s", a.text)
+		case i < last && strings.HasPrefix(a.text, "ACKNOWLEDGE"):
+			group = append(group, "? "+a.text)
+		default:
+			rule, group = a.rule, append(group, a.text)
+		}
+	}
+	w.expect(rule, group, "")
+	for _, a := range w.answers {
+		if a.rule == "receive" {
+			w.say("receive", "%s", a.text)
+		}
+	}
+	w.answers = nil
+}

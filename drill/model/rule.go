@@ -1,0 +1,59 @@
+package model
+
+// Rule is a rule that the statements of sequences check.
+type Rule struct {
+	ID   string // comment of the statements that check it
+	Spec string // section, as drill/suite/SPEC.md lists it
+	Text string
+	// Choice is the freedom that the rule leaves to the device, empty for none. The prediction permits all of it.
+	Choice string
+}
+
+// Rules lists all rules.
+var Rules = []Rule{
+	{"ack", "IBTA 9.7.5.1.2", "A request for an acknowledgement is answered with its PSN and the number of messages executed.",
+		"coalescing; acknowledgements that no request asks for; message credits"},
+	{"read", "IBTA 9.7.5.1", "A READ is answered by its data in packets of the path MTU with consecutive PSNs.", "the MSN of the first packet"},
+	{"atomic", "IBTA 9.4", "An atomic operation returns the original value and changes the memory once.", ""},
+	{"receive", "IBTA 9.7.5.1", "A SEND or a WRITE with immediate data completes the oldest receive, with length and immediate data.", ""},
+	{"memory", "IBTA 9.4", "Messages change the memory that they name, and nothing beside it.", ""},
+	{"drop.icrc", "IBTA A17", "A packet with a wrong ICRC is dropped silently.", ""},
+	{"drop.pkey", "IBTA C9-43", "A packet of another partition is dropped silently.", ""},
+	{"drop.header", "Linux rxe_recv.c", "A packet of another version, queue pair, service or peer is dropped silently.", ""},
+	{"gap", "IBTA 9.7.5.1", "A request ahead of the expected PSN draws a NAK with the expected PSN and is not executed.",
+		"further NAKs for the same gap"},
+	{"dup.write", "IBTA 9.7.5.1", "A duplicate SEND or WRITE is acknowledged again and not executed again.",
+		"the PSN of the acknowledgement, up to the newest; any answer inside a gap, or if none is asked for"},
+	{"dup.read", "IBTA 9.7.5.1", "A duplicate READ is answered again from its PSN on.", "old or new data, if the memory has changed"},
+	{"dup.atomic", "IBTA 9.7.5.1", "A duplicate atomic returns the saved result and is not executed again.", ""},
+	{"rnr", "IBTA 9.7.5", "A message without a receive draws an RNR NAK and is executed when it is repeated after a post.",
+		"the timer; a NAK for packets behind it"},
+	{"opcode", "IBTA 9.7.4.1", "A packet that does not continue its message draws a NAK for an invalid request.", ""},
+	{"length", "IBTA 9.7.4.1", "A packet of a wrong length draws a NAK for an invalid request.", ""},
+	{"access", "IBTA 9.7.4.1.5", "A wrong key, range or right draws a NAK for a remote access error, and no data are written or returned.",
+		"precedence, if a packet has two faults or the queue pair lacks the right"},
+	{"operation", "IBTA 9.7.5", "A receive whose memory cannot be written draws a NAK for a remote operational error.", ""},
+	{"broken", "IBTA 9.9", "An error breaks the queue pair: its requests are flushed, and it answers nothing.", "events"},
+	{"reset", "ibv_modify_qp(3)", "A queue pair that was reset starts with new PSNs and without a trace of the old connection.", ""},
+	{"request", "IBTA Table 38", "Requests have consecutive PSNs, packets of the path MTU, and the fields of their work request.",
+		"the packets that request an acknowledgement"},
+	{"complete", "IBTA 9.7.5.1.2", "An acknowledgement completes the requests up to its PSN, in order, and no other.", ""},
+	{"response", "IBTA 9.4.4", "The data of READ and atomic responses are placed, and complete their requests.", ""},
+	{"ghost", "Shanley 17", "A response for a PSN that is not outstanding has no effect.", ""},
+	{"nak", "IBTA 9.7.5.1.2", "A NAK for a sequence error completes earlier requests; the requester goes back to its PSN.", ""},
+	{"rnr.wait", "IBTA 9.7.5", "After an RNR NAK the requester waits at least for its timer and sends again from its PSN.", "longer waits"},
+	{"rnr.retry", "IBTA 9.9", "An RNR NAK more than rnr_retry permits ends the request.", ""},
+	{"timeout", "IBTA 9.7.6.1.3", "Without a response the requester sends again from the oldest PSN after T to 4 T.",
+		"the time; which of the later packets follow before an acknowledgement"},
+	{"fatal", "IBTA 9.9", "A NAK for another error ends its request with its status and flushes later ones.", ""},
+}
+
+// rule returns the rule of an ID, nil if the engine has it.
+func rule(id string) *Rule {
+	for i := range Rules {
+		if Rules[i].ID == id {
+			return &Rules[i]
+		}
+	}
+	return nil
+}

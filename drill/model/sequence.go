@@ -1,0 +1,123 @@
+package model
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// Sequence is the choices of a random sequence: those of the queue pair, then those of each step.
+type Sequence [][]uint32
+
+// kinds are the kinds of steps with their weights.
+var kinds = []struct {
+	weight int
+	run    func(*world)
+}{
+	{8, (*world).burst}, {8, (*world).post}, {2, (*world).more}, {2, (*world).dropped}, {2, (*world).ahead}, {4, (*world).again}, {2, (*world).unready},
+	{1, (*world).refuse}, {2, (*world).verify},
+}
+
+// more posts receives.
+func (w *world) more() {
+	for range 1 + w.d.n(2) {
+		if len(w.recvs) < 4 {
+			w.receive(w.size())
+		}
+	}
+}
+
+// verify compares the memory of the device.
+func (w *world) verify() {
+	if w.pending && w.open == nil {
+		w.silent, w.answers = false, nil
+		m := &message{op: "WRITE"}
+		w.begin(m)
+		w.transmit(m, 1, true)
+		w.await()
+	}
+	if w.pending {
+		return
+	}
+	w.check(w.target, w.inbox, w.sink)
+	if w.atomic {
+		w.checkWords()
+	}
+}
+
+// kind chooses the kind of a step.
+func kind(d *draws) func(*world) {
+	sum := 0
+	for _, k := range kinds {
+		sum += k.weight
+	}
+	n := d.n(sum)
+	for _, k := range kinds {
+		if n -= k.weight; n < 0 {
+			return k.run
+		}
+	}
+	panic("no kind of step")
+}
+
+// step runs a step with these choices and returns all that it made.
+func (w *world) step(d draws) []uint32 {
+	w.d = d
+	kind(&w.d)(w)
+	return w.d.list
+}
+
+// Generate returns the sequence of a seed with a number of steps, and its script.
+func Generate(seed uint64, steps int) (Sequence, *Text) {
+	rng := rand.New(rand.NewPCG(seed, 0x6d6f64656c))
+	w := newWorld(draws{rng: rng})
+	s := Sequence{w.d.list}
+	for range steps {
+		s = append(s, w.step(draws{rng: rng}))
+	}
+	return s, w.end()
+}
+
+// Script returns the script of a sequence.
+func (s Sequence) Script() *Text {
+	w := newWorld(draws{list: s[0]})
+	for _, list := range s[1:] {
+		w.step(draws{list: list})
+	}
+	return w.end()
+}
+
+// end ends the script by comparing the memory and by a pause, after which nothing may be left over.
+func (w *world) end() *Text {
+	w.d = draws{}
+	if w.open != nil {
+		w.silent, w.answers = false, nil
+		w.finish(w.open)
+		w.await()
+	}
+	w.verify()
+	w.say("", "quiet 5ms")
+	return &Text{w.lines, w.rules}
+}
+
+// Text is the script of a sequence, without its head: the statements, and the ID of the rule that each checks.
+type Text struct{ lines, rules []string }
+
+// headLines is the number of lines of the head.
+const headLines = 2
+
+// Rule returns the ID of the rule that a line of the script checks, "other" for rules of the engine.
+func (t *Text) Rule(line int) string {
+	if i := line - 1 - headLines; i >= 0 && i < len(t.rules) && t.rules[i] != "" {
+		return t.rules[i]
+	}
+	return "other"
+}
+
+// Source returns the script with a head. Without a rule it cites that of the engine.
+func (t *Text) Source(about string, r *Rule) string {
+	if r == nil {
+		r = &Rule{Spec: "IBTA 9.7"}
+	}
+	return fmt.Sprintf("about %q\nspec %q must\n%s\n", about, r.Spec, strings.Join(t.lines, "\n"))
+}
