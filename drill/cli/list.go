@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/drill/model"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/internal/base/output"
 )
@@ -21,6 +22,7 @@ type section struct {
 	Must    int      `json:"must"`
 	Policy  int      `json:"policy"`
 	Scripts []string `json:"scripts"`
+	Rules   []string `json:"rules"` // of the model
 }
 
 // listed is a script in a list.
@@ -38,7 +40,7 @@ func (a *app) list() *cobra.Command {
 		Use: "list SCRIPT|FOLDER...", Short: "List scripts, or the sections that they cover",
 		Long: `Lists scripts with the section of the specification and the rule that each tests. must is
 a demand of the specification, policy the device's choice. --spec lists the sections
-with the number of scripts.`,
+with the numbers of scripts and of rules of rocedrill model.`,
 		Example: `  rocedrill list drill/suite
   rocedrill list --spec drill/suite
   rocedrill list drill/suite --json`,
@@ -66,7 +68,7 @@ func sections(scripts []*script.Script) []section {
 	for _, s := range scripts {
 		i := slices.IndexFunc(list, func(x section) bool { return x.Spec == s.Spec })
 		if i < 0 {
-			i, list = len(list), append(list, section{Spec: s.Spec})
+			i, list = len(list), append(list, section{Spec: s.Spec, Rules: model.Citing(s.Spec)})
 		}
 		if s.Must {
 			list[i].Must++
@@ -104,13 +106,13 @@ func (a *app) listSections(list []section) error {
 		return a.encode(list)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "section\tmust\tpolicy")
-	must, policy := 0, 0
+	fmt.Fprintln(w, "section\tmust\tpolicy\tmodel")
+	must, policy, rules := 0, 0, 0
 	for _, s := range list {
-		fmt.Fprintf(w, "%s\t%d\t%d\n", s.Spec, s.Must, s.Policy)
-		must, policy = must+s.Must, policy+s.Policy
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", s.Spec, s.Must, s.Policy, len(s.Rules))
+		must, policy, rules = must+s.Must, policy+s.Policy, rules+len(s.Rules)
 	}
-	fmt.Fprintf(w, "%d sections\t%d\t%d\n", len(list), must, policy)
+	fmt.Fprintf(w, "%d sections\t%d\t%d\t%d\n", len(list), must, policy, rules)
 	return w.Flush()
 }
 

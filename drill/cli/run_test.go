@@ -187,7 +187,7 @@ func TestList(t *testing.T) {
 		t.Error(out)
 	}
 	_, out, _ = call("list", "--spec", dir)
-	if want := "section      must  policy\nIBTA 9.7     2     1\nIBTA 10.3.1  1     0\n2 sections   3     1\n"; out != want {
+	if want := "section      must  policy  model\nIBTA 9.7     2     1       0\nIBTA 10.3.1  1     0       0\n2 sections   3     1       0\n"; out != want {
 		t.Errorf("%s, want %s", out, want)
 	}
 	var list []section

@@ -47,7 +47,9 @@ func options(seed uint64) engine.Options {
 // Virtual runs scripts against one NIC of ours on a virtual clock. Runs are deterministic: times are exact.
 type Virtual struct {
 	Memory uint64 // Options.Memory of engines
-	dead   bool   // the NIC receives no frames, and neither its frames nor its reports reach the tester
+	// Tamper changes the frames of the link, as a defective device would; it may be nil. A nil frame is lost.
+	Tamper func(toDUT bool, frame []byte) []byte
+	dead   bool // the NIC receives no frames, and neither its frames nor its reports reach the tester
 }
 
 // virtual is one run.
@@ -179,7 +181,10 @@ func untag(b []byte) (frame, tag []byte, ok bool) {
 }
 
 func (v *virtual) send(toDUT bool, frame []byte) {
-	if v.dead {
+	if v.Tamper != nil {
+		frame = v.Tamper(toDUT, frame)
+	}
+	if v.dead || frame == nil {
 		return
 	}
 	v.link = append(v.link, flight{v.now.Add(virtualDelay), toDUT, frame})

@@ -49,6 +49,7 @@ func TestRules(t *testing.T) {
 		"long only":                {asks, "SEND_ONLY payload=count(257)", "a packet has 257 bytes, the path MTU is 256"},
 		"empty last":               {asks, "SEND_LAST", "the last packet of several has no payload"},
 		"length of a WRITE":        {asks, "WRITE_ONLY len=5 payload=count(4)", "a WRITE of one packet has 4 bytes and the DMA length 5"},
+		"replaced packet":          {"qp = dut.qp rc rqpsn=Q\n< SEND_ONLY psn=Q pkey=0x8123\n< READ_REQUEST psn=Q va=1 rkey=1 len=2048\n", "READ_RESP_LAST psn=Q+1 syndrome=ACK msn=1 payload=count(1024)", ""},
 		"of an extended transport": {"qp = dut.qp rc profile=irn rqpsn=Q\n", "ACKNOWLEDGE psn=Q+5 syndrome=ACK msn=5", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -207,9 +207,11 @@ func (w *world) answer() {
 				w.requests(at, "")
 			}
 		case 5:
-			if !again || inside || !w.startsSend(at) {
+			starts := w.starts()
+			if !again || inside || len(starts) == 0 {
 				continue
 			}
+			at = pick(d, starts...)
 			if w.rnrRetry == 0 {
 				w.negative("rnr.retry", at, "RNR+1")
 				w.fails("rnr.retry", at, "RNR_RETRY_EXC_ERR")
@@ -243,14 +245,14 @@ func (w *world) inside() bool {
 	return false
 }
 
-// startsSend reports whether a message that needs a receive begins at a PSN.
-func (w *world) startsSend(psn int) bool {
+// starts returns the PSNs at which a SEND begins that a NAK may have.
+func (w *world) starts() (list []int) {
 	for _, k := range w.batch {
-		if k.first == psn && k.op == "SEND" {
-			return true
+		if k.op == "SEND" && w.una <= k.first && k.first <= w.limit() {
+			list = append(list, k.first)
 		}
 	}
-	return false
+	return list
 }
 
 // negative sends a NAK or an RNR NAK, which acknowledges the requests before its PSN.
@@ -340,7 +342,7 @@ func (w *world) ghost() {
 	case 2:
 		text = fmt.Sprintf("ATOMIC_ACK psn=%s syndrome=ACK msn=%d orig=77", w.p(pick(d, beyond, old)), w.finished)
 	case 3:
-		fault := pick(d, "icrc=bad", "pkey=0x8123", "tver=1", "dst=qp.num+0x5555")
+		fault := pick(d, "icrc=bad", "pkey=0x8123", "tver=1", "dst=(qp.num+0x5555)%0x1000000")
 		text = fmt.Sprintf("ACKNOWLEDGE psn=%s syndrome=%s msn=%d %s", w.p(w.sent-1), pick(d, "ACK", "NAK_ACCESS"), w.finished, fault)
 	}
 	w.say("ghost", "< %s", text)

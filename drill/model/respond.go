@@ -258,6 +258,7 @@ func (w *world) execute(m *message) {
 		return
 	}
 	v := &w.word[m.at]
+	w.stale = true
 	m.original = *v
 	switch {
 	case m.op == "FETCH_ADD":
@@ -308,11 +309,14 @@ func (w *world) await() {
 		switch {
 		case a.rule == "receive":
 		case i > last: // it may come later
+			w.loose = true
 			w.say("ack", ">? %s", a.text)
 		case i < last && strings.HasPrefix(a.text, "ACKNOWLEDGE"):
 			group = append(group, "? "+a.text)
 		default:
-			rule, group = a.rule, append(group, a.text)
+			if group = append(group, a.text); a.rule != "ack" {
+				rule = a.rule
+			}
 		}
 	}
 	w.expect(rule, group, "")

@@ -1,5 +1,10 @@
 package model
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Rule is a rule that the statements of sequences check.
 type Rule struct {
 	ID   string // comment of the statements that check it
@@ -56,4 +61,24 @@ func rule(id string) *Rule {
 		}
 	}
 	return nil
+}
+
+// Citing returns the IDs of the rules of a section.
+func Citing(spec string) []string {
+	list := []string{}
+	for _, r := range Rules {
+		if r.Spec == spec {
+			list = append(list, r.ID)
+		}
+	}
+	return list
+}
+
+// WriteReference writes docs/reference/drill-model.md: the rules, and the choices that they leave.
+func WriteReference(b *strings.Builder) {
+	b.WriteString("# Rules of rocedrill model\n\nFor users of [`rocedrill model`](drill.md#random-sequences): the rules that random sequences check. " +
+		"Written from the code by `go test ./drill/model -run TestReference -update`.\n\n| rule | section | meaning | choices that it permits |\n|---|---|---|---|\n")
+	for _, r := range Rules {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", r.ID, r.Spec, r.Text, r.Choice)
+	}
 }

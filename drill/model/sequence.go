@@ -40,9 +40,7 @@ func (w *world) verify() {
 		return
 	}
 	w.check(w.target, w.inbox, w.sink)
-	if w.atomic {
-		w.checkWords()
-	}
+	w.checkWords()
 }
 
 // kind chooses the kind of a step.

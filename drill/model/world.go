@@ -32,7 +32,8 @@ type world struct {
 
 	target, source, sink, inbox *memory
 	word                        [words]uint64
-	fresh                       int // of the payload bytes
+	stale                       bool // words have changed since the last comparison
+	fresh                       int  // of the payload bytes
 
 	responder
 	requester
@@ -49,6 +50,7 @@ type responder struct {
 	notReady bool // an RNR NAK is outstanding
 	silent   bool // the packets of this burst request no acknowledgement
 	answers  []answer
+	loose    bool // an acknowledgement may come later or not at all
 	pending  bool // the newest requests have no answer that has to come
 }
 
@@ -189,6 +191,10 @@ func (w *world) check(regions ...*memory) {
 
 // checkWords compares the memory of atomic operations.
 func (w *world) checkWords() {
+	if !w.stale {
+		return
+	}
+	w.stale = false
 	list := make([]string, words)
 	for i, v := range w.word {
 		list[i] = fmt.Sprintf("host64(%#x)", v)

@@ -106,14 +106,15 @@ func writeDeviations(b *strings.Builder, devices []device, known deviations) {
 type section struct {
 	Spec         string
 	Must, Policy int
+	Rules        []string
 }
 
 func writeSections(b *strings.Builder, sections []section) {
-	b.WriteString("\n## Coverage\n\nScripts by section of the specification: demands (must), and choices of the device (policy).\n\n| section | must | policy |\n|---|--:|--:|\n")
-	must, policy := 0, 0
+	b.WriteString("\n## Coverage\n\nScripts by section of the specification: demands (must), and choices of the device (policy); rules of `rocedrill model`.\n\n| section | must | policy | model |\n|---|--:|--:|--:|\n")
+	must, policy, rules := 0, 0, 0
 	for _, s := range sections {
-		must, policy = must+s.Must, policy+s.Policy
-		fmt.Fprintf(b, "| %s | %d | %d |\n", s.Spec, s.Must, s.Policy)
+		must, policy, rules = must+s.Must, policy+s.Policy, rules+len(s.Rules)
+		fmt.Fprintf(b, "| %s | %d | %d | %d |\n", s.Spec, s.Must, s.Policy, len(s.Rules))
 	}
-	fmt.Fprintf(b, "| **%d sections** | %d | %d |\n", len(sections), must, policy)
+	fmt.Fprintf(b, "| **%d sections** | %d | %d | %d |\n", len(sections), must, policy, rules)
 }

@@ -50,12 +50,12 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := document(results(), known, []section{{"IBTA 9.7", 4, 0}})
+	page := document(results(), known, []section{{"IBTA 9.7", 4, 0, []string{"gap"}}})
 	for _, want := range []string{
 		"| group | a | b |\n|---|---|---|\n| x | 2 | 0, 2 failed |\n| y | 2 | 0, 1 failed (1) |\n| **all** | 4 | 0, 3 failed (1) |\n",
 		"| x/one | b | A rule. (IBTA 9.7) | It is so. |\n| x/two | b | A rule. (IBTA 9.7) | not known |\n",
 		"| y/three | b | A rule. (IBTA 9.7) | It is so. Afterwards the device does not answer. |\n",
-		"| IBTA 9.7 | 4 | 0 |\n| **1 sections** | 4 | 0 |\n",
+		"| IBTA 9.7 | 4 | 0 | 1 |\n| **1 sections** | 4 | 0 | 1 |\n",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks\n%s\nit is\n%s", want, page)

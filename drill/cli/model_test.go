@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"roced.io/roced/drill/model"
+)
+
+// TestModel: the report of random sequences in both forms, and wrong command lines.
+func TestModel(t *testing.T) {
+	code, out, diag := call("model", "--steps", "100", "--seed", "3", "--keep", t.TempDir())
+	if code != 0 || !strings.HasPrefix(out, "100 steps in ") || !strings.Contains(out, " 0 rules failed\n") {
+		t.Error(code, out, diag)
+	}
+	var r model.Report
+	code, out, diag = call("model", "--steps", "100", "--seed", "3", "--json")
+	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || r.Seed != 3 || r.Steps != 100 || r.Checks["request"] == 0 {
+		t.Error(code, err, out, diag)
+	}
+	for _, c := range []struct {
+		diag string
+		args []string
+	}{
+		{"usage: rocedrill model", []string{"model", "x"}},
+		{"usage: rocedrill model", []string{"model", "--failures", "0"}},
+		{"usage: rocedrill model", []string{"model", "--minutes", "-1"}},
+		{"--keep nowhere: must be a folder", []string{"model", "--keep", "nowhere"}},
+		{"--dut x: must be", []string{"model", "--dut", "x"}},
+	} {
+		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {
+			t.Errorf("%v: %d %s", c.args, code, diag)
+		}
+	}
+}
+
+// TestModelFailure: the report names the rule and the script that was kept.
+func TestModelFailure(t *testing.T) {
+	dir := t.TempDir()
+	r := &model.Report{Steps: 7, Sequences: 2, Failures: []model.Failure{{Rule: "gap", Spec: "IBTA 9.7.5.1", Seed: 9, Reason: "no NAK", Script: "text"}}}
+	var out strings.Builder
+	a := app{out: &out}
+	if err := keepFailures(r, dir); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "model-9.drill")
+	if err := a.printModel(r, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	want := "failed         gap (IBTA 9.7.5.1): no NAK\n               " + file + "; it passes when it is repeated\n" +
+		"7 steps in 2 sequences in 1m0s, 0 not applicable, 1 rules failed\n"
+	if out.String() != want {
+		t.Errorf("%s, want %s", out.String(), want)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "text" {
+		t.Error(string(b), err)
+	}
+}
