@@ -6,12 +6,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* ours reports whether a verbs context belongs to the daemon. */
-static bool ours(void *const *ibv_context)
-{
-	return context_of(*(const int *)&ibv_context[CMD_FD]) != NULL;
-}
-
 /* When the rxe provider of old rdma-core (33, Debian 11) creates an address handle, it asks
  * libibverbs for the MAC address of a GID. libibverbs looks it up in the kernel's routes and
  * neighbours, which do not have the peers of this NIC. The NIC resolves addresses itself, so the
@@ -20,7 +14,7 @@ static bool ours(void *const *ibv_context)
 int ibv_resolve_eth_l2_from_gid(void *context, void *attr, uint8_t mac[6], uint16_t *vid);
 EXPORT int ibv_resolve_eth_l2_from_gid(void *context, void *attr, uint8_t mac[6], uint16_t *vid)
 {
-	if (ours(context)) {
+	if (verbs_ours(context)) {
 		const uint8_t *a = attr;
 		uint16_t lid = 0;
 
@@ -58,7 +52,7 @@ EXPORT int ibv_init_ah_from_wc(void *context, uint8_t port, void *wc, void *grh,
 	static __typeof__(ibv_init_ah_from_wc) *real;
 	if (!real && !(real = (__typeof__(real))verbs_symbol("ibv_init_ah_from_wc")))
 		return ENOSYS;
-	if (!ours(context))
+	if (!verbs_ours(context))
 		return real(context, port, wc, grh, attr);
 	struct completion plain = without_sl(wc);
 	return real(context, port, &plain, grh, attr);
@@ -73,7 +67,7 @@ EXPORT void *ibv_create_ah_from_wc(void **pd, void *wc, void *grh, uint8_t port)
 		errno = ENOSYS;
 		return NULL;
 	}
-	if (!ours(*pd))
+	if (!verbs_ours(*pd))
 		return real(pd, wc, grh, port);
 	struct completion plain = without_sl(wc);
 	return real(pd, &plain, grh, port);

@@ -44,6 +44,12 @@ ssize_t uverbs_write(struct context *c, const void *buf, size_t n);
  * completion queues or queue pairs get them in addition: plain commands in their reserved field. */
 extern __thread uint32_t uverbs_flags;
 
+/* The descriptor of the memory that this thread registers with REG_MR, at the offset that the command has as start. */
+struct dmabuf {
+	int fd;
+};
+extern __thread struct dmabuf *uverbs_dmabuf;
+
 /* ---- uverbs_answer.c: the caller holds c->call ---- */
 
 /* answer_settle updates the table of objects after a command; 0 or -errno. */

@@ -28,6 +28,7 @@ EXPORT int close(int fd)
 		return -1;
 	}
 	fd_forget(fd);
+	shared_closing(fd, fd);
 	return syscall(SYS_close, fd);
 }
 
@@ -38,6 +39,7 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
 		last = INT_MAX; /* the highest descriptor; so last + 1 does not overflow */
 	if (first > last || flags & CLOSE_RANGE_CLOEXEC || !process_owns_memory())
 		return syscall(SYS_close_range, first, last, flags);
+	shared_closing(first, last);
 	for (unsigned fd = first; first <= last; fd++) {
 		fd = fd_next(fd, last);
 		if (fd <= last && !fd_is_private(fd)) {
@@ -84,7 +86,7 @@ EXPORT int dup3(int fd, int to, int flags)
 	}
 	/* A failed duplication must not change `to`. */
 	if (fd != to && !(flags & ~O_CLOEXEC) && syscall(SYS_fcntl, fd, F_GETFD) >= 0)
-		fd_forget(to);
+		fd_forget(to), shared_closing(to, to);
 	return share(fd, syscall(SYS_dup3, fd, to, flags));
 }
 

@@ -10,6 +10,8 @@
  *   glob.c        glob
  *   counters.c    refreshed counters of sysfs
  *   mr_calls.c    madvise, mremap
+ *   map_calls.c   mmap, munmap
+ *   dmabuf.c      regions of dma-bufs
  *   address.c     addresses of UD peers
  *   poll.c        sharing the processor while polling
  *   provider.c    corrections of the rxe provider
@@ -68,6 +70,8 @@
 void *next_symbol(const char *name);
 /* verbs_symbol returns a function of libibverbs, NULL without libibverbs. */
 void *verbs_symbol(const char *name);
+/* verbs_ours returns true if a verbs context belongs to the daemon. */
+bool verbs_ours(void *const *ibv_context);
 
 /* ---- paths.c ---- */
 

@@ -80,16 +80,21 @@ void maps_set_memfd(unsigned major, unsigned minor, uint64_t ino)
 	memfd.ino = ino;
 }
 
-/* kind_of classifies memory. Anonymous memory may have a name: [heap], or one from
+/* classify sets the kind of memory. Anonymous memory may have a name: [heap], or one from
  * prctl(PR_SET_VMA_ANON_NAME). The main thread's stack grows, and replaced pages could not,
  * so it is VMA_OTHER. */
-static enum vma_kind kind_of(const char *rights, unsigned major, unsigned minor, uint64_t ino, const char *name)
+static void classify(struct vma *v, const char *rights, const char *name)
 {
-	if (!strcmp(rights, "rw-s") && ino && ino == memfd.ino && major == memfd.major && minor == memfd.minor)
-		return VMA_OURS;
-	if (strcmp(rights, "rw-p") || ino)
-		return VMA_OTHER;
-	return !*name || !strcmp(name, "[heap]") || !strncmp(name, "[anon:", 6) ? VMA_PLAIN : VMA_OTHER;
+	const struct file_id *f = &v->file;
+	v->kind = VMA_OTHER;
+	v->writable = rights[1] == 'w';
+	if (!strcmp(rights, "rw-s") && f->ino && f->ino == memfd.ino && f->major == memfd.major && f->minor == memfd.minor)
+		v->kind = VMA_OURS;
+	else if (rights[0] == 'r' && rights[3] == 's' && f->ino)
+		v->kind = VMA_FILE;
+	else if (!strcmp(rights, "rw-p") && !f->ino &&
+		 (!*name || !strcmp(name, "[heap]") || !strncmp(name, "[anon:", 6)))
+		v->kind = VMA_PLAIN;
 }
 
 /* parse_range reads the address range of a line of maps. */
@@ -103,7 +108,7 @@ static bool parse_range(char **p, struct vma *v)
  */
 static bool parse_vma(char *p, struct vma *v)
 {
-	uint64_t major, minor, ino;
+	uint64_t major, minor;
 	if (!parse_range(&p, v) || strlen(p) < 5)
 		return false;
 	char *rights = p;
@@ -112,10 +117,10 @@ static bool parse_vma(char *p, struct vma *v)
 	if (!take_number(&p, 16, ' ', &v->offset) || !take_number(&p, 16, ':', &major) ||
 	    !take_number(&p, 16, ' ', &minor))
 		return false;
-	ino = strtoull(p, &p, 10);
+	v->file = (struct file_id){ strtoull(p, &p, 10), major, minor };
 	while (*p == ' ')
 		p++;
-	v->kind = kind_of(rights, major, minor, ino, p);
+	classify(v, rights, p);
 	return true;
 }
 
@@ -159,14 +164,17 @@ static int query(int maps, uint64_t addr, struct vma *v)
 			  q.vma_flags & PROCMAP_QUERY_VMA_WRITABLE ? 'w' : '-',
 			  q.vma_flags & PROCMAP_QUERY_VMA_EXECUTABLE ? 'x' : '-',
 			  q.vma_flags & PROCMAP_QUERY_VMA_SHARED ? 's' : 'p', 0 };
-	*v = (struct vma){ q.vma_start, q.vma_end, q.vma_offset,
-			   kind_of(rights, q.dev_major, q.dev_minor, q.inode, name) };
+	*v = (struct vma){ .start = q.vma_start, .end = q.vma_end, .offset = q.vma_offset,
+			   .file = { q.inode, q.dev_major, q.dev_minor } };
+	classify(v, rights, name);
 	return 1;
 }
 
 /* cut reduces v to [start, end). */
 static void cut(struct vma *v, uint64_t start, uint64_t end)
 {
+	v->whole_start = v->start;
+	v->whole_end = v->end;
 	if (v->start < start) {
 		v->offset += start - v->start;
 		v->start = start;

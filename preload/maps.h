@@ -17,14 +17,24 @@
 enum vma_kind {
 	VMA_PLAIN, /* private, anonymous, readable and writable */
 	VMA_OURS,  /* of the memfd, readable and writable */
+	VMA_FILE,  /* shared memory of another file, readable */
 	VMA_OTHER,
+};
+
+/* A file, by its device and inode number. */
+struct file_id {
+	uint64_t ino;
+	uint32_t major, minor;
 };
 
 /* A part of the address space with one kind of memory. */
 struct vma {
 	uint64_t start, end;
-	uint64_t offset; /* VMA_OURS: of start in the memfd */
+	uint64_t offset; /* VMA_OURS, VMA_FILE: of start in the file */
 	enum vma_kind kind;
+	bool writable;
+	struct file_id file;
+	uint64_t whole_start, whole_end; /* the part before it was cut to a range */
 };
 
 /* maps_set_memfd names the memfd whose memory is VMA_OURS, by device and inode number; an inode

@@ -52,9 +52,9 @@ static bool in_copied_region(uint64_t start, uint64_t end)
 	return false;
 }
 
-struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, bool together)
+struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, bool write, unsigned ways)
 {
-	uint64_t end, offset = 0;
+	uint64_t from = start, end, offset = 0;
 	struct mr_source s = { .kind = MR_ANY };
 	struct mapping *fresh = malloc(sizeof *fresh);
 	if (!fresh || !pages(&start, &end, length)) {
@@ -70,13 +70,15 @@ struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, 
 		bool ours = may_replace() && replace(start, end, &offset, !in_copied_region(start, end)) &&
 			    backing_allocate(offset, end - start);
 		if (ours)
-			s = mapping_use(fresh, c, start, end, offset, together);
+			s = mapping_use(fresh, c, start, end, offset, ways & MR_TOGETHER);
 		mr_unlock();
 		if (!ours)
 			break;
 	}
 	if (s.mapping != fresh)
 		free(fresh);
+	if (s.kind == MR_COPIED && ways & MR_SHARED && may_replace())
+		shared_prepare(&s, from, length, write);
 	return s;
 }
 
@@ -107,6 +109,8 @@ void mr_mapped(struct mr_source *source, uint32_t handle)
 void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t length, struct mr_source *source)
 {
 	uint64_t end;
+	if (source->kind == MR_FILE)
+		return; /* the daemon's region owns all of it */
 	struct region *r = malloc(sizeof *r);
 	if (!r || !pages(&start, &end, length)) {
 		free(r); /* its mapping stays in use */

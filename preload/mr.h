@@ -12,6 +12,7 @@
  *   mr.c        regions
  *   replace.c   page replacement
  *   mappings.c  the daemon's mappings, the lock
+ *   shared.c    files that the daemon maps as well
  *   mr_pass.c   the descriptor for all other memory
  *   mr_fork.c   the copy that a child of fork() gets
  */
@@ -35,7 +36,7 @@ struct mapping {
 
 /* How the daemon reaches the memory of a registration. */
 struct mr_source {
-	enum { MR_ANY, MR_MAPPED, MR_COPIED, MR_MAP } kind;
+	enum { MR_ANY, MR_MAPPED, MR_COPIED, MR_MAP, MR_FILE } kind;
 	uint32_t handle;         /* MR_MAPPED: the daemon's, of its mapping; MR_MAP: of the mapping to release */
 	struct mapping *mapping; /* with a use counted, or NULL */
 	/* MR_MAP: the daemon maps the memory with the command that registers it. */
@@ -44,6 +45,12 @@ struct mr_source {
 		uint64_t base, length, offset;
 		uint32_t flags, memory;
 	} map;
+	/* MR_FILE: the daemon maps the file for this region. */
+	int fd;
+	struct file_place {
+		uint64_t offset;
+		struct file_id file;
+	} place;
 };
 
 /* mr_lock and mr_unlock block all changes, for fork(). */
@@ -79,12 +86,32 @@ bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may);
  * daemon cannot access holes. The caller holds the lock. */
 void replace_drop(uint64_t offset, uint64_t length);
 
+/* ---- shared.c ---- */
+
+/* shared_prepare describes memory to register that lies in one shared file, and allocates its
+ * pages. It returns false for other memory, and if write and the memory is read-only. */
+bool shared_prepare(struct mr_source *s, uint64_t start, uint64_t length, bool write);
+/* shared_describe describes memory at offset of a file; false if fd is no descriptor. */
+bool shared_describe(struct mr_source *s, int fd, uint64_t offset);
+/* shared_mapped records that the program has mapped a file, shared. */
+void shared_mapped(int fd, uint64_t start, uint64_t length);
+/* shared_closing keeps files that the program has mapped and is about to close. */
+void shared_closing(unsigned first, unsigned last);
+/* shared_unmapped closes kept files that the program does not map any more. */
+void shared_unmapped(uint64_t start, uint64_t length);
+
 /* ---- mr.c ---- */
 
-/* mr_prepare prepares a range for registration. If possible the range becomes memory of the
- * memfd that the daemon has mapped or, if together, maps with the registering command. The
- * caller must call mr_registered or mr_abandoned next. */
-struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, bool together);
+/* Ways of a registration that may fail; the caller then tries others. */
+enum {
+	MR_TOGETHER = 1, /* the daemon maps memory of the memfd with the registering command */
+	MR_SHARED = 2,   /* the daemon maps a shared file */
+};
+
+/* mr_prepare prepares a range for registration, for writing by the NIC if write. If possible the
+ * range becomes memory of the memfd that the daemon has mapped. The caller must call mr_registered
+ * or mr_abandoned next. */
+struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, bool write, unsigned ways);
 /* mr_abandoned undoes mr_prepare after a failed registration. */
 void mr_abandoned(struct mr_source *source);
 /* mr_mapped records the mapping that the daemon made with the region. */

@@ -32,6 +32,11 @@ void *next_symbol(const char *name)
 	return dlsym(RTLD_NEXT, name);
 }
 
+bool verbs_ours(void *const *ibv_context)
+{
+	return context_of(*(const int *)&ibv_context[CMD_FD]) != NULL;
+}
+
 /* RTLD_NEXT does not find a libibverbs that a Python module loaded. */
 void *verbs_symbol(const char *name)
 {

@@ -228,6 +228,10 @@ static int prepare(struct command *m)
 
 /* ---- memory ---- */
 
+__thread struct dmabuf *uverbs_dmabuf;
+
+enum { LOCAL_WRITE = 1, ON_DEMAND = 1 << 6 }; /* of enum ibv_access_flags */
+
 /* registers stores the range that a command registers. It returns the size of the command's
  * structure, 0 for other commands. */
 static size_t registers(struct command *m, uint64_t *start, uint64_t *length)
@@ -249,10 +253,24 @@ static size_t registers(struct command *m, uint64_t *start, uint64_t *length)
 	return 0;
 }
 
+/* locate prepares the memory that a command registers. */
+static void locate(struct command *m, uint64_t start, uint64_t length, unsigned ways)
+{
+	struct ib_uverbs_reg_mr *reg = command_core(m);
+	bool new = m->number == IB_USER_VERBS_CMD_REG_MR;
+	if (uverbs_dmabuf && new) {
+		reg->access_flags &= ~ON_DEMAND;
+		shared_describe(&m->source, uverbs_dmabuf->fd, start);
+		return;
+	}
+	if (!new) /* the command may keep the rights of the region */
+		ways = 0;
+	m->source = mr_prepare(m->c, start, length, reg->access_flags & LOCAL_WRITE, ways);
+}
+
 /* prepare_memory prepares the memory that a command registers and describes its location in
- * the provider's part, which is otherwise empty. If together, the same command may also map
- * the memory. */
-static void prepare_memory(struct command *m, bool together)
+ * the provider's part, which is otherwise empty. */
+static void prepare_memory(struct command *m, unsigned ways)
 {
 	uint64_t start, length;
 	struct ib_uverbs_cmd_hdr h;
@@ -260,7 +278,7 @@ static void prepare_memory(struct command *m, bool together)
 	size_t size = registers(m, &start, &length);
 	if (size == 0)
 		return;
-	m->source = mr_prepare(m->c, start, length, together && m->number == IB_USER_VERBS_CMD_REG_MR);
+	locate(m, start, length, ways);
 	uint32_t part[] = { m->source.kind, m->source.handle };
 	memcpy(m->bytes + HDR + size, part, sizeof part);
 	m->n = HDR + size + sizeof part;
@@ -269,6 +287,9 @@ static void prepare_memory(struct command *m, bool together)
 		memcpy(m->bytes + m->n, &m->source.map, sizeof m->source.map);
 		m->n += sizeof m->source.map;
 		h.out_words = (sizeof(struct ib_uverbs_reg_mr_resp) + sizeof part) / 4;
+	} else if (m->source.kind == MR_FILE) {
+		memcpy(m->bytes + m->n, &m->source.place, sizeof m->source.place);
+		m->n += sizeof m->source.place;
 	}
 	h.in_words = m->n / 4;
 	memcpy(m->bytes, &h, sizeof h);
@@ -282,7 +303,7 @@ static int execute(struct command *m)
 		ret = prepare(m);
 	if (ret)
 		return ret;
-	ret = context_send(c, m->bytes, m->n, NULL, 0);
+	ret = context_send(c, m->bytes, m->n, &m->source.fd, m->source.kind == MR_FILE);
 	if (ret == -EIO && command_destroys(m) && conn_hung_up(c->fd))
 		answer_destroyed(&c->answer);
 	ret = answer_settle(m);
@@ -337,13 +358,14 @@ static int run(struct context *c, const void *buf, size_t n)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	file_hold(&c->file); /* the program may close it meanwhile */
 	adopt(c);
-	/* If the daemon fails to map and register in one command, try two commands. */
-	for (bool retry = parse(m, buf, n), together = true; retry; together = false) {
-		prepare_memory(m, together);
+	/* If the daemon fails to map memory with the registering command, try other ways. */
+	unsigned ways = MR_TOGETHER | MR_SHARED;
+	for (bool retry = parse(m, buf, n); retry; ways = 0) {
+		prepare_memory(m, ways);
 		call_lock(c->call, c->fd);
 		ret = execute(m);
 		call_unlock(c->call);
-		retry = ret != 0 && m->source.kind == MR_MAP && parse(m, buf, n);
+		retry = ret != 0 && (m->source.kind == MR_MAP || m->source.kind == MR_FILE) && !uverbs_dmabuf && parse(m, buf, n);
 		if (ret == 0)
 			record_memory(m);
 		else

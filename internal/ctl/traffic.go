@@ -100,9 +100,9 @@ func (a *app) printSummary(s *trafficSummary) error {
 		return e.Encode(s)
 	}
 	w := tabwriter.NewWriter(a.diag, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "PROGRAM\tPID\tDEVICE\tQPS\tREQUESTED\tSERVED")
+	fmt.Fprintln(w, "PROGRAM\tPID\tDEVICE\tQPS\tREQUESTED\tSERVED\tMEMORY")
 	for _, r := range s.Processes {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", output.Line(r.Program), r.PID, r.Device, counts(r.QPs), works(r.Requested), works(r.Served))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", output.Line(r.Program), r.PID, r.Device, counts(r.QPs), works(r.Requested), works(r.Served), regions(r.Regions))
 	}
 	fmt.Fprintf(w, "payload: %d bytes", s.Payload)
 	if s.Live > 0 {
@@ -124,6 +124,14 @@ func works(m map[string]api.Work) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		parts = append(parts, fmt.Sprintf("%d %s (%d bytes)", m[k].Messages, k, m[k].Bytes))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "-")
+}
+
+func regions(m map[string]api.Regions) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, fmt.Sprintf("%d %s (%d bytes)", m[k].Count, k, m[k].Bytes))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }

@@ -288,7 +288,7 @@ func postFaults(n *nic, w http.ResponseWriter, r *http.Request) error {
 	if err := readBody(w, r, &in); err != nil {
 		return err
 	}
-	rules, err := fault.ParseAll(in.Rules)
+	rules, err := parseRules(in.Rules)
 	if err != nil {
 		return badRequest{err}
 	}

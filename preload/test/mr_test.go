@@ -19,14 +19,20 @@ var modes = []struct {
 	uid      uint32
 }{{"auto", "auto", 0}, {"pass", "pass", 0}, {"ptrace", "ptrace", 0}, {"nobody", "auto", 65534}}
 
-// inModes runs a program in all modes.
-func inModes(t *testing.T, name string, args ...string) {
-	l := newLab(t)
+// open lets other users run programs of the lab.
+func open(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	for _, dir := range []string{filepath.Dir(lab.Bin), l.Dir} {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// inModes runs a program in all modes.
+func inModes(t *testing.T, name string, args ...string) {
+	l := newLab(t)
+	open(t, l)
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
 			c := verbs(t, l, name)
@@ -49,8 +55,9 @@ func TestMovedMemory(t *testing.T) {
 
 const hugePages = "/proc/sys/vm/nr_hugepages"
 
-// TestRegions reserves a few huge pages and releases them.
-func TestRegions(t *testing.T) {
+// reserveHuge reserves a few huge pages and releases them at the end of the test.
+func reserveHuge(t *testing.T) {
+	t.Helper()
 	old, err := os.ReadFile(hugePages)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +70,22 @@ func TestRegions(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestRegions(t *testing.T) {
+	reserveHuge(t)
 	inModes(t, "regions")
+}
+
+// TestSharedMemory registers memory of files that programs share.
+func TestSharedMemory(t *testing.T) {
+	reserveHuge(t)
+	l := newLab(t)
+	open(t, l)
+	succeed(t, verbs(t, l, "shared", fmt.Sprint(l.Host[0].PID())))
+	c := verbs(t, l, "shared", "0")
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	succeed(t, c)
 }
 
 func TestLifecycle(t *testing.T) {

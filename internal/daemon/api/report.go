@@ -7,10 +7,19 @@ type Report struct {
 	Program string         `json:"program"`
 	Device  string         `json:"device"`
 	QPs     map[string]int `json:"qps"` // created, by type: rc, uc, ud
+	// Regions are the registered memory regions by the kind of their memory: memfd (which the program shares with the
+	// daemon), tmpfs, hugetlbfs, dma-buf, copied.
+	Regions map[string]Regions `json:"regions"`
 	// Requested are the work requests that succeeded, Served those of peers; by operation: send, write, read, atomic,
 	// flush.
 	Requested map[string]Work `json:"requested"`
 	Served    map[string]Work `json:"served"`
+}
+
+// Regions counts memory regions and their bytes.
+type Regions struct {
+	Count uint64 `json:"count"`
+	Bytes uint64 `json:"bytes"`
 }
 
 // Work counts messages and the bytes of their payload.
@@ -23,6 +32,13 @@ type Work struct {
 func (r *Report) Add(o *Report) {
 	for t, n := range o.QPs {
 		r.QPs[t] += n
+	}
+	if r.Regions == nil {
+		r.Regions = map[string]Regions{}
+	}
+	for kind, n := range o.Regions {
+		s := r.Regions[kind]
+		r.Regions[kind] = Regions{s.Count + n.Count, s.Bytes + n.Bytes}
 	}
 	addWork(r.Requested, o.Requested)
 	addWork(r.Served, o.Served)

@@ -68,9 +68,9 @@ func (c *client) directly(mem []byte) unix.Errno {
 // directUnmap is the largest mapping to unmap on the shard: 256 pages take about 20 us.
 const directUnmap = 1 << 20
 
-// takesLong returns EAGAIN on the shard if releasing m would unmap a large mapping.
+// takesLong returns EAGAIN on the shard if releasing m would unmap a large mapping, or could free a file.
 func (c *client) takesLong(m *mapping) error {
-	if c.here != nil && m != nil && m.size > directUnmap && m.refs.Load() == 1 {
+	if c.here != nil && m != nil && (m.size > directUnmap || m.file != nil) && m.refs.Load() == 1 {
 		return unix.EAGAIN
 	}
 	return nil

@@ -203,7 +203,7 @@ func TestMapKnown(t *testing.T) {
 	reg := uverbs.RegMR{Start: m.Base, HCAVA: m.Base, Length: 100, PDHandle: pd, AccessFlags: 3}
 	for want, src := range map[error]uverbs.MRSource{
 		unix.ENOENT: {Kind: uverbs.SourceMapped, Handle: 99},
-		unix.EINVAL: {Kind: 4},
+		unix.EINVAL: {Kind: 5},
 	} {
 		if _, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, 64, reg, src), nil); err != want {
 			t.Errorf("%v, want %v", err, want)

@@ -106,7 +106,7 @@ func (c *client) mapAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, old uint
 	if err != nil {
 		return err
 	}
-	if err := c.regFrom(q, in, pd, uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: mapped.Handle}); err != nil {
+	if err := c.regFrom(q, in, pd, inMapping(mapped.Handle)); err != nil {
 		c.dropMapping(mapped.Handle)
 		return err
 	}
@@ -117,12 +117,17 @@ func (c *client) mapAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, old uint
 	return nil
 }
 
+// inMapping is the source of a region in a mapping.
+func inMapping(handle uint32) source {
+	return source{MRSource: uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: handle}}
+}
+
 // moveAndReg reuses the old mapping for the new one: it has the same memory, now at another address of the client.
 func (c *client) moveAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, handle uint32, asked *uverbs.MapMemory) error {
 	m, _ := c.maps.get(handle)
 	was := m.base
 	m.base = asked.Base
-	if err := c.regFrom(q, in, pd, uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: handle}); err != nil {
+	if err := c.regFrom(q, in, pd, inMapping(handle)); err != nil {
 		m.base = was
 		return err
 	}
@@ -131,7 +136,7 @@ func (c *client) moveAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, handle 
 }
 
 // regFrom registers the memory that src describes.
-func (c *client) regFrom(q *request, in *uverbs.RegMR, pd *rocev2.PD, src uverbs.MRSource) error {
+func (c *client) regFrom(q *request, in *uverbs.RegMR, pd *rocev2.PD, src source) error {
 	access := qp.Access(in.AccessFlags)
 	mem, kept, err := c.region(in.Start, in.Length, access, src)
 	if err != nil {
@@ -147,8 +152,10 @@ func (c *client) regFrom(q *request, in *uverbs.RegMR, pd *rocev2.PD, src uverbs
 	})
 	if r.mr == nil {
 		kept.release()
+		return err
 	}
-	return err
+	c.traffic.register(kept, in.Length)
+	return nil
 }
 
 func (c *client) reregMR(q *request) error {
@@ -198,7 +205,7 @@ func (c *client) reregMR(q *request) error {
 
 // retranslate returns the state of r after REREG_MR: its memory, if the command changes it, and the server's own
 // fields. Unshared memory must permit the new access.
-func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR, src uverbs.MRSource) (next memoryRegion, mem rocev2.Memory, err error) {
+func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR, src source) (next memoryRegion, mem rocev2.Memory, err error) {
 	flags := rocev2.ReregFlags(in.Flags)
 	next.start, next.length, next.access = r.start, r.length, r.access
 	if flags&rocev2.ReregAccess != 0 {
@@ -213,6 +220,8 @@ func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR, src uverbs.MRS
 		mem, next.keep, err = c.region(in.Start, in.Length, next.access, src)
 	case r.keep.proc != nil:
 		err = c.check(r.keep.proc, r.start, r.length, next.access)
+	case r.keep.mapping != nil:
+		err = r.keep.mapping.permits(next.access)
 	}
 	return next, mem, err
 }

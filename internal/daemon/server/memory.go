@@ -18,6 +18,7 @@ import (
 type mapping struct {
 	base uint64     // client address of the first byte
 	part memoryPart // mapped part of a memfd that the client has sent
+	file *shm.File  // the mapped file; nil for a memfd with fixed size
 	data []byte
 	size int64   // charged bytes
 	c    *client // the charged client
@@ -134,11 +135,14 @@ func (k keep) release() {
 
 // region returns the memory behind a client's addresses as the NIC uses it, with a new reference: to a mapping, or
 // to the passed process. A region has at least one byte, as ib_umem_get() of Linux demands.
-func (c *client) region(start, length uint64, access qp.Access, src uverbs.MRSource) (rocev2.Memory, keep, error) {
+func (c *client) region(start, length uint64, access qp.Access, src source) (rocev2.Memory, keep, error) {
 	if length == 0 {
 		return nil, keep{}, unix.EINVAL
 	}
-	m, err := c.mapped(start, length, src)
+	if src.Kind == uverbs.SourceFile {
+		return c.inFile(start, length, access, src)
+	}
+	m, err := c.mapped(start, length, src.MRSource)
 	if err != nil {
 		return nil, keep{}, err
 	}

@@ -16,6 +16,8 @@ import (
 type traffic struct {
 	usage qp.Usage
 	qps   [qp.UD + 1]int // created, by type
+	// Registered regions by the kind of their memory. The commands of the client own it.
+	regions map[string]api.Regions
 
 	// The socket for the report, and the process as the client describes it. nil: no report was requested.
 	to *reportTo
@@ -67,7 +69,7 @@ func (c *client) report() {
 		c.account.Add(quota.Descriptors, -1)
 	}()
 	r := api.Report{PID: to.pid, Program: to.program, Device: c.srv.cfg.Device, QPs: map[string]int{},
-		Requested: workOf(&c.traffic.usage.Requested), Served: workOf(&c.traffic.usage.Served)}
+		Regions: c.traffic.regions, Requested: workOf(&c.traffic.usage.Requested), Served: workOf(&c.traffic.usage.Served)}
 	for t, n := range c.traffic.qps {
 		if n > 0 {
 			r.QPs[strings.ToLower(qp.Type(t).String())] = n
@@ -80,6 +82,22 @@ func (c *client) report() {
 	if err != nil {
 		c.log.Debug("report lost", "err", err)
 	}
+}
+
+// register counts a region.
+func (t *traffic) register(k keep, length uint64) {
+	kind := "copied"
+	switch {
+	case k.mapping != nil && k.mapping.file != nil:
+		kind = k.mapping.file.Kind.String()
+	case k.mapping != nil:
+		kind = "memfd"
+	}
+	if t.regions == nil {
+		t.regions = map[string]api.Regions{}
+	}
+	r := t.regions[kind]
+	t.regions[kind] = api.Regions{Count: r.Count + 1, Bytes: r.Bytes + length}
 }
 
 // workOf returns the operations that occurred, by name.

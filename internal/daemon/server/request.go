@@ -30,12 +30,24 @@ func (q *request) decode(v any) error {
 	return nil
 }
 
+// source is the location of memory to register.
+type source struct {
+	uverbs.MRSource
+	file uverbs.FileSource // SourceFile
+	fds  []int             // of the command
+}
+
 // source returns the description of the memory that follows the command, a RegMR or ReregMR.
-func (q *request) source(command any) (src uverbs.MRSource, err error) {
-	if rest := q.Body[binary.Size(command):]; len(rest) > 0 {
-		return uverbs.Decode[uverbs.MRSource](rest)
+func (q *request) source(command any) (src source, err error) {
+	rest := q.Body[binary.Size(command):]
+	if len(rest) == 0 {
+		return src, nil
 	}
-	return src, nil
+	if src.MRSource, err = uverbs.Decode[uverbs.MRSource](rest); err == nil && src.Kind == uverbs.SourceFile {
+		src.fds = q.FDs
+		src.file, err = uverbs.Decode[uverbs.FileSource](rest[uverbs.Size[uverbs.MRSource]():])
+	}
+	return src, err
 }
 
 // toMap returns the MapMemory that follows the source if its kind is SourceMap.

@@ -24,11 +24,11 @@ var cLayers = []cLayer{
 	{"context.h", []string{"context.c", "doorbell.c", "direct.c", "report.c"}},
 	{"maps.h", []string{"maps.c", "guard.c"}},
 	{"backing.h", []string{"backing.c", "spare.c"}},
-	{"mr.h", []string{"mappings.c", "replace.c", "mr.c", "mr_fork.c", "mr_pass.c"}},
+	{"mr.h", []string{"mappings.c", "replace.c", "mr.c", "mr_fork.c", "mr_pass.c", "shared.c"}},
 	{"events.h", []string{"events.c", "death.c"}},
 	{"commands.h", []string{"uverbs_open.c", "uverbs.c", "uverbs_answer.c", "rdmacm.c", "netlink.c"}},
 	{"layout.h", nil},
-	{"interpose.h", []string{"next.c", "io.c", "fd_calls.c", "paths.c", "path_calls.c", "socket_calls.c", "glob.c", "counters.c", "mr_calls.c",
+	{"interpose.h", []string{"next.c", "io.c", "fd_calls.c", "paths.c", "path_calls.c", "socket_calls.c", "glob.c", "counters.c", "mr_calls.c", "map_calls.c", "dmabuf.c",
 		"address.c", "umad.c", "poll.c", "provider.c", "stamp.c"}},
 }
 

@@ -46,12 +46,20 @@ func (g *Guard) Map(fd int, offset, length uint64) ([]byte, error) {
 	if err != nil || g == nil {
 		return mem, err
 	}
-	r := struct{ start, length, mode, ioctls uint64 }{uint64(uintptr(unsafe.Pointer(&mem[0]))), length, uffdMissing, 0}
-	if e := g.ioctl(uffdioRegister, unsafe.Pointer(&r)); e != 0 {
+	if err := g.register(mem); err != nil {
 		_ = Unmap(mem)
-		return nil, fail("userfaultfd register", nil, e)
+		return nil, err
 	}
 	return mem, nil
+}
+
+// register protects a mapping.
+func (g *Guard) register(mem []byte) error {
+	r := struct{ start, length, mode, ioctls uint64 }{uint64(uintptr(unsafe.Pointer(&mem[0]))), uint64(len(mem)), uffdMissing, 0}
+	if e := g.ioctl(uffdioRegister, unsafe.Pointer(&r)); e != 0 {
+		return fail("userfaultfd register", nil, e)
+	}
+	return nil
 }
 
 // Close closes the userfaultfd, which ends the protection of all mappings.

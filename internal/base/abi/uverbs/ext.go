@@ -89,7 +89,18 @@ const (
 	// SourceMap is for RegMR only: a MapMemory with MapKnown follows, and the daemon executes it first. Its response
 	// follows RegMRResp. The daemon drops the mapping of Handle, unless it is NoHandle.
 	SourceMap = 3
+	// SourceFile is memory of a file whose descriptor the command carries: of tmpfs, hugetlbfs or a dma-buf. A FileSource
+	// follows. Handle is 0.
+	SourceFile = 4
 )
+
+// FileSource is the place of a region in a file. The daemon compares the file's numbers with the descriptor, whose
+// number a program may reuse at any time.
+type FileSource struct {
+	Offset       uint64
+	Inode        uint64
+	Major, Minor uint32 // of the file's device
+}
 
 // NoHandle is an invalid handle.
 const NoHandle = 1<<32 - 1
