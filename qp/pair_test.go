@@ -127,6 +127,7 @@ type pairConfig struct {
 	seed     uint64         // of the links' losses
 	tuning   *Tuning        // nil: the daemon's
 	phantom  bool
+	single   bool       // WRITEs of one packet
 	ops      []WROpcode // of anyFaults and mixed; nil: all
 	created  func(end int, q *QP)
 }
@@ -146,7 +147,7 @@ func newPair(t testing.TB, c pairConfig) *pair {
 		if c.tuning != nil {
 			tuning = *c.tuning
 		}
-		q := New(Config{Tuning: tuning, Phantom: c.phantom,
+		q := New(Config{Tuning: tuning, Phantom: c.phantom, SingleWrites: c.single,
 			Profile: prof,
 			Type:    RC, QPN: bth.QPN(20 + i), Host: h, SigAll: true,
 			MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256, MaxUnacked: c.unacked,

@@ -74,6 +74,10 @@ type Config struct {
 	// DataHeader replaces the headers of packets with payload for pacing, in bytes on the link, as some simulations
 	// count them. Zero: the headers and Tuning.LinkOverhead.
 	DataHeader uint8
+	// SingleWrites sends a WRITE of RC as so many WRITEs of one packet: all have one length, so that they leave in one
+	// super-frame. The peer executes, counts and checks each by itself. WRITEs with immediate data stay whole, because
+	// the peer's program learns the length.
+	SingleWrites bool
 	// CNPInterval is the shortest time between two CNPs; zero sends none.
 	CNPInterval time.Duration
 	Profile     Profile

@@ -87,6 +87,12 @@ func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
 func (r *requester) fillData(s *slot, k uint32, p *bth.Packet) {
 	w := &s.wqe
 	op, last := &workOps[w.Opcode], k+1 == s.span
+	if w.Opcode == WRWrite && r.q.cfg.SingleWrites { // the acknowledgement of the last one completes w
+		off := k * r.q.mtu
+		r.q.header(p, op.only, s.first.Add(int(k)))
+		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(off), RKey: w.RKey, Length: min(w.Length-off, r.q.mtu)}
+		return
+	}
 	code := op.middle
 	switch {
 	case k == 0 && last:

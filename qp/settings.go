@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"math"
 	"time"
 
 	"roced.io/roced/bth"
@@ -29,15 +30,18 @@ type settings struct {
 	DataHeader uint8
 	QPN        bth.QPN
 	MaxSendWR  uint32
-	MaxInline  uint32
-	MaxUnacked uint32
-	Tuning     Tuning
+	MaxInline  uint16
+	// SingleWrites is that of Config, for RC with standard packets.
+	SingleWrites bool
+	MaxUnacked   uint32
+	Tuning       Tuning
 }
 
 func settingsOf(c *Config) settings {
 	return settings{
 		Type: c.Type, kind: c.Profile.Kind, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
 		MaxSendWR: c.MaxSendWR, MaxSendSGE: uint8(min(c.MaxSendSGE, MaxSGE)), MaxRecvSGE: uint8(min(c.MaxRecvSGE, MaxSGE)),
-		MaxInline: c.MaxInline, MaxUnacked: c.MaxUnacked, DataHeader: c.DataHeader, Tuning: c.Tuning,
+		MaxInline: uint16(min(c.MaxInline, math.MaxUint16)), MaxUnacked: c.MaxUnacked, DataHeader: c.DataHeader, Tuning: c.Tuning,
+		SingleWrites: c.SingleWrites && c.Type == RC && c.Profile.Kind == bth.ProfileRC,
 	}
 }

@@ -71,6 +71,8 @@ type Config struct {
 	// Quantum is the number of bytes of UDP payload that a queue pair sends in its turn; zero is a little more than
 	// the largest super-frame. Turns end between frames.
 	Quantum int
+	// SingleWrites is a setting of RC: see qp.Config.
+	SingleWrites bool
 	// CNPInterval is the shortest time between two congestion notifications of a queue pair; zero is 50 us, as in
 	// DCQCN, and a negative value disables them. CNPDSCP is their differentiated services code point (6 bits).
 	CNPInterval time.Duration

@@ -123,8 +123,8 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		MaxSendWR: a.Caps.MaxSendWR, MaxRecvWR: a.Caps.MaxRecvWR,
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
 		SigAll: a.SigAll, HasSRQ: a.SRQ != nil, MaxUnacked: n.maxUnacked(prof.Kind),
-		CNPInterval: max(n.cfg.CNPInterval, 0),
-		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Usage: a.Usage, Scratch: &n.temp, Tuning: tuning})
+		CNPInterval: max(n.cfg.CNPInterval, 0), SingleWrites: n.cfg.SingleWrites,
+		Profile: prof, Host: (*host)(q), Counters: &n.ctr.Counters, Usage: a.Usage, Scratch: &n.temp, Tuning: tuning})
 	q.hold(1)
 	q.sendCQ.enlist(q)
 	if q.recvCQ != q.sendCQ {

@@ -180,6 +180,7 @@ func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 	}
 	cfg.Local = c.Port.Type == "udp" || c.Port.Type == "unix"
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
+	cfg.SingleWrites = c.WriteSegments == config.SingleSegments
 	cfg.Limits = nicLimits
 	cfg.NewProfile = func(name string) (qp.Profile, error) { return n.makers.Load().byName(name) }
 	cfg.MRCProfile = func(ev, cc uint64) (qp.Profile, error) { return n.makers.Load().byNumber(ev, cc) }

@@ -114,6 +114,8 @@ type NIC struct {
 	MoreProfiles []string             `yaml:"profiles"`
 	Transports   map[string]Transport `yaml:"transports"` // key: profile
 	MaxUnacked   uint32               `yaml:"max_unacked"`
+	// WriteSegments is how a WRITE of RC becomes packets: as one request (standard), or as a request for each packet (single).
+	WriteSegments string `yaml:"write_segments"`
 	// Switch names a switch of the daemon, whose NICs exchange packets in memory; empty: none.
 	// Shard names a thread of the switch.
 	Switch  string   `yaml:"switch"`
@@ -132,6 +134,9 @@ type NIC struct {
 	Prefixes []netip.Prefix `yaml:"-"`
 	NextHops []netip.Addr   `yaml:"-"`
 }
+
+// SingleSegments is the value of WriteSegments for packets of one length.
+const SingleSegments = "single"
 
 // VLAN lists the addresses of a NIC in a VLAN (IEEE 802.1Q).
 type VLAN struct {
@@ -265,6 +270,7 @@ func (c *Config) setDefaults() {
 			setDefault(&n.Port.Mode, "auto")
 			setDefault(&n.Port.Copy, "auto")
 		}
+		setDefault(&n.WriteSegments, "standard")
 		setDefault(&n.Poll, DefaultPoll)
 		n.Congestion.setDefaults()
 		setDefault(&n.Access.Mode, Mode(0o666))

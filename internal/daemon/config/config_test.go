@@ -381,6 +381,8 @@ func TestFaults(t *testing.T) {
 		{"nics: [{name: a, port: {type: udp, address: 10.0.0.1}}, {name: b, port: {type: udp, address: 10.0.0.1}}]",
 			"nics.1.port: is the same as that of nics.0"},
 		{"nics: [{name: a, switch: '?', port: {type: tap}}]", `nics.0.switch: "?" is not a name`},
+		{"nics: [{name: a, write_segments: one, port: {type: tap}}]", `nics.0.write_segments: "one": must be one of [standard single]`},
+		{"nics: [{name: a, switch: s, write_segments: single, port: {type: tap}}]", "nics.0.write_segments: single is for ports; "},
 		{"nics: [{name: a, switch: s, shard: '?', port: {type: tap}}]", `nics.0.shard: "?" is not a name`},
 		{"nics: [{name: a, shard: s, port: {type: tap}}]", "nics.0.shard: has no effect without switch: set switch, or remove this key"},
 		{"drain: 3\n" + minimal, "drain: "},

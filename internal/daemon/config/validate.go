@@ -217,6 +217,10 @@ func (n *NIC) validate(f *faults, path string) {
 	if n.MaxUnacked > 1<<22 {
 		f.add(path+".max_unacked", "%d is more than %d", n.MaxUnacked, 1<<22)
 	}
+	oneOf(f, path+".write_segments", n.WriteSegments, "standard", SingleSegments)
+	if n.Switch != "" && n.WriteSegments == SingleSegments {
+		f.add(path+".write_segments", "single is for ports; packets of a switch have no super-frames: remove it, or the switch")
+	}
 	if n.Switch != "" && !nicName.MatchString(n.Switch) {
 		f.add(path+".switch", "%q is not a name (letters, digits, _ . -)", n.Switch)
 	}
