@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -54,6 +55,20 @@ func TestSuperFrames(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestVLAN: frames arrive with their tag, also one that carries only a priority.
+func TestVLAN(t *testing.T) {
+	_, tx, rx := pair(t, true, true)
+	buf := make([]byte, 1<<17)
+	for _, tci := range [][]byte{{0, 0}, {0xa0, 0}, {0xa0, 5}} {
+		f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 300).AppendTo(nil)
+		f = slices.Concat(f[:12], []byte{0x81, 0}, tci, f[12:])
+		porttest.MustSend(t, tx, &link.Frame{Bufs: [][]byte{f}, Len: len(f)})
+		if n, _, ok := porttest.Recv(t, rx, buf, 2*time.Second); !ok || !bytes.Equal(buf[:n], f) {
+			t.Errorf("tag %x: received %x, %v", tci, buf[:n], ok)
+		}
 	}
 }
 

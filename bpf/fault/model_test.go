@@ -102,7 +102,7 @@ func genFrame(t *rapid.T) []byte {
 	v6 := rapid.Bool().Draw(t, "v6")
 	b := []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}
 	if rapid.IntRange(0, 5).Draw(t, "vlan") == 0 {
-		b = append(b, 0x81, 0, 0, 7)
+		b = append(b, 0x81, 0, 0xa0, byte(rapid.SampledFrom([]int{0, 7}).Draw(t, "vlan id")))
 	}
 	pick := rapid.IntRange(0, 1)
 	src, dst := pick.Draw(t, "src"), pick.Draw(t, "dst")

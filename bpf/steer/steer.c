@@ -4,13 +4,14 @@
 /*
  * Steers RoCEv2 to AF_XDP sockets. UDP datagrams to port 4791 of the NIC's addresses
  * go to the socket of the queue on which they were received. All other frames go to
- * the kernel. The program supports multi-buffer frames: it reads only headers, which
+ * the kernel, also those in VLANs, which have interfaces of their own. The program supports multi-buffer frames: it reads only headers, which
  * are in the first buffer.
  */
 #include "roce.h"
 
 #define MAX_QUEUES 256
 #define MAX_ADDRS 256
+#define VLAN_ID 0xfff /* of a tag; 0 carries only a priority */
 
 /* Decision on a frame: index of verdicts. steer.go has the names. */
 enum verdict {
@@ -83,21 +84,36 @@ static __always_inline int ipv6(const struct ipv6hdr *ip, const void *end, struc
 	return is_roce((const void *)(ip + 1), end);
 }
 
+/* Returns the start of the packet and sets its EtherType. It skips a tag that carries only a priority. */
+static __always_inline const void *packet(const struct ethhdr *eth, const void *end, __be16 *type)
+{
+	const struct roce_vlan *tag = (const void *)(eth + 1);
+
+	*type = eth->h_proto;
+	if (*type != bpf_htons(ETH_P_8021Q) || (const void *)(tag + 1) > end || tag->tci & bpf_htons(VLAN_ID))
+		return eth + 1;
+	*type = tag->proto;
+	return tag + 1;
+}
+
 SEC("xdp.frags")
 int steer(struct xdp_md *ctx)
 {
 	const void *end = (const void *)(long)ctx->data_end;
 	const struct ethhdr *eth = (const void *)(long)ctx->data;
+	const void *l3;
+	__be16 type;
 	struct in6_addr dst = {};
 	__u32 queue = ctx->rx_queue_index;
 	int ours = 0;
 
 	if ((const void *)(eth + 1) > end)
 		return decide(OTHER, XDP_PASS);
-	if (eth->h_proto == bpf_htons(ETH_P_IP))
-		ours = ipv4((const void *)(eth + 1), end, &dst);
-	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
-		ours = ipv6((const void *)(eth + 1), end, &dst);
+	l3 = packet(eth, end, &type);
+	if (type == bpf_htons(ETH_P_IP))
+		ours = ipv4(l3, end, &dst);
+	else if (type == bpf_htons(ETH_P_IPV6))
+		ours = ipv6(l3, end, &dst);
 	if (!ours || !bpf_map_lookup_elem(&addrs, &dst))
 		return decide(OTHER, XDP_PASS);
 	if (!bpf_map_lookup_elem(&sockets, &queue))

@@ -92,7 +92,10 @@ func TestVerdicts(t *testing.T) {
 	options := udp(other4, nic4, 4791, nil)
 	options = slices.Insert(options, 34, make([]byte, 8)...)
 	options[14] = 0x47
-	vlan := append(append(make([]byte, 12), 0x81, 0, 0, 5), udp(other4, nic4, 4791, nil)[12:]...)
+	tagged := func(f []byte, tci ...byte) []byte {
+		return slices.Concat(make([]byte, 12), []byte{0x81, 0}, tci, f[12:])
+	}
+	in4, in6 := udp(other4, nic4, 4791, nil), udp(other6, nic6, 4791, nil)
 	for _, c := range []struct {
 		name  string
 		frame []byte
@@ -120,7 +123,15 @@ func TestVerdicts(t *testing.T) {
 		{"IPv6 without whole UDP header", udp(other6, nic6, 4791, nil)[:61], false},
 		{"IPv4 without whole IP header", udp(other4, nic4, 4791, nil)[:33], false},
 		{"Ethernet header alone", udp(other4, nic4, 4791, nil)[:14], false},
-		{"VLAN", vlan, false},
+		{"VLAN", tagged(in4, 0, 5), false},
+		{"VLAN with a priority", tagged(in6, 0xa0, 5), false},
+		{"the greatest VLAN", tagged(in4, 0x0f, 0xfe), false},
+		{"IPv4 with a priority", tagged(in4, 0xa0, 0), true},
+		{"IPv6 with a priority", tagged(in6, 0xa0, 0), true},
+		{"IPv4 with the least priority", tagged(in4, 0, 0), true},
+		{"VLAN below a priority", tagged(tagged(in4, 0, 5), 0xa0, 0), false},
+		{"half a tag", tagged(in4, 0xa0, 0)[:16], false},
+		{"tag alone", tagged(in4, 0xa0, 0)[:18], false},
 		{"ARP", arp, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

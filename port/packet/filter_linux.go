@@ -23,21 +23,24 @@ const (
 
 	filterAncillary = 1<<32 - 0x1000 // SKF_AD_OFF, -0x1000
 	filterPktType   = filterAncillary + 4
-	filterVLAN      = filterAncillary + 48
-	filterAll       = 1 << 18 // longer than any frame
-	ipv4FragMask    = 0x1fff  // offset; the filter accepts a first fragment, which the NIC counts
+	filterVLAN      = filterAncillary + 44 // SKF_AD_VLAN_TAG
+	vlanID          = 0xfff                // of a tag; 0 carries only a priority
+	filterAll       = 1 << 18              // longer than any frame
+	ipv4FragMask    = 0x1fff               // offset; the filter accepts a first fragment, which the NIC counts
 )
 
-// filter returns a socket filter (classic BPF) that accepts untagged unicast and multicast frames with UDP datagrams to
-// the RoCEv2 port of one of the addresses, which may be multicast groups. The kernel removes a VLAN tag from the frame,
-// so only the filter can refuse tagged frames.
+// filter returns a socket filter (classic BPF) that accepts unicast and multicast frames with UDP datagrams to the RoCEv2
+// port of one of the addresses, which may be multicast groups. Frames in VLANs are those of VLAN interfaces. The kernel
+// removes a VLAN tag from the frame, so only the filter can refuse tagged frames.
 func filter(addrs []netip.Addr) []unix.SockFilter {
 	p := program{}
 	p.load(unix.BPF_W|unix.BPF_ABS, filterPktType)
 	p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 2, 0, unix.PACKET_HOST)
 	p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 1, 0, unix.PACKET_MULTICAST)
 	p.reject()
-	p.unless(unix.BPF_W|unix.BPF_ABS, filterVLAN, 0)
+	p.load(unix.BPF_W|unix.BPF_ABS, filterVLAN)
+	p.add(unix.BPF_JMP|unix.BPF_JSET|unix.BPF_K, 0, 1, vlanID)
+	p.reject()
 	p.load(unix.BPF_H|unix.BPF_ABS, offEtherType)
 	six := p.branch(unix.ETH_P_IP)
 	p.unless(unix.BPF_B|unix.BPF_ABS, offIPv4Proto, unix.IPPROTO_UDP)

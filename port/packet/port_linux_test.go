@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,6 +234,11 @@ func edit(change func(b []byte) []byte) []byte {
 	return change(porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 1, 0, 64).AppendTo(nil))
 }
 
+// tagged returns a frame with a VLAN tag of these two bytes.
+func tagged(b []byte, tci ...byte) []byte {
+	return slices.Concat(b[:12], []byte{0x81, 0}, tci, b[12:])
+}
+
 // others are frames that are similar to RoCEv2 frames but not for the NIC.
 var others = map[string][]byte{
 	"another IPv4 address":                        porttest.Frame(porttest.Addr4[0], netip.MustParseAddr("198.18.0.3"), 1, 0, 64).AppendTo(nil),
@@ -244,9 +250,10 @@ var others = map[string][]byte{
 	"TCP":                                         edit(func(b []byte) []byte { b[23] = unix.IPPROTO_TCP; return b }),
 	"ARP":                                         edit(func(b []byte) []byte { b[13] = 6; return b }),
 	"later fragment":                              edit(func(b []byte) []byte { b[20], b[21] = 0, 5; return b }),
-	"VLAN": edit(func(b []byte) []byte {
-		return append(append(bytes.Clone(b[:12]), 0x81, 0, 0, 5), b[12:]...)
-	}),
+	"VLAN":                                        edit(func(b []byte) []byte { return tagged(b, 0, 5) }),
+	"VLAN with a priority":                        edit(func(b []byte) []byte { return tagged(b, 0xa0, 5) }),
+	"the greatest VLAN":                           edit(func(b []byte) []byte { return tagged(b, 0x0f, 0xfe) }),
+	"VLAN below a priority":                       edit(func(b []byte) []byte { return tagged(tagged(b, 0, 5), 0xa0, 0) }),
 	"hop-by-hop options": func() []byte {
 		b := porttest.Frame(porttest.Addr6[0], porttest.Addr6[1], 1, 0, 64).AppendTo(nil)
 		b[20] = 0
@@ -282,6 +289,18 @@ func TestFilter(t *testing.T) {
 		b[14]++
 		binary.BigEndian.PutUint16(b[16:], uint16(len(b)-14))
 		arrives(t, &link.Frame{Bufs: [][]byte{b}, Len: len(b)})
+	})
+	t.Run("priority", func(t *testing.T) { // the kernel removes the tag
+		for _, a := range [][2]netip.Addr{porttest.Addr4, porttest.Addr6} {
+			for _, priority := range []byte{0, 0xa0} {
+				plain := porttest.Frame(a[0], a[1], 1, 0, 64).AppendTo(nil)
+				b := tagged(plain, priority, 0)
+				porttest.MustSend(t, tx, &link.Frame{Bufs: [][]byte{b}, Len: len(b)})
+				if got, _, err := rx.Recv(porttest.Clock(), buf); err != nil || !bytes.Equal(got, plain) {
+					t.Errorf("priority %#x: received %x, %v", priority, got, err)
+				}
+			}
+		}
 	})
 	t.Run("own frames", func(t *testing.T) {
 		if got, _, err := tx.Recv(porttest.Clock(), buf); err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,27 @@ func TestFrames(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestVLAN: a frame whose tag carries only a priority reaches the port, one in a VLAN does not.
+func TestVLAN(t *testing.T) {
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			b := veth(t, 9000, 1)
+			tx, rx := open(t, b, 0, m.cfg), open(t, b, 1, m.cfg)
+			for _, six := range []bool{false, true} {
+				for _, tci := range [][2]byte{{0, 5}, {0xa0, 5}, {0, 0}, {0xa0, 0}} {
+					f := roce(0, six, 7, 1000).AppendTo(nil)
+					f = slices.Concat(f[:12], []byte{0x81, 0}, tci[:], f[12:])
+					tagged := &link.Frame{Bufs: [][]byte{f}, Len: len(f)}
+					send(t, tx, tagged)
+					if tci[1] == 0 {
+						expect(t, rx, tagged)
+					}
+				}
+			}
+		})
 	}
 }
 

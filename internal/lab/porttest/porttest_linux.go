@@ -99,14 +99,8 @@ func Frame(src, dst netip.Addr, id uint16, segSize, n int) *link.Frame {
 
 // isTest reports whether b is a frame of Frame, in contrast to neighbour discovery of the kernel.
 func isTest(b []byte) bool {
-	if len(b) < 42 {
-		return false
-	}
-	udp := b[34:]
-	if b[12] == 0x86 {
-		udp = b[54:]
-	}
-	return len(udp) >= 8 && binary.BigEndian.Uint16(udp[2:]) == 4791
+	l4, _, _, ok := inet.UDPBody(b)
+	return ok && binary.BigEndian.Uint16(b[l4+2:]) == 4791
 }
 
 // Recv waits up to the given time for a frame of Frame, and copies it into buf.
