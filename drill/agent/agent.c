@@ -18,7 +18,7 @@ enum { LEAST_PAUSE = 100000, MOST_PAUSE = 3200000, NO_POLL = 100000000 };
 
 struct object objects[OBJECTS];
 struct ibv_context *device;
-int port = 1;
+uint8_t port = 1;
 const char *verb;
 
 static int in = 0, out = 1;
@@ -169,17 +169,61 @@ int access_flags(int otherwise)
 	return sum;
 }
 
+/* cmd_ping answers without the device: the tester measures the round trip. */
+static int cmd_ping(void)
+{
+	return 0;
+}
+
+/* Keys of paths, of queue pairs, and of work requests. */
+#define PATH_KEYS "sl tclass ttl flow vlan ip "
+#define QP_KEYS "mtu psn rqpsn peer timeout retry rnr_retry min_rnr rd_atomic dest_rd_atomic qkey pkey_index access state " PATH_KEYS
+#define POST_KEYS "on sge wr signaled solicited fence inline imm inv remote rkey compare swap add peer qkey ah depth ms"
+#define CM_KEYS "qpn psn resources depth private "
+
+/* Commands with all of their keys. */
 static const struct {
 	const char *name;
 	int (*run)(void);
+	const char *keys;
 } commands[] = {
-	{"open", cmd_open}, {"pd", cmd_pd}, {"mr", cmd_mr}, {"mw", cmd_mw}, {"cq", cmd_cq}, {"srq", cmd_srq}, {"ah", cmd_ah},
-	{"qp", cmd_qp}, {"modify", cmd_modify}, {"limit", cmd_limit}, {"query", cmd_query}, {"destroy", cmd_destroy},
-	{"recv", cmd_recv}, {"send", cmd_post}, {"write", cmd_post}, {"read", cmd_post}, {"cas", cmd_post}, {"fadd", cmd_post},
-	{"awrite", cmd_awrite}, {"bind", cmd_bind}, {"invalidate", cmd_invalidate}, {"set", cmd_set}, {"check", cmd_check},
-	{"counter", cmd_counter}, {"close", cmd_close}, {"listen", cmd_listen}, {"connect", cmd_connect}, {"accept", cmd_accept},
-	{"reject", cmd_reject}, {"establish", cmd_establish}, {"leave", cmd_leave},
+	{"open", cmd_open, "device port gid_index vlan dut dut6 tester tester6"}, {"ping", cmd_ping, ""}, {"close", cmd_close, ""},
+	{"pd", cmd_pd, "name"}, {"mr", cmd_mr, "name pd size fill access"}, {"mw", cmd_mw, "name pd type"}, {"cq", cmd_cq, "name size"},
+	{"srq", cmd_srq, "name pd size limit"}, {"ah", cmd_ah, "name pd " PATH_KEYS},
+	{"qp", cmd_qp, "name type pd scq rcq srq size rsize sges sigall inline profile " QP_KEYS}, {"modify", cmd_modify, "on " QP_KEYS},
+	{"limit", cmd_limit, "on limit"}, {"query", cmd_query, "on"}, {"destroy", cmd_destroy, "on"}, {"recv", cmd_recv, "on sge wr"},
+	{"send", cmd_post, POST_KEYS}, {"write", cmd_post, POST_KEYS}, {"read", cmd_post, POST_KEYS}, {"cas", cmd_post, POST_KEYS},
+	{"fadd", cmd_post, POST_KEYS}, {"awrite", cmd_awrite, "on data wr remote rkey signaled"},
+	{"bind", cmd_bind, "on mw to wr rkey signaled access"}, {"invalidate", cmd_invalidate, "on wr rkey signaled"},
+	{"set", cmd_set, "sge data seed from"}, {"check", cmd_check, "sge seed from"}, {"counter", cmd_counter, "name min max"},
+	{"listen", cmd_listen, "name port backlog ip"}, {"connect", cmd_connect, "name port cm_timeout cm_retries ip " CM_KEYS},
+	{"accept", cmd_accept, "on " CM_KEYS}, {"reject", cmd_reject, "on reason private"}, {"establish", cmd_establish, "on"},
+	{"leave", cmd_leave, "on"},
 };
+
+/* is_key reports whether a list of keys with spaces between them has the first n bytes of a word. */
+static bool is_key(const char *keys, const char *word, size_t n)
+{
+	for (; *keys; keys += strspn(keys, " ")) {
+		size_t len = strcspn(keys, " ");
+		if (len == n && !strncmp(keys, word, n))
+			return true;
+		keys += len;
+	}
+	return false;
+}
+
+/* unknown refuses a command that has other keys than these, which may be those of a newer agent. */
+static int unknown(const char *keys)
+{
+	for (const char *p = arguments; *p; p += strcspn(p, " ")) {
+		p += strspn(p, " ");
+		size_t n = strcspn(p, "= ");
+		if (n && !is_key(keys, p, n))
+			return fail("the agent has no key %.*s of %s", (int)n, p, verb);
+	}
+	return 0;
+}
 
 static int run(char *line)
 {
@@ -192,7 +236,7 @@ static int run(char *line)
 	errno = 0;
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
 		if (!strcmp(line, commands[i].name) && commands[i].run)
-			return commands[i].run();
+			return unknown(commands[i].keys) ? -1 : commands[i].run();
 	return fail("no verb %s", line);
 }
 

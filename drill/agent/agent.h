@@ -1,8 +1,8 @@
 /*
  * The agent of rocedrill drives verbs on the device under test. It needs libibverbs only; rocedrill-agent-cm also has cm.c,
  * which needs librdmacm. Commands come as lines of a number, a verb and key=value arguments; the answer to each is a line of
- * the same number and "ok key=value ..." or "error text", so that the tester can drop the answer to a command that it has given up. Completions and asynchronous events
- * are reported as they happen, as lines that begin with "cqe" and "event".
+ * the same number and "ok key=value ..." or "error text", so that the tester can drop the answer to a command that it has
+ * given up. Completions and asynchronous events are reported as they happen, as lines that begin with "cqe" and "event".
  */
 #ifndef AGENT_H
 #define AGENT_H
@@ -34,12 +34,13 @@ struct object {
 	bool recv; /* a CQ that receives complete to */
 };
 
-enum { OBJECTS = 128, SGES = 8 };
+/* VERSION counts changes of the commands. */
+enum { OBJECTS = 128, SGES = 8, VERSION = 2 };
 
 /* agent.c */
 extern struct object objects[OBJECTS];
 extern struct ibv_context *device;
-extern int port;
+extern uint8_t port;
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *value(const char *key);
@@ -51,6 +52,7 @@ struct object *create(enum kind kind);
 int find_sges(struct ibv_sge *list);
 uint8_t *part(const char *value, struct object **mr, size_t *len);
 int access_flags(int otherwise);
+size_t unhex(const char *key, uint8_t *to, size_t room);
 struct ibv_pd *domain(void);
 
 /* listen.c */

@@ -12,30 +12,52 @@
 
 #include <rdma/rdma_cma.h>
 
-enum { RESOLVE_MS = 2000, REASON_CONSUMER = 28 };
+enum { RESOLVE_MS = 2000, REASON_CONSUMER = 28, PORT = 7471 };
 
 static struct rdma_event_channel *channel;
-static struct sockaddr_in ours = {.sin_family = AF_INET}, theirs = {.sin_family = AF_INET};
+/* The addresses of both ends: index 0 is IPv4, 1 is IPv6. */
+static struct address {
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	};
+} ours[2], theirs[2];
 
-/* with_port returns an address with the port of the argument "port". */
-static struct sockaddr *with_port(struct sockaddr_in *a)
+/* parse reads the addresses of an end. */
+static void parse(struct address *a, const char *v4, const char *v6)
 {
-	a->sin_port = htons((uint16_t)number("port", 7471));
-	return (struct sockaddr *)a;
+	a[0].v4.sin_family = AF_INET;
+	a[1].v6.sin6_family = AF_INET6;
+	inet_pton(AF_INET, text(v4, "0.0.0.0"), &a[0].v4.sin_addr);
+	inet_pton(AF_INET6, text(v6, "::"), &a[1].v6.sin6_addr);
 }
 
-/* cm_open reports whether the device has a connection manager at its IPv4 address. */
+/* with_port returns the address of the command's IP version, with a port. */
+static struct address with_port(const struct address *both, uint16_t port)
+{
+	struct address a = both[number("ip", 4) == 6];
+	a.v4.sin_port = htons(port); /* sin6_port has the same place */
+	return a;
+}
+
+/* cm_open reports whether the device has a connection manager at one of its addresses. */
 bool cm_open(void)
 {
-	struct rdma_cm_id *id;
-	if (inet_pton(AF_INET, text("dut", ""), &ours.sin_addr) != 1 || inet_pton(AF_INET, text("tester", ""), &theirs.sin_addr) != 1)
-		return false;
+	bool has = false;
+	parse(ours, "dut", "dut6");
+	parse(theirs, "tester", "tester6");
 	channel = rdma_create_event_channel();
-	if (!channel || fcntl(channel->fd, F_SETFL, O_NONBLOCK) || rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
+	if (!channel || fcntl(channel->fd, F_SETFL, O_NONBLOCK))
 		return false;
-	bool has = !rdma_bind_addr(id, (struct sockaddr *)&ours) && id->verbs &&
-		!strcmp(ibv_get_device_name(id->verbs->device), ibv_get_device_name(device->device));
-	rdma_destroy_id(id);
+	for (int v = 0; v < 2; v++) {
+		struct rdma_cm_id *id;
+		if (rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
+			return false;
+		has |= !rdma_bind_addr(id, &ours[v].any) && id->verbs &&
+			!strcmp(ibv_get_device_name(id->verbs->device), ibv_get_device_name(device->device));
+		rdma_destroy_id(id);
+	}
 	return has;
 }
 
@@ -97,6 +119,19 @@ static bool resolved(int success)
 	return false;
 }
 
+/* private_data reads the private data of a message. It points to the newest. */
+static int private_data(const void **data, uint8_t *len)
+{
+	static uint8_t bytes[196]; /* of a REP */
+	size_t n = unhex("private", bytes, sizeof bytes);
+	errno = 0;
+	if (n > sizeof bytes)
+		return fail("private has not two hexadecimal digits for each of up to %zu bytes", sizeof bytes);
+	*data = bytes;
+	*len = (uint8_t)n;
+	return 0;
+}
+
 /* parameters reads the parameters of a REQ or REP. rdma_cm chooses the others. */
 static int parameters(struct rdma_conn_param *p)
 {
@@ -108,7 +143,7 @@ static int parameters(struct rdma_conn_param *p)
 		}
 	*p = (struct rdma_conn_param){.qp_num = (uint32_t)number("qpn", 2), .responder_resources = (uint8_t)number("resources", 1),
 		.initiator_depth = (uint8_t)number("depth", 1), .retry_count = 7, .rnr_retry_count = 7};
-	return 0;
+	return private_data(&p->private_data, &p->private_data_len);
 }
 
 /* create_id makes the identifier of a listener or connection. */
@@ -130,7 +165,8 @@ int cmd_listen(void)
 	struct object *o = create_id(LISTENER);
 	if (!o)
 		return -1;
-	if (rdma_bind_addr(o->id, with_port(&ours)))
+	struct address a = with_port(ours, (uint16_t)number("port", PORT));
+	if (rdma_bind_addr(o->id, &a.any))
 		return fail("bind_addr");
 	return rdma_listen(o->id, (int)number("backlog", 16)) ? fail("listen") : 0;
 }
@@ -138,15 +174,14 @@ int cmd_listen(void)
 int cmd_connect(void)
 {
 	struct rdma_conn_param p;
-	struct sockaddr_in from = ours;
+	struct address from = with_port(ours, 0), to = with_port(theirs, (uint16_t)number("port", PORT));
 	if (parameters(&p))
 		return -1;
 	struct object *o = create_id(CONN);
 	if (!o)
 		return -1;
-	from.sin_port = 0;
 	o->newest = o->id;
-	if (rdma_resolve_addr(o->id, (struct sockaddr *)&from, with_port(&theirs), RESOLVE_MS) || !resolved(RDMA_CM_EVENT_ADDR_RESOLVED))
+	if (rdma_resolve_addr(o->id, &from.any, &to.any, RESOLVE_MS) || !resolved(RDMA_CM_EVENT_ADDR_RESOLVED))
 		return fail("resolve_addr");
 	if (rdma_resolve_route(o->id, RESOLVE_MS) || !resolved(RDMA_CM_EVENT_ROUTE_RESOLVED))
 		return fail("resolve_route");
@@ -181,7 +216,11 @@ int cmd_reject(void)
 		return -1;
 	if (number("reason", REASON_CONSUMER) != REASON_CONSUMER)
 		return fail("rdma_cm rejects with the reason %d only", REASON_CONSUMER);
-	return rdma_reject(id, NULL, 0) ? fail("reject") : 0;
+	const void *data;
+	uint8_t len = 0;
+	if (private_data(&data, &len))
+		return -1;
+	return rdma_reject(id, data, len) ? fail("reject") : 0;
 }
 
 int cmd_establish(void)

@@ -3,13 +3,22 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/if_vlan.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* The addresses of both ends: index 0 is IPv4, 1 is IPv6. */
 static union ibv_gid ours[2], theirs[2];
 static int gid_index[2] = {-1, -1};
+static int gid_vlan; /* of both */
+
+enum { GIDS = 256 };
 
 /* parse_gid reads an IP address as a GID; IPv4 addresses are mapped (IBTA annex A17.4.1). */
 static void parse_gid(const char *s, union ibv_gid *gid)
@@ -32,6 +41,41 @@ static bool is_v2(int index)
 	bool v2 = fgets(line, sizeof line, f) && strstr(line, "v2");
 	fclose(f);
 	return v2;
+}
+
+/* vlan_of returns the VLAN of the interface of an entry of the GID table, 0 for none, -1 if there is no interface. */
+static int vlan_of(int index)
+{
+	char path[256];
+	struct vlan_ioctl_args a = {.cmd = GET_VLAN_VID_CMD};
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/gid_attrs/ndevs/%d", ibv_get_device_name(device->device), port, index);
+	FILE *f = fopen(path, "r");
+	bool known = f && fscanf(f, "%23s", a.device1) == 1;
+	if (f)
+		fclose(f);
+	int s = known ? socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+	if (s < 0)
+		return -1;
+	int id = ioctl(s, SIOCGIFVLAN, &a) ? 0 : a.u.VID;
+	close(s);
+	return id;
+}
+
+/* find_gid returns the index of an address of RoCE v2 in a VLAN, -1 if there is none. If the address is on other interfaces only,
+ * it returns the first of them: roced tags by itself, on an interface without a VLAN. */
+static int find_gid(const union ibv_gid *gid, int vlan)
+{
+	union ibv_gid g;
+	int other = -1;
+	for (int i = 0; i < GIDS; i++) {
+		if (ibv_query_gid(device, port, i, &g) || memcmp(&g, gid, sizeof g) || !is_v2(i))
+			continue;
+		if (vlan_of(i) == vlan)
+			return i;
+		if (other < 0)
+			other = i;
+	}
+	return other;
 }
 
 /* can_create reports whether the device has queue pairs of a type. */
@@ -65,7 +109,8 @@ static void say_capabilities(struct ibv_pd *pd)
 	const struct { const char *name; bool has; } caps[] = {
 		{"rc", can_create(pd, IBV_QPT_RC)}, {"uc", can_create(pd, IBV_QPT_UC)}, {"ud", can_create(pd, IBV_QPT_UD)},
 		{"srq", a.max_srq > 0}, {"mw", a.max_mw > 0 && flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)},
-		{"cm", cm_open && cm_open()}, {"atomic", a.atomic_cap != IBV_ATOMIC_NONE}, {"inval", flags & IBV_DEVICE_MEM_MGT_EXTENSIONS}, {"ipv6", gid_index[1] >= 0},
+		{"cm", cm_open && cm_open()}, {"atomic", a.atomic_cap != IBV_ATOMIC_NONE}, {"inval", flags & IBV_DEVICE_MEM_MGT_EXTENSIONS},
+		{"ipv4", gid_index[0] >= 0}, {"ipv6", gid_index[1] >= 0},
 		{"awrite", has_atomic_write()},
 	};
 	const char *between = " caps=";
@@ -74,6 +119,30 @@ static void say_capabilities(struct ibv_pd *pd)
 			say("%s%s", between, caps[i].name);
 			between = ",";
 		}
+}
+
+/* find_gids finds the entries of the device's addresses, or takes that of "gid_index" for its IP version. */
+static int find_gids(void)
+{
+	gid_vlan = (int)number("vlan", 0);
+	for (int v = 0; v < 2; v++)
+		gid_index[v] = find_gid(&ours[v], gid_vlan);
+	errno = 0;
+	if (has("gid_index")) {
+		int index = (int)number("gid_index", 0);
+		union ibv_gid g;
+		if (ibv_query_gid(device, port, index, &g) || !is_v2(index))
+			return fail("GID %d of %s is not one of RoCE v2", index, ibv_get_device_name(device->device));
+		int v = !IN6_IS_ADDR_V4MAPPED((struct in6_addr *)g.raw);
+		if (memcmp(&g, &ours[v], sizeof g))
+			return fail("GID %d of %s is not the address %s (--dut-address)", index, ibv_get_device_name(device->device),
+				text(v ? "dut6" : "dut", ""));
+		gid_index[v] = index;
+		gid_index[!v] = -1;
+	}
+	if (gid_index[0] >= 0 || gid_index[1] >= 0)
+		return 0;
+	return fail("%s has neither %s nor %s as a RoCE v2 GID", ibv_get_device_name(device->device), text("dut", "0.0.0.0"), text("dut6", "::"));
 }
 
 /* cmd_open opens a device and finds the GIDs of its addresses. */
@@ -93,23 +162,19 @@ int cmd_open(void)
 	parse_gid(text("dut6", "::"), &ours[1]);
 	parse_gid(text("tester", "0.0.0.0"), &theirs[0]);
 	parse_gid(text("tester6", "::"), &theirs[1]);
-	for (int i = 0; i < 256; i++) {
-		union ibv_gid g;
-		for (int v = 0; v < 2 && !ibv_query_gid(device, (uint8_t)port, i, &g); v++)
-			if (!memcmp(&g, &ours[v], sizeof g) && gid_index[v] < 0 && is_v2(i))
-				gid_index[v] = i;
-	}
+	port = (uint8_t)number("port", 1);
+	struct ibv_port_attr p;
+	if ((errno = ibv_query_port(device, port, &p)))
+		return fail("%s has no port %d", ibv_get_device_name(device->device), port);
+	if (find_gids())
+		return -1;
 	struct object *o = create(PD);
 	if (!o || !(o->pd = ibv_alloc_pd(device)))
 		return fail("alloc_pd");
 	o->name[0] = '\0';
 	o->kind = PD;
-	if (gid_index[0] < 0 && gid_index[1] < 0) {
-		errno = 0;
-		return fail("%s has neither %s nor %s as a RoCE v2 GID", ibv_get_device_name(device->device), text("dut", "0.0.0.0"), text("dut6", "::"));
-	}
 	count_from_now();
-	say("gid4=%d gid6=%d", gid_index[0], gid_index[1]);
+	say("version=%d mtu=%u gid4=%d gid6=%d", VERSION, 128u << p.active_mtu, gid_index[0], gid_index[1]);
 	say_capabilities(o->pd);
 	return 0;
 }
@@ -196,21 +261,25 @@ int cmd_limit(void)
 	return (errno = ibv_modify_srq(o->srq, &a, IBV_SRQ_LIMIT)) ? fail("modify_srq") : 0;
 }
 
-/* path returns the address vector to the tester. */
-static struct ibv_ah_attr path(void)
+/* path makes the address vector to the tester. It returns -1 if the device has no address in the VLAN. */
+static int path(struct ibv_ah_attr *a)
 {
-	int v = number("ip", 4) == 6;
-	return (struct ibv_ah_attr){.is_global = 1, .port_num = (uint8_t)port, .sl = (uint8_t)number("sl", 0),
-		.grh = {.dgid = theirs[v], .sgid_index = (uint8_t)gid_index[v], .hop_limit = (uint8_t)number("ttl", 64),
+	int v = number("ip", 4) == 6, vlan = (int)number("vlan", (uint64_t)gid_vlan), index = vlan == gid_vlan ? gid_index[v] : find_gid(&ours[v], vlan);
+	errno = 0;
+	if (index < 0)
+		return fail("the device has no address %s in VLAN %d", v ? "of IPv6" : "of IPv4", vlan);
+	*a = (struct ibv_ah_attr){.is_global = 1, .port_num = port, .sl = (uint8_t)number("sl", 0),
+		.grh = {.dgid = theirs[v], .sgid_index = (uint8_t)index, .hop_limit = (uint8_t)number("ttl", 64),
 			.traffic_class = (uint8_t)number("tclass", 0), .flow_label = (uint32_t)number("flow", 0)}};
+	return 0;
 }
 
 int cmd_ah(void)
 {
 	struct object *o = create(AH);
 	struct ibv_pd *pd = domain();
-	struct ibv_ah_attr a = path();
-	if (!o || !pd)
+	struct ibv_ah_attr a;
+	if (!o || !pd || path(&a))
 		return -1;
 	if (!(o->ah = ibv_create_ah(pd, &a)))
 		return fail("create_ah");
@@ -238,16 +307,6 @@ static struct ibv_cq *completion_queue(const char *key)
 
 enum { QKEY = 0x11111111, TESTER_QPN = 0x11, PSNS = 0xffffff };
 
-static int to_init(struct ibv_qp *qp)
-{
-	int mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX;
-	mask |= qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .pkey_index = (uint16_t)number("pkey_index", 0),
-		.qkey = (uint32_t)number("qkey", QKEY),
-		.qp_access_flags = (unsigned)access_flags(all_access) & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)};
-	return ibv_modify_qp(qp, &a, mask);
-}
-
 /* mtu_code returns the ibv_mtu of a number of bytes. */
 static enum ibv_mtu mtu_code(uint64_t bytes)
 {
@@ -257,47 +316,60 @@ static enum ibv_mtu mtu_code(uint64_t bytes)
 	return code;
 }
 
-static int to_rtr(struct ibv_qp *qp)
+/* needed returns the attributes that a transition of a queue pair needs (IBTA vol.1 10.3.1). */
+static int needed(enum ibv_qp_type type, int from, int to)
 {
 	int mask = IBV_QP_STATE;
-	if (qp->qp_type != IBV_QPT_UD)
+	if (to == IBV_QPS_INIT)
+		return mask | IBV_QP_PORT | IBV_QP_PKEY_INDEX | (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+	if (to == IBV_QPS_RTR && type != IBV_QPT_UD)
 		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	if (qp->qp_type == IBV_QPT_RC)
+	if (to == IBV_QPS_RTR && type == IBV_QPT_RC)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR, .ah_attr = path(), .path_mtu = mtu_code(number("mtu", 1024)),
-		.dest_qp_num = (uint32_t)number("peer", TESTER_QPN), .rq_psn = (uint32_t)number("rqpsn", 0) & PSNS,
-		.max_dest_rd_atomic = (uint8_t)number("dest_rd_atomic", 4), .min_rnr_timer = (uint8_t)number("min_rnr", 12)};
-	return ibv_modify_qp(qp, &a, mask);
-}
-
-static int to_rts(struct ibv_qp *qp)
-{
-	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-	if (qp->qp_type == IBV_QPT_RC)
+	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
+		mask |= IBV_QP_SQ_PSN;
+	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR && type == IBV_QPT_RC)
 		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS, .sq_psn = (uint32_t)number("psn", 0) & PSNS, .timeout = (uint8_t)number("timeout", 14),
-		.retry_cnt = (uint8_t)number("retry", 7), .rnr_retry = (uint8_t)number("rnr_retry", 7), .max_rd_atomic = (uint8_t)number("rd_atomic", 4)};
-	return ibv_modify_qp(qp, &a, mask);
+	return mask;
 }
 
-/* transition performs one transition (IBTA vol.1 10.3.1). */
-static int transition(struct ibv_qp *qp, int to)
+/* named returns the attributes that the command names. */
+static int named(void)
 {
-	struct ibv_qp_attr a = {.qp_state = to};
-	switch (to) {
-	case IBV_QPS_INIT:
-		errno = to_init(qp);
-		break;
-	case IBV_QPS_RTR:
-		errno = to_rtr(qp);
-		break;
-	case IBV_QPS_RTS:
-		errno = to_rts(qp);
-		break;
-	default:
-		errno = ibv_modify_qp(qp, &a, IBV_QP_STATE);
-	}
-	return errno ? fail("modify_qp to %s", state_name(to)) : 0;
+	static const struct { const char *key; int mask; } keys[] = {
+		{"sl", IBV_QP_AV}, {"tclass", IBV_QP_AV}, {"ttl", IBV_QP_AV}, {"flow", IBV_QP_AV}, {"mtu", IBV_QP_PATH_MTU}, {"peer", IBV_QP_DEST_QPN},
+		{"rqpsn", IBV_QP_RQ_PSN}, {"psn", IBV_QP_SQ_PSN}, {"timeout", IBV_QP_TIMEOUT}, {"retry", IBV_QP_RETRY_CNT}, {"rnr_retry", IBV_QP_RNR_RETRY},
+		{"min_rnr", IBV_QP_MIN_RNR_TIMER}, {"rd_atomic", IBV_QP_MAX_QP_RD_ATOMIC}, {"dest_rd_atomic", IBV_QP_MAX_DEST_RD_ATOMIC},
+		{"qkey", IBV_QP_QKEY}, {"pkey_index", IBV_QP_PKEY_INDEX}, {"access", IBV_QP_ACCESS_FLAGS}};
+	int mask = 0;
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+		if (has(keys[i].key))
+			mask |= keys[i].mask;
+	return mask;
+}
+
+/* modify changes the attributes of a mask. Keys that the command lacks have their defaults. */
+static int modify(struct ibv_qp *qp, int to, int mask)
+{
+	struct ibv_qp_attr a = {.qp_state = to, .port_num = port, .pkey_index = (uint16_t)number("pkey_index", 0), .qkey = (uint32_t)number("qkey", QKEY),
+		.qp_access_flags = (unsigned)access_flags(all_access) & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC),
+		.path_mtu = mtu_code(number("mtu", 1024)), .dest_qp_num = (uint32_t)number("peer", TESTER_QPN), .rq_psn = (uint32_t)number("rqpsn", 0) & PSNS,
+		.max_dest_rd_atomic = (uint8_t)number("dest_rd_atomic", 4), .min_rnr_timer = (uint8_t)number("min_rnr", 12),
+		.sq_psn = (uint32_t)number("psn", 0) & PSNS, .timeout = (uint8_t)number("timeout", 14), .retry_cnt = (uint8_t)number("retry", 7),
+		.rnr_retry = (uint8_t)number("rnr_retry", 7), .max_rd_atomic = (uint8_t)number("rd_atomic", 4)};
+	if (mask & IBV_QP_AV && path(&a.ah_attr))
+		return -1;
+	if ((errno = ibv_modify_qp(qp, &a, mask)))
+		return mask & IBV_QP_STATE ? fail("modify_qp to %s", state_name(to)) : fail("modify_qp");
+	return 0;
+}
+
+/* state returns the state of a queue pair. */
+static int state(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr a;
+	struct ibv_qp_init_attr init;
+	return ibv_query_qp(qp, &a, IBV_QP_STATE, &init) ? IBV_QPS_RESET : a.qp_state;
 }
 
 int cmd_qp(void)
@@ -331,21 +403,26 @@ int cmd_qp(void)
 		return fail("create_qp");
 	o->kind = QP;
 	for (int s = IBV_QPS_INIT; s <= IBV_QPS_RTS && s <= target; s++)
-		if (transition(o->qp, s))
+		if (modify(o->qp, s, needed(init.qp_type, s - 1, s)))
 			return -1;
-	if (target > IBV_QPS_RTS && transition(o->qp, target))
+	if (target > IBV_QPS_RTS && modify(o->qp, target, IBV_QP_STATE))
 		return -1;
 	say("num=%u", o->qp->qp_num);
 	return 0;
 }
 
+/* cmd_modify changes the attributes that the command names, and with a state those that the transition needs. */
 int cmd_modify(void)
 {
 	struct object *o = find(QP, text("on", ""));
-	int to = state_number(text("state", ""));
+	int mask = named(), to = state_number(text("state", "RTS"));
 	if (!o)
 		return -1;
-	return to < 0 ? fail("no such state") : transition(o->qp, to);
+	if (to < 0)
+		return fail("no such state");
+	if (has("state"))
+		mask |= needed(o->qp->qp_type, state(o->qp), to);
+	return modify(o->qp, to, mask);
 }
 
 int cmd_query(void)

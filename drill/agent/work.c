@@ -46,7 +46,7 @@ static unsigned flags(void)
 }
 
 /* unhex writes the bytes of a hexadecimal value and returns their number; room + 1 if the value is longer or malformed. */
-static size_t unhex(const char *key, uint8_t *to, size_t room)
+size_t unhex(const char *key, uint8_t *to, size_t room)
 {
 	const char *v = value(key);
 	size_t n = 0, digits = v ? strcspn(v, " ") : 0;

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"roced.io/roced/drill/dut"
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/suggest"
 )
 
 // runner is a device under test.
@@ -25,7 +25,8 @@ type deviceFlags struct {
 	dut, link, device string
 	tester, address   []string
 	caps              []string
-	slack             time.Duration
+	port, gid         int
+	traffic           dut.Traffic
 	force             bool
 }
 
@@ -40,8 +41,35 @@ func (f *deviceFlags) add(s *pflag.FlagSet) {
 	s.StringSliceVar(&f.address, "dut-address", texts(d.DUT), "with agent: IPv4 and IPv6 address of the device")
 	s.StringSliceVar(&f.tester, "tester-address", texts(d.Tester), "with agent: IPv4 and IPv6 address of the tester")
 	s.StringSliceVar(&f.caps, "cap", nil, "with agent: capabilities that libibverbs does not report, such as ecn")
+	s.IntVar(&f.port, "port", d.Port, "with agent: port of the RDMA device")
+	s.IntVar(&f.gid, "gid-index", d.GIDIndex, "with agent: index of the device's address (default: that of --dut-address)")
+	s.IntVar(&f.traffic.IP, "ip", 0, "IP `VERSION` of all scripts, 4 or 6 (default: 4, and 6 for scripts that need it)")
+	s.Uint16Var(&f.traffic.VLAN, "vlan", 0, "VLAN of the device's addresses (default: none)")
+	s.Uint8Var(&f.traffic.SL, "sl", 0, "service level of the device's paths")
 	s.BoolVar(&f.force, "force", false, "run scripts that need more than 1 GiB of memory")
-	s.DurationVar(&f.slack, "slack", d.Slack, "with agent: time to add to the time limits of scripts")
+	s.DurationVar(&f.traffic.Slack, "slack", 0, "`TIME` to add to the time limits of scripts (default: 20ms and two round trips of the agent)")
+}
+
+// check checks the values of flags.
+func (f *deviceFlags) check() error {
+	switch t := f.traffic; {
+	case t.IP != 0 && t.IP != 4 && t.IP != 6:
+		return usageError{fmt.Errorf("--ip %d: must be 4 or 6", t.IP)}
+	case t.VLAN > 4094:
+		return usageError{fmt.Errorf("--vlan %d: must be at most 4094", t.VLAN)}
+	case t.SL > 15:
+		return usageError{fmt.Errorf("--sl %d: must be at most 15", t.SL)}
+	case f.port < 1 || f.port > 255:
+		return usageError{fmt.Errorf("--port %d: must be between 1 and 255", f.port)}
+	case t.Slack < 0:
+		return usageError{fmt.Errorf("--slack %v: must not be negative", t.Slack)}
+	}
+	for _, c := range f.caps {
+		if !slices.Contains(engine.Capabilities(), c) {
+			return usageError{fmt.Errorf("--cap %s: there is no such capability%s", c, suggest.Hint(c, engine.Capabilities()))}
+		}
+	}
+	return nil
 }
 
 func texts(a [2]netip.Addr) []string { return []string{a[0].String(), a[1].String()} }
@@ -60,6 +88,9 @@ func addresses(flag string, list []string, otherwise [2]netip.Addr) ([2]netip.Ad
 
 // open starts the device under test.
 func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() error, err error) {
+	if err := f.check(); err != nil {
+		return nil, nil, err
+	}
 	command, isAgent := strings.CutPrefix(f.dut, agentPrefix)
 	if !isAgent && f.link != "" {
 		return nil, nil, usageError{fmt.Errorf("--link is for --dut agent:COMMAND; %s has a link of its own", f.dut)}
@@ -69,11 +100,11 @@ func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() er
 	case isAgent:
 		s, err = f.openAgent(ctx, command)
 	case f.dut == "virtual":
-		return dut.Virtual{Memory: f.memory()}, func() error { return nil }, nil
+		return dut.Virtual{Memory: f.memory(), Traffic: f.traffic}, func() error { return nil }, nil
 	case f.dut == "roced":
-		s, err = dut.StartRoced(ctx)
+		s, err = dut.StartRoced(ctx, f.traffic)
 	case slices.Contains(dut.RXE(), f.dut):
-		s, err = dut.StartRXE(ctx, f.dut, a.diag)
+		s, err = dut.StartRXE(ctx, f.dut, f.traffic, a.diag)
 	default:
 		err = usageError{fmt.Errorf("--dut %s: must be virtual, roced, %s or agent:COMMAND", f.dut, strings.Join(dut.RXE(), ", "))}
 	}
@@ -94,7 +125,7 @@ func (f *deviceFlags) memory() uint64 {
 
 func (f *deviceFlags) openAgent(ctx context.Context, command string) (*dut.Session, error) {
 	d := dut.DefaultAgent()
-	d.Command, d.Link, d.Device, d.Caps, d.Slack = command, f.link, f.device, f.caps, f.slack
+	d.Command, d.Link, d.Device, d.Caps, d.Traffic, d.Port, d.GIDIndex = command, f.link, f.device, f.caps, f.traffic, f.port, f.gid
 	if command == "" || f.link == "" {
 		return nil, usageError{fmt.Errorf("--dut agent:COMMAND needs a command and --link, such as --dut 'agent:ssh host rocedrill-agent' --link eth1")}
 	}

@@ -22,19 +22,32 @@ type Agent struct {
 	Command string
 	// Link leads to the device: an interface, tap:NAME, or unix:PATH.
 	Link string
-	// Device is the name of the RDMA device, empty for the first.
+	// Device is the name of the RDMA device, empty for the first. Port is its port.
 	Device string
+	Port   int
+	// GIDIndex is the index of the device's address, -1 for that of DUT.
+	GIDIndex int
 	// Tester and DUT are the addresses of both sides: IPv4 and IPv6.
 	Tester, DUT [2]netip.Addr
 	// Caps are capabilities beside those that the agent reports.
 	Caps []string
-	// Slack is the time that tester, agent and device need beside the bounds of a script.
+	Traffic
+}
+
+// Traffic describes the packets of a run.
+type Traffic struct {
+	IP   int    // version of all scripts, 0: IPv4, and IPv6 for scripts that need it
+	VLAN uint16 // 0 for none
+	SL   uint8  // service level
+	// Slack is the time that tester, agent and device need beside the bounds of a script. 0: it is measured.
 	Slack time.Duration
 }
 
+func (t Traffic) apply(o *engine.Options) { o.IP, o.VLAN, o.SL, o.Slack = t.IP, t.VLAN, t.SL, t.Slack }
+
 // DefaultAgent returns an agent with the addresses of the tester's own links.
 func DefaultAgent() Agent {
-	return Agent{Tester: [2]netip.Addr{testerIP, testerIP6}, DUT: [2]netip.Addr{dutIP, dutIP6}, Slack: 20 * time.Millisecond}
+	return Agent{Tester: [2]netip.Addr{testerIP, testerIP6}, DUT: [2]netip.Addr{dutIP, dutIP6}, Port: 1, GIDIndex: -1}
 }
 
 // TokenVariable is the environment variable with the token of an agent that listens on TCP.
@@ -51,7 +64,7 @@ func StartAgent(ctx context.Context, a Agent) (*Session, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	s := newSession(a.options(), l, agent, func() error { return nil })
-	if err := s.open(ctx, a.Device); err != nil {
+	if err := s.open(ctx, a.arguments()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -59,8 +72,18 @@ func StartAgent(ctx context.Context, a Agent) (*Session, error) {
 
 func (a *Agent) options() engine.Options {
 	o := options(0)
-	o.Tester, o.Tester6, o.DUT, o.DUT6, o.Caps, o.Slack = a.Tester[0], a.Tester[1], a.DUT[0], a.DUT[1], a.Caps, a.Slack
+	o.Tester, o.Tester6, o.DUT, o.DUT6, o.Caps = a.Tester[0], a.Tester[1], a.DUT[0], a.DUT[1], a.Caps
+	a.apply(&o)
 	return o
+}
+
+// arguments returns those of the command "open" besides addresses.
+func (a *Agent) arguments() string {
+	text := fmt.Sprintf("device=%s port=%d", a.Device, a.Port)
+	if a.GIDIndex >= 0 {
+		text += fmt.Sprintf(" gid_index=%d", a.GIDIndex)
+	}
+	return text
 }
 
 // reach starts the agent or connects to it. The agent beside this program comes before that in $PATH.

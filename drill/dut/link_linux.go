@@ -22,6 +22,7 @@ type wire struct {
 	fd   int
 	to   unix.Sockaddr // of AF_UNIX: the device's socket
 	path string        // of our socket, removed by close
+	mtu  int           // of the interface, 0 if there is none
 	vnet bool          // frames have a virtio header, so that super-frames can be segmented
 }
 
@@ -65,13 +66,16 @@ func openInterface(name string) (*wire, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link %s: packet socket: %w", name, err)
 	}
-	l := &wire{fd: fd}
+	l := &wire{fd: fd, mtu: i.MTU}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
 		return nil, errors.Join(fmt.Errorf("link %s: %w", name, err), l.close())
 	}
-	// A virtual interface delivers super-frames, and frames whose checksum the kernel would compute when they leave.
-	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
-		return nil, errors.Join(fmt.Errorf("link %s: PACKET_VNET_HDR: %w", name, err), l.close())
+	// A virtual interface delivers super-frames, and frames whose checksum the kernel would compute when they leave. The kernel
+	// removes VLAN tags, and delivers them beside the frame.
+	for name, option := range map[string]int{"PACKET_VNET_HDR": unix.PACKET_VNET_HDR, "PACKET_AUXDATA": unix.PACKET_AUXDATA} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, option, 1); err != nil {
+			return nil, errors.Join(fmt.Errorf("link %s: %s: %w", i.Name, name, err), l.close())
+		}
 	}
 	l.vnet = true
 	m := unix.PacketMreq{Ifindex: int32(i.Index), Type: unix.PACKET_MR_PROMISC}
@@ -96,6 +100,9 @@ func openTAP(name string) (*wire, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("link tap:%s: %w", name, err), l.close())
 	}
+	if i, err := net.InterfaceByName(name); err == nil {
+		l.mtu = i.MTU
+	}
 	return l, nil
 }
 
@@ -119,30 +126,54 @@ func (l *wire) send(frame []byte) error {
 	return unix.Sendto(l.fd, frame, 0, l.to)
 }
 
-// recv reads a frame into b. at is the kernel's time of its arrival, of a TAP the time of the read. own says that this side
-// sent the frame.
-func (l *wire) recv(b []byte) (n int, at time.Time, own bool, err error) {
-	control := make([]byte, unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))))
-	n, used, _, from, err := unix.Recvmsg(l.fd, b, control, 0)
+// received describes a frame that has been read.
+type received struct {
+	n   int
+	age time.Duration // since the kernel received the frame; 0 of a TAP
+	own bool          // this side sent the frame
+	tag []byte        // VLAN tag that the kernel has removed, nil for none
+}
+
+// recv reads a frame into b.
+func (l *wire) recv(b []byte) (r received, err error) {
+	var control [256]byte
+	n, used, _, from, err := unix.Recvmsg(l.fd, b, control[:], 0)
 	if err == unix.ENOTSOCK {
 		n, err = unix.Read(l.fd, b)
-		return n, time.Now(), false, err
+		return received{n: n}, err
 	}
 	if err != nil {
-		return 0, at, false, err
+		return r, err
 	}
+	r.n = n
 	if a, ok := from.(*unix.SockaddrLinklayer); ok {
-		own = a.Pkttype == unix.PACKET_OUTGOING
+		r.own = a.Pkttype == unix.PACKET_OUTGOING
 	}
-	at = time.Now()
 	messages, err := unix.ParseSocketControlMessage(control[:used])
 	for _, m := range messages {
-		if m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})) {
+		switch {
+		case m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})):
 			t := *(*unix.Timespec)(unsafe.Pointer(&m.Data[0]))
-			at = time.Unix(t.Unix())
+			r.age = max(0, time.Since(time.Unix(t.Unix())))
+		case m.Header.Level == unix.SOL_PACKET && m.Header.Type == unix.PACKET_AUXDATA:
+			r.tag = removedTag(m.Data)
 		}
 	}
-	return n, at, own, err
+	return r, err
+}
+
+// removedTag returns the VLAN tag in a struct tpacket_auxdata (packet(7)), nil if the frame had none.
+func removedTag(aux []byte) []byte {
+	const tci, tpid, length = 16, 18, 20
+	if len(aux) < length || binary.NativeEndian.Uint32(aux)&unix.TP_STATUS_VLAN_VALID == 0 {
+		return nil
+	}
+	kind := uint16(etherVLAN)
+	if binary.NativeEndian.Uint32(aux)&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
+		kind = binary.NativeEndian.Uint16(aux[tpid:])
+	}
+	tag := binary.BigEndian.AppendUint16(nil, kind)
+	return binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(aux[tci:]))
 }
 
 // Fields of the virtio header (virtio 1.2, 5.1.6).
@@ -151,8 +182,8 @@ const (
 	vnetUDPSegments   = 5
 )
 
-// split returns the frames of received bytes: the segments of a super-frame, else one. Missing UDP checksums become 0.
-func (l *wire) split(b []byte) [][]byte {
+// split returns the frames of received bytes with their tag: the segments of a super-frame, else one. Missing UDP checksums become 0.
+func (l *wire) split(b, tag []byte) [][]byte {
 	if !l.vnet {
 		return [][]byte{b}
 	}
@@ -168,7 +199,7 @@ func (l *wire) split(b []byte) [][]byte {
 	}
 	frames := make([][]byte, link.Segments(frame, size))
 	for i := range frames {
-		frames[i] = link.Segment(nil, frame, size, i)
+		frames[i] = retag(link.Segment(nil, frame, size, i), tag)
 	}
 	return frames
 }

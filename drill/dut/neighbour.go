@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 )
 
 // Ethernet types and IPv6 next headers of address resolution.
 const (
 	etherARP      = 0x0806
 	etherIPv6     = 0x86dd
+	etherVLAN     = 0x8100
 	protoICMPv6   = 58
 	solicitation  = 135 // RFC 4861 4.3
 	advertisement = 136 // RFC 4861 4.4
@@ -17,6 +19,56 @@ const (
 
 // etherType returns the Ethernet type of a whole frame without a VLAN tag.
 func etherType(f []byte) uint16 { return binary.BigEndian.Uint16(f[12:]) }
+
+// macs is the length of the addresses of an Ethernet frame, tagLen that of the VLAN tag behind them.
+const macs, tagLen = 12, 4
+
+// untag removes the VLAN tag of a frame, if it has one.
+func untag(b []byte) (frame, tag []byte) {
+	if len(b) < macs+tagLen || binary.BigEndian.Uint16(b[macs:]) != etherVLAN {
+		return b, nil
+	}
+	return slices.Concat(b[:macs], b[macs+tagLen:]), b[macs : macs+tagLen]
+}
+
+// retag inserts a VLAN tag into a frame. Frames that are too short stay as they are.
+func retag(b, tag []byte) []byte {
+	if len(b) < macs || tag == nil {
+		return b
+	}
+	return slices.Concat(b[:macs], tag, b[macs:])
+}
+
+// inVLAN removes the tag of a frame in a VLAN, 0 for none. ok is false for frames of other VLANs.
+func inVLAN(b []byte, vlan uint16) (frame []byte, ok bool) {
+	const id = 0xfff
+	frame, tag := untag(b)
+	if tag == nil {
+		return frame, vlan == 0
+	}
+	return frame, binary.BigEndian.Uint16(tag[2:])&id == vlan
+}
+
+// tagOf returns the tag of a VLAN, nil for none.
+func tagOf(vlan uint16) []byte {
+	if vlan == 0 {
+		return nil
+	}
+	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, etherVLAN), vlan)
+}
+
+// answer answers a request for the address of the tester in a VLAN, as resolve does.
+func answer(b []byte, vlan uint16, mac [6]byte, v4, v6 netip.Addr) []byte {
+	f, ok := inVLAN(b, vlan)
+	if !ok {
+		return nil
+	}
+	reply := resolve(f, mac, v4, v6)
+	if reply == nil {
+		return nil
+	}
+	return retag(reply, tagOf(vlan))
+}
 
 // resolve answers a request for the address of the tester: ARP (RFC 826) or a neighbour solicitation (RFC 4861). It returns
 // nil for other frames.

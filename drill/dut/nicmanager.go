@@ -57,7 +57,8 @@ func (a *nicAgent) listen(r *request) (string, error) {
 
 func (a *nicAgent) connect(r *request) (string, error) {
 	const ackTimeout, retry, mtu1024 = 14, 7, 3
-	c, err := a.cm.Connect(a.now, &cm.ConnectParam{Route: rocev2.MADRoute{SGID: inet.GIDOf(dutIP), DGID: inet.GIDOf(testerIP)},
+	src, dst := r.addresses()
+	c, err := a.cm.Connect(a.now, &cm.ConnectParam{Route: rocev2.MADRoute{SGID: inet.GIDOf(src), DGID: inet.GIDOf(dst)},
 		ServiceID: r.service(), QPN: bth.QPN(r.number("qpn", 2)), StartingPSN: r.psn(), ResponderResources: uint8(r.number("resources", 1)),
 		InitiatorDepth: uint8(r.number("depth", 1)), RetryCount: retry, RNRRetry: retry, PathMTU: mtu1024, LocalAckTimeout: ackTimeout,
 		LocalCMTimeout: uint8(r.number("cm_timeout", 20)), RemoteCMTimeout: uint8(r.number("cm_timeout", 20)),

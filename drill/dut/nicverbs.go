@@ -2,6 +2,7 @@ package dut
 
 import (
 	"fmt"
+	"net/netip"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
@@ -106,16 +107,26 @@ func (a *nicAgent) limit(r *request) (string, error) {
 }
 
 // vector returns the address vector to the tester.
-func (r *request) vector() rocev2.AddressVector {
-	v := rocev2.AddressVector{DGID: inet.GIDOf(testerIP), TrafficClass: uint8(r.number("tclass", 0)), HopLimit: uint8(r.number("ttl", 0)),
+func (a *nicAgent) vector(r *request) rocev2.AddressVector {
+	src, dst := r.addresses()
+	v := rocev2.AddressVector{DGID: inet.GIDOf(dst), TrafficClass: uint8(r.number("tclass", 0)), HopLimit: uint8(r.number("ttl", 0)),
 		FlowLabel: uint32(r.number("flow", 0)), SL: uint8(r.number("sl", 0))}
-	if r.args["ip"] == "6" {
-		v.DGID, v.SGIDIndex = inet.GIDOf(testerIP6), 1
+	for _, e := range a.nic.GIDs() {
+		if e.GID == inet.GIDOf(src) && uint64(e.VLAN) == r.number("vlan", 0) {
+			v.SGIDIndex = uint8(e.Index)
+			return v
+		}
 	}
-	if r.number("vlan", 0) == vlanID {
-		v.DGID, v.SGIDIndex = inet.GIDOf(testerVLAN), 3 // 2 is the link-local address
-	}
+	r.err = fmt.Errorf("the device has no address %v in VLAN %d", src, r.number("vlan", 0))
 	return v
+}
+
+// addresses returns those of the device and of the tester.
+func (r *request) addresses() (dut, tester netip.Addr) {
+	if r.args["ip"] == "6" {
+		return dutIP6, testerIP6
+	}
+	return dutIP, testerIP
 }
 
 func (a *nicAgent) makeAH(r *request) (string, error) {
@@ -123,7 +134,7 @@ func (a *nicAgent) makeAH(r *request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ah, err := a.nic.CreateAH(a.now, pd, r.vector(), nil)
+	ah, err := a.nic.CreateAH(a.now, pd, a.vector(r), nil)
 	a.ahs[r.args["name"]] = ah
 	return "", err
 }
@@ -223,7 +234,7 @@ func (a *nicAgent) transition(q *nicQP, r *request, to qp.State) error {
 		if t == qp.UD {
 			break
 		}
-		v := r.vector()
+		v := a.vector(r)
 		av = &v
 		at.PathMTU, at.DestQPN, at.RQPSN = r.mtu(), uint32(r.number("peer", 0x11)), uint32(r.number("rqpsn", 0))&0xffffff
 		mask |= qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN

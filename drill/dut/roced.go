@@ -15,7 +15,7 @@ import (
 var rocedCaps = []string{"vlan", "ecn"}
 
 // StartRoced starts a daemon with one NIC on AF_UNIX datagrams, and the agent on it. It needs no privilege.
-func StartRoced(ctx context.Context) (*Session, error) {
+func StartRoced(ctx context.Context, t Traffic) (*Session, error) {
 	bin, err := programs("roced", "rocectl", agentProgram)
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func StartRoced(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{bin: bin, dir: dir}
+	d := &daemon{bin: bin, dir: dir, traffic: t}
 	s, err := d.start(ctx)
 	if err != nil {
 		return nil, errors.Join(err, d.stop())
@@ -35,6 +35,7 @@ func StartRoced(ctx context.Context) (*Session, error) {
 // daemon is a running daemon in a folder of its own.
 type daemon struct {
 	bin, dir string
+	traffic  Traffic
 	cmd      *exec.Cmd
 	ended    <-chan struct{}
 	log      bytes.Buffer
@@ -47,8 +48,12 @@ func (d *daemon) start(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := fmt.Sprintf("run_dir: %s\nnics:\n  - {name: rxe_dut, addresses: [%v/15, %v/64], port: {type: unix, local: %s, remote: %s}}\n",
-		d.path("run"), dutIP, dutIP6, d.path("dut"), d.path("dut"+testerSuffix))
+	addresses := fmt.Sprintf("addresses: [%v/15, \"%v/64\"]", dutIP, dutIP6)
+	if v := d.traffic.VLAN; v != 0 {
+		addresses = fmt.Sprintf("addresses: [%v/24], vlans: [{id: %d, %s}]", otherIP, v, addresses)
+	}
+	config := fmt.Sprintf("run_dir: %s\nnics:\n  - {name: rxe_dut, %s, port: {type: unix, local: %s, remote: %s}}\n",
+		d.path("run"), addresses, d.path("dut"), d.path("dut"+testerSuffix))
 	if err := os.WriteFile(d.path("roced.yaml"), []byte(config), 0o600); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
@@ -66,16 +71,15 @@ func (d *daemon) start(ctx context.Context) (*Session, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	o := options(0)
-	o.Caps, o.Slack = rocedCaps, loadSlack
+	o.Caps = rocedCaps
+	d.traffic.apply(&o)
 	s := newSession(o, l, agent, d.stop)
-	if err := s.open(ctx, "rxe_dut"); err != nil {
+	s.local = []int{d.cmd.Process.Pid, agent.cmd.Process.Pid}
+	if err := s.open(ctx, "device=rxe_dut"); err != nil {
 		return nil, errors.Join(err, s.Close(), fmt.Errorf("the daemon's log:\n%s", d.log.String()))
 	}
 	return s, nil
 }
-
-// loadSlack is the slack of devices on a machine that also does other work.
-const loadSlack = 3 * time.Second
 
 // ready waits for the daemon's socket.
 func (d *daemon) ready() error {

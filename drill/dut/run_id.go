@@ -2,6 +2,7 @@ package dut
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"sync/atomic"
 
 	"roced.io/roced/bth"
@@ -44,11 +45,15 @@ func (s *Session) earlier(b []byte) (reply []byte, yes bool) {
 	theirs, _ := f.Get("cm.local")
 	tid, _ := f.Get("mad.tid")
 	o := &s.options
-	answer, err := (&frame.Spec{SrcMAC: o.TesterMAC, DstMAC: [6]byte(b[6:12]), Src: o.Tester, Dst: o.DUT, Opcode: bth.TransportUD | bth.OpSendOnly,
-		Payload: frame.Message(mad.AttrDREP, o.Tester, o.DUT, uint32(id)), Fields: []frame.Set{{Name: "dst", Value: 1}, {Name: "src", Value: 1},
+	dst, _ := f.Address("ip.src")
+	src, _ := f.Address("ip.dst")
+	from, _ := netip.AddrFromSlice(src)
+	to, _ := netip.AddrFromSlice(dst)
+	answer, err := (&frame.Spec{SrcMAC: o.TesterMAC, DstMAC: [6]byte(b[6:12]), Src: from, Dst: to, Opcode: bth.TransportUD | bth.OpSendOnly,
+		Payload: frame.Message(mad.AttrDREP, from, to, uint32(id)), Fields: []frame.Set{{Name: "dst", Value: 1}, {Name: "src", Value: 1},
 			{Name: "qkey", Value: mad.QKey}, {Name: "mad.tid", Value: tid}, {Name: "cm.local", Value: id}, {Name: "cm.remote", Value: theirs}}}).Build()
 	if err != nil {
 		return nil, true
 	}
-	return answer.Bytes, true
+	return retag(answer.Bytes, tagOf(o.VLAN)), true
 }

@@ -25,7 +25,7 @@ const bootLimit = 180 * time.Second
 
 // StartRXE starts a virtual machine with the kernel that name, one of RXE, has, and the agent on its rdma_rxe device. The
 // tester is outside, on QEMU's link. Progress of a first build goes to out.
-func StartRXE(ctx context.Context, name string, out io.Writer) (*Session, error) {
+func StartRXE(ctx context.Context, name string, t Traffic, out io.Writer) (*Session, error) {
 	bin, err := programs(agentProgram)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func StartRXE(ctx context.Context, name string, out io.Writer) (*Session, error)
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{dir: dir, agent: filepath.Base(agentIn(bin))}
+	m := &machine{dir: dir, traffic: t, agent: filepath.Base(agentIn(bin))}
 	s, err := m.start(ctx, im)
 	if err != nil {
 		return nil, errors.Join(err, m.stop())
@@ -48,9 +48,10 @@ func StartRXE(ctx context.Context, name string, out io.Writer) (*Session, error)
 
 // machine is a virtual machine in a folder of its own.
 type machine struct {
-	dir   string
-	agent string // program of the agent in the image
-	vm    *vm.VM
+	dir     string
+	traffic Traffic
+	agent   string // program of the agent in the image
+	vm      *vm.VM
 }
 
 func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
@@ -65,9 +66,10 @@ func (m *machine) start(ctx context.Context, im vm.Image) (*Session, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrLost, err), l.close())
 	}
 	o := options(0)
-	o.Slack = loadSlack
+	m.traffic.apply(&o)
 	s := newSession(o, l, channel, m.stop)
-	if err := s.open(ctx, "rxe0"); err != nil {
+	s.local = []int{m.vm.PID()}
+	if err := s.open(ctx, "device=rxe0"); err != nil {
 		console := m.vm.Console()
 		return nil, errors.Join(err, s.Close(), fmt.Errorf("the machine's console:\n%s", console))
 	}
@@ -82,10 +84,15 @@ func (m *machine) boot(im vm.Image) (channel net.Conn, err error) {
 	if err != nil {
 		return nil, err
 	}
+	where, vlan := "eth0", ""
+	if v := m.traffic.VLAN; v != 0 {
+		where, vlan = "eth0.v", fmt.Sprintf("ip link add link eth0 name eth0.v type vlan id %d; ip link set eth0.v up", v)
+	}
 	_, err = m.vm.Shell(fmt.Sprintf(`set -e
-sysctl -qw net.ipv6.conf.eth0.accept_dad=0
-ip link set eth0 mtu 4200 up; ip addr add %v/15 dev eth0; ip addr add %v/64 dev eth0 nodad
-rdma link add rxe0 type rxe netdev eth0`, dutIP, dutIP6), 20*time.Second)
+sysctl -qw net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.eth0.accept_dad=0
+ip link set eth0 mtu 4200 up; %[4]s
+ip addr add %[1]v/15 dev %[3]s; ip addr add %[2]v/64 dev %[3]s nodad
+rdma link add rxe0 type rxe netdev eth0`, dutIP, dutIP6, where, vlan), 20*time.Second)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,8 @@ type Session struct {
 	ids     runIDs
 	probe   []byte // a request for the device's MAC address that it answers
 	began   time.Time
+	late    lateness
+	local   []int        // processes of the device on this machine
 	cleanup func() error // ends the device
 }
 
@@ -51,11 +54,8 @@ func newSession(o engine.Options, l *wire, channel io.ReadWriteCloser, cleanup f
 	return s
 }
 
-// now returns the tester's time.
-func (s *Session) now() mono.Time { return s.since(time.Now()) }
-
-// since converts a time. Times of a run begin at one second, so that none is zero.
-func (s *Session) since(t time.Time) mono.Time { return mono.Time(time.Second + t.Sub(s.began)) }
+// now returns the tester's time, which steps of the system's clock do not change. Times of a run begin at one second, so that none is zero.
+func (s *Session) now() mono.Time { return mono.Time(time.Second + time.Since(s.began)) }
 
 // readFrames reads the link until Close. It answers requests for the tester's address, and messages of earlier runs, itself.
 func (s *Session) readFrames() {
@@ -80,15 +80,17 @@ func (s *Session) readFrame(buf []byte) error {
 	if err != nil || !ready {
 		return err
 	}
-	n, at, own, err := l.recv(buf)
-	if err == unix.EAGAIN || own {
+	r, err := l.recv(buf)
+	at := s.now().Add(-r.age)
+	if err == unix.EAGAIN || r.own {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("link: %w", err)
 	}
-	for _, b := range l.split(bytes.Clone(buf[:n])) {
-		reply := resolve(b, s.options.TesterMAC, s.options.Tester, s.options.Tester6)
+	o := &s.options
+	for _, b := range l.split(bytes.Clone(buf[:r.n]), r.tag) {
+		reply := answer(b, o.VLAN, o.TesterMAC, o.Tester, o.Tester6)
 		answered := reply != nil
 		if !answered {
 			reply, answered = s.earlier(b)
@@ -102,7 +104,7 @@ func (s *Session) readFrame(buf []byte) error {
 			continue
 		}
 		select {
-		case s.frames <- arrival{s.since(at), b}:
+		case s.frames <- arrival{at, b}:
 		case <-s.stop:
 		}
 	}
@@ -134,25 +136,57 @@ func lost(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
+// agentVersion is the version of the agent's commands.
+const agentVersion = "2"
+
 // open lets the agent open the device, and learns the device's capabilities and MAC address.
-func (s *Session) open(ctx context.Context, device string) error {
+func (s *Session) open(ctx context.Context, arguments string) error {
 	o := &s.options
-	answer, err := s.command(ctx, fmt.Sprintf("open device=%s dut=%v dut6=%v tester=%v tester6=%v", device, o.DUT, o.DUT6, o.Tester, o.Tester6))
+	if o.VLAN != 0 {
+		arguments += fmt.Sprintf(" vlan=%d", o.VLAN)
+	}
+	answer, err := s.command(ctx, fmt.Sprintf("open %s dut=%v dut6=%v tester=%v tester6=%v", arguments, o.DUT, o.DUT6, o.Tester, o.Tester6))
 	if err != nil {
 		return err
 	}
+	if v := answer["version"]; v != agentVersion {
+		return fmt.Errorf("%w: the agent has version %q, rocedrill needs %s: build its sources (drill/agent) again on the device's host", ErrLost, v, agentVersion)
+	}
 	o.Caps = append(strings.Split(answer["caps"], ","), o.Caps...)
+	s.limitMTU(answer["mtu"])
+	if err := s.measure(ctx); err != nil {
+		return err
+	}
 	return s.findMAC(ctx)
+}
+
+// limitMTU takes the lower one of the path MTUs that the device and the tester's interface have.
+func (s *Session) limitMTU(active string) {
+	const overhead = 96 // IPv6, UDP, BTH, the longest extension headers and ICRC, as Linux counts
+	o := &s.options
+	o.LinkMTU = s.link.mtu
+	if n, err := strconv.Atoi(active); err == nil {
+		o.MTU, o.MTULimit = n, fmt.Sprintf("the active MTU of the device is %d", n)
+	}
+	for mtu := 4096; mtu >= 256 && o.LinkMTU > 0; mtu /= 2 {
+		if mtu+overhead <= o.LinkMTU {
+			if o.MTU == 0 || mtu < o.MTU {
+				o.MTU, o.MTULimit = mtu, fmt.Sprintf("the tester's interface has the MTU %d", o.LinkMTU)
+			}
+			return
+		}
+	}
 }
 
 // findMAC resolves the device's address by ARP and by neighbour discovery. The device also learns the tester's address.
 func (s *Session) findMAC(ctx context.Context) error {
 	const pause = 100 * time.Millisecond
 	o := &s.options
+	tag := tagOf(o.VLAN)
 	requests := [][]byte{arp(1, o.TesterMAC, [6]byte{255, 255, 255, 255, 255, 255}, o.Tester, o.DUT, [6]byte{}), solicit(o.TesterMAC, o.Tester6, o.DUT6)}
 	for began := time.Now(); time.Since(began) < macLimit; {
 		for _, request := range requests {
-			if err := s.link.send(request); err != nil && err != unix.ECONNREFUSED && err != unix.ENOENT && err != unix.EAGAIN {
+			if err := s.link.send(retag(request, tag)); err != nil && err != unix.ECONNREFUSED && err != unix.ENOENT && err != unix.EAGAIN {
 				return fmt.Errorf("%w: link: %w", ErrLost, err)
 			}
 		}
@@ -160,9 +194,9 @@ func (s *Session) findMAC(ctx context.Context) error {
 		for waiting := true; waiting; {
 			select {
 			case f := <-s.frames:
-				if mac, ok := resolved(f.frame, o.DUT, o.DUT6); ok {
+				if b, mac, ok := s.resolved(f.frame); ok {
 					o.DUTMAC, s.probe = mac, requests[0]
-					if etherType(f.frame) == etherIPv6 {
+					if etherType(b) == etherIPv6 {
 						s.probe = requests[1]
 					}
 					return nil
@@ -176,11 +210,36 @@ func (s *Session) findMAC(ctx context.Context) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: it does not answer requests for the MAC address of %v and %v", ErrLost, o.DUT, o.DUT6)
+	where := ""
+	if o.VLAN != 0 {
+		where = fmt.Sprintf(" in VLAN %d", o.VLAN)
+	}
+	return fmt.Errorf("%w: it does not answer requests for the MAC address of %v and %v%s", ErrLost, o.DUT, o.DUT6, where)
 }
 
-// Run runs a script with a seed. The error is a *script.Error, ctx's, or wraps ErrLost if no further script can run.
-func (s *Session) Run(ctx context.Context, text *script.Script, seed uint64) (*engine.Result, error) {
+// resolved returns the MAC address in an answer of the device, and the answer without its tag.
+func (s *Session) resolved(frame []byte) (b []byte, mac [6]byte, ok bool) {
+	if b, ok = inVLAN(frame, s.options.VLAN); ok {
+		mac, ok = resolved(b, s.options.DUT, s.options.DUT6)
+	}
+	return b, mac, ok
+}
+
+// runs is how often a script runs at most if the tester is late.
+const runs = 3
+
+// Run runs a script with a seed, and repeats a run that is inconclusive. The error is a *script.Error, ctx's, or wraps ErrLost if no
+// further script can run.
+func (s *Session) Run(ctx context.Context, text *script.Script, seed uint64) (r *engine.Result, err error) {
+	for i := 0; i < runs && (r == nil || r.Outcome == engine.Inconclusive); i++ {
+		if r, err = s.runOnce(ctx, text, seed); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func (s *Session) runOnce(ctx context.Context, text *script.Script, seed uint64) (*engine.Result, error) {
 	o := s.options
 	o.Seed, o.ID, o.Limit, o.Interrupted = seed, s.ids.next(), 2*time.Second, ctx.Err
 	e, err := engine.New(text, o)
@@ -190,12 +249,17 @@ func (s *Session) Run(ctx context.Context, text *script.Script, seed uint64) (*e
 	if err := s.settle(ctx); err != nil {
 		return nil, err
 	}
+	s.late = lateness{}
+	waited := waits(s.local)
 	lost := s.drive(ctx, e)
 	r := e.Result()
 	if lost != nil {
 		return r, lost
 	}
 	if _, err := s.command(ctx, "close"); err != nil {
+		return r, err
+	}
+	if err := s.judge(ctx, r, waits(s.local)-waited); err != nil {
 		return r, err
 	}
 	if r.Outcome == engine.Failed {
@@ -207,14 +271,14 @@ func (s *Session) Run(ctx context.Context, text *script.Script, seed uint64) (*e
 // settle drops the frames of the previous script, which may still be on their way. Links keep the order of frames: behind
 // them comes the answer to a request for the device's MAC address. If the device does not answer, the script fails by itself.
 func (s *Session) settle(ctx context.Context) error {
-	if err := s.link.send(s.probe); err != nil {
+	if err := s.link.send(retag(s.probe, tagOf(s.options.VLAN))); err != nil {
 		return nil // the script meets the same error
 	}
 	limit := time.After(time.Second)
 	for {
 		select {
 		case f := <-s.frames:
-			if _, ok := resolved(f.frame, s.options.DUT, s.options.DUT6); ok && etherType(f.frame) == etherType(s.probe) {
+			if b, _, ok := s.resolved(f.frame); ok && etherType(b) == etherType(s.probe) {
 				return nil
 			}
 		case <-ctx.Done():
@@ -228,20 +292,23 @@ func (s *Session) settle(ctx context.Context) error {
 // drive runs the engine to its end. An error means that the agent or the link is lost.
 func (s *Session) drive(ctx context.Context, e *engine.Engine) error {
 	for {
-		for o, ok := e.Poll(s.now()); ok; o, ok = e.Poll(s.now()) {
-			if ctx.Err() != nil {
+		for began := s.now(); ; began = s.now() {
+			o, ok := e.Poll(began)
+			if !ok || ctx.Err() != nil {
 				break
 			}
 			if err := s.do(o); err != nil {
 				e.Lost(s.now(), err)
 				return err
 			}
+			s.late.sends = max(s.late.sends, s.now().Sub(began))
 		}
 		if e.Done() {
 			return ctx.Err()
 		}
-		timer := time.NewTimer(max(0, e.NextTimeout().Sub(s.now())))
-		err := s.input(ctx, e, timer.C)
+		due := e.NextTimeout()
+		timer := time.NewTimer(max(0, due.Sub(s.now())))
+		err := s.input(ctx, e, timer.C, due)
 		timer.Stop()
 		if ctx.Err() != nil {
 			e.Stop()
@@ -267,16 +334,20 @@ func (s *Session) do(o engine.Output) error {
 
 // input passes the next input to the engine. Frames come before the agent's lines, which report what frames have caused, and
 // before timeouts.
-func (s *Session) input(ctx context.Context, e *engine.Engine, timer <-chan time.Time) error {
+func (s *Session) input(ctx context.Context, e *engine.Engine, timer <-chan time.Time, due mono.Time) error {
+	take := func(f arrival) {
+		s.late.reads = max(s.late.reads, s.now().Sub(f.at))
+		e.Frame(f.at, f.frame)
+	}
 	select {
 	case f := <-s.frames:
-		e.Frame(f.at, f.frame)
+		take(f)
 		return nil
 	default:
 	}
 	select {
 	case f := <-s.frames:
-		e.Frame(f.at, f.frame)
+		take(f)
 	case line, ok := <-s.agent.Lines():
 		if !ok {
 			return lost(client.ErrEnded)
@@ -289,6 +360,7 @@ func (s *Session) input(ctx context.Context, e *engine.Engine, timer <-chan time
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer:
+		s.late.reads = max(s.late.reads, s.now().Sub(due))
 		e.Advance(s.now())
 	}
 	return nil

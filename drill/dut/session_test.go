@@ -78,8 +78,8 @@ func (f *fake) connect(t *testing.T, v6 bool) {
 			if ready, _ := l.wait(10 * time.Millisecond); !ready {
 				continue
 			}
-			n, _, _, err := l.recv(buf)
-			if reply := resolve(buf[:n], dutMAC, v4, dutIP6); err == nil && reply != nil {
+			r, err := l.recv(buf)
+			if reply := resolve(buf[:r.n], dutMAC, v4, dutIP6); err == nil && reply != nil {
 				if f.late != nil {
 					time.Sleep(20 * time.Millisecond)
 					l.send(f.late)
@@ -115,8 +115,9 @@ func (f *fake) gone(t *testing.T) {
 	}
 }
 
-// opens is the beginning of an agent that opens its device.
-const opens = "read n line; echo $n ok gid4=0 gid6=1 caps=rc,ipv6\n"
+// opens is the beginning of an agent that opens its device, and whose round trip is measured.
+const opens = "read n line; echo $n ok version=2 mtu=4096 gid4=0 gid6=1 caps=rc,ipv4,ipv6\n" +
+	"for i in 1 2 3 4 5 6 7 8; do read n line; echo $n ok; done\n"
 
 // answers is an agent that answers every command.
 const answers = opens + "while read n line; do echo $n ok va=1 lkey=1 rkey=1 num=5; done\n"
@@ -131,6 +132,7 @@ func TestAgentIsLost(t *testing.T) {
 		"ends":          {"exit 1", "the agent has ended"},
 		"hangs":         {"sleep 1000", "the agent does not answer \"open device="},
 		"no device":     {"read n line; echo $n error cannot open device; cat", "the agent answers \"cannot open device\" to \"open"},
+		"older agent":   {"read n line; echo $n ok gid4=0 caps=rc; cat", "the agent has version \"\", rocedrill needs 2"},
 		"silent device": {answers, "it does not answer requests for the MAC address of 198.18.0.2 and fd00::2"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,13 +20,13 @@ import (
 
 // Addresses of the tester and of the device on every link that this package makes.
 var (
-	testerIP, dutIP     = netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
-	testerIP6, dutIP6   = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
-	testerVLAN, dutVLAN = netip.MustParseAddr("198.19.0.1"), netip.MustParseAddr("198.19.0.2") // in VLAN vlanID of the virtual link
-	testerMAC, dutMAC   = [6]byte{2, 0, 0, 0, 0, 1}, [6]byte{2, 0, 0, 0, 0, 2}
+	testerIP, dutIP   = netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
+	testerIP6, dutIP6 = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+	otherIP           = netip.MustParseAddr("198.19.0.2") // of the device outside of the run's VLAN
+	testerMAC, dutMAC = [6]byte{2, 0, 0, 0, 0, 1}, [6]byte{2, 0, 0, 0, 0, 2}
 )
 
-// vlanID is the VLAN of the virtual link.
+// vlanID is the VLAN of a virtual link whose script needs one.
 const vlanID = 7
 
 // virtualID is the tester's communication ID: each run has a device of its own.
@@ -36,7 +36,7 @@ const virtualID = 0x1234
 const virtualDelay = time.Microsecond
 
 // VirtualCaps are the capabilities of our NIC on the virtual clock.
-var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv6", "vlan", "tagged", "ecn", "inval", "virtual", "cm",
+var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv4", "ipv6", "vlan", "ecn", "inval", "virtual", "cm",
 	"irn", "melo", "mp_rdma", "eunomia", "dcqcn"}
 
 // options returns the options of a run between the addresses of this package.
@@ -47,6 +47,7 @@ func options(seed uint64) engine.Options {
 // Virtual runs scripts against one NIC of ours on a virtual clock. Runs are deterministic: times are exact.
 type Virtual struct {
 	Memory uint64 // Options.Memory of engines
+	Traffic
 	// Tamper changes the frames of the link, as a defective device would; it may be nil. A nil frame is lost.
 	Tamper func(toDUT bool, frame []byte) []byte
 	dead   bool // the NIC receives no frames, and neither its frames nor its reports reach the tester
@@ -71,14 +72,20 @@ type flight struct {
 // Run runs a script with a seed. The error is a *script.Error or ctx's.
 func (d Virtual) Run(ctx context.Context, s *script.Script, seed uint64) (*engine.Result, error) {
 	o := options(seed)
+	if slices.Contains(s.Need, "tagged") && d.VLAN == 0 {
+		d.VLAN = vlanID
+	}
+	d.apply(&o)
 	o.ID, o.Caps, o.Limit, o.Memory, o.Interrupted = virtualID, VirtualCaps, 10*time.Second, d.Memory, ctx.Err
 	e, err := engine.New(s, o)
 	if err != nil {
 		return nil, err
 	}
 	v := &virtual{Virtual: d, now: mono.Time(time.Second), e: e}
-	cfg := rocev2.Config{Name: "dut", MAC: dutMAC, MTU: 4300, Addrs: []netip.Prefix{netip.PrefixFrom(dutIP, 15), netip.PrefixFrom(dutIP6, 64)},
-		VLANs: []rocev2.VLAN{{ID: vlanID, Addrs: []netip.Prefix{netip.PrefixFrom(dutVLAN, 24)}}}}
+	cfg := rocev2.Config{Name: "dut", MAC: dutMAC, MTU: 4300, Addrs: []netip.Prefix{netip.PrefixFrom(dutIP, 15), netip.PrefixFrom(dutIP6, 64)}}
+	if d.VLAN != 0 {
+		cfg.Addrs, cfg.VLANs = []netip.Prefix{netip.PrefixFrom(otherIP, 24)}, []rocev2.VLAN{{ID: d.VLAN, Addrs: cfg.Addrs}}
+	}
 	cfg.NewProfile = newProfile
 	binary.LittleEndian.PutUint64(cfg.Seed[:], seed)
 	if v.agent, err = newNICAgent(cfg); err != nil {
@@ -155,29 +162,11 @@ func (v *virtual) exchange() {
 // fromDUT puts a frame of the NIC on the link. The tester's side of the link resolves addresses.
 func (v *virtual) fromDUT(f *link.Frame) {
 	b := slices.Concat(f.Bufs...)
-	if reply := resolve(b, testerMAC, testerIP, testerIP6); reply != nil {
+	if reply := answer(b, v.VLAN, testerMAC, testerIP, testerIP6); reply != nil {
 		v.send(true, reply)
 		return
 	}
-	if request, tag, ok := untag(b); ok {
-		if reply := resolve(request, testerMAC, testerVLAN, testerIP6); reply != nil {
-			v.send(true, slices.Concat(reply[:macs], tag, reply[macs:]))
-			return
-		}
-	}
 	v.send(false, b)
-}
-
-// macs is the length of the addresses of an Ethernet frame.
-const macs = 12
-
-// untag removes the VLAN tag of a frame.
-func untag(b []byte) (frame, tag []byte, ok bool) {
-	const tagLen = 4
-	if len(b) < macs+tagLen || b[macs] != 0x81 || b[macs+1] != 0 {
-		return nil, nil, false
-	}
-	return slices.Concat(b[:macs], b[macs+tagLen:]), b[macs : macs+tagLen], true
 }
 
 func (v *virtual) send(toDUT bool, frame []byte) {

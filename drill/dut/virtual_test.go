@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,40 @@ func TestSuite(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPaths runs every script by IPv6 and in a VLAN, except those about IPv4, the IP header, or frames without a tag.
+func TestPaths(t *testing.T) {
+	for name, c := range map[string]struct {
+		traffic Traffic
+		except  []string
+	}{
+		"IPv4": {Traffic{IP: 4}, []string{"checks/udp/wrong_checksum6", "congestion/cnp/ipv6", "requester/header/ipv6", "responder/accept/ipv6",
+			"ud/requester/ipv6", "ud/responder/grh6"}},
+		"IPv6": {Traffic{IP: 6, SL: 3}, []string{"checks/ip/options", "checks/padding/ethernet", "requester/header/dont_fragment", "responder/accept/ip",
+			"responder/drop/fragment", "responder/drop/ip_checksum", "ud/responder/grh4", "ud/responder/sources"}},
+		"VLAN": {Traffic{VLAN: 100}, []string{"checks/vlan/priority_tag"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var none []string
+			suite(t, func(t *testing.T, s *script.Script) {
+				r, err := Virtual{Traffic: c.traffic}.Run(t.Context(), s, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch name, _ := strings.CutSuffix(strings.TrimPrefix(s.Path, "../suite/"), ".drill"); r.Outcome {
+				case engine.NotApplicable:
+					none = append(none, name)
+				case engine.Passed:
+				default:
+					t.Errorf("%v: %s:%d: %s", r.Outcome, s.Path, r.Pos.Line, r.Text)
+				}
+			})
+			if !slices.Equal(none, c.except) {
+				t.Errorf("not applicable: %q", none)
+			}
+		})
+	}
 }
 
 // TestDeadDevice: every script fails against a device whose agent answers, but which neither receives nor sends. A script

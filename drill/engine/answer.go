@@ -64,7 +64,7 @@ func (e *Engine) answered(now mono.Time, a map[string]string) {
 		e.current.pending, e.current.until = k, now.Add(retryPause)
 		return
 	} else if why != "" {
-		e.finish(Failed, k.call.Pos, why)
+		e.finishLate(k.call.Pos, "%s", why)
 	}
 	if k.call.Verb == "destroy" {
 		delete(e.objects, k.object)
@@ -179,7 +179,7 @@ func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
 		return true
 	}
 	if e.result == nil && now >= e.current.until {
-		e.finish(Failed, c.Pos, fmt.Sprintf("expected dut.%s within %v; the device reports %s", k.line, e.waited(c.Time), e.reported(k.object)))
+		e.finishLate(c.Pos, "expected dut.%s within %v; the device reports %s", k.line, e.waited(c.Time), e.reported(k.object))
 	}
 	return false
 }

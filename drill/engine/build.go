@@ -9,7 +9,7 @@ import (
 )
 
 // v6 reports whether the script runs over IPv6.
-func (e *Engine) v6() bool { return slices.Contains(e.script.Need, "ipv6") }
+func (e *Engine) v6() bool { return e.o.IP == 6 || slices.Contains(e.script.Need, "ipv6") }
 
 // build makes the frame of a packet.
 func (e *Engine) build(k *script.Packet) *frame.Frame {
@@ -19,6 +19,9 @@ func (e *Engine) build(k *script.Packet) *frame.Frame {
 	}
 	s := frame.Spec{SrcMAC: e.o.TesterMAC, DstMAC: e.o.DUTMAC, Opcode: op}
 	s.Src, s.Dst = e.addresses()
+	if s.VLAN = e.o.VLAN != 0; s.VLAN {
+		s.Fields = append(s.Fields, frame.Set{Name: "vlan.id", Value: uint64(e.o.VLAN)})
+	}
 	named := false
 	for i := range k.Fields {
 		f := &k.Fields[i]
@@ -39,10 +42,14 @@ func (e *Engine) build(k *script.Packet) *frame.Frame {
 }
 
 // setField sets a field of a frame to send. Beside header fields there are payload, padding (the bytes before the ICRC),
-// trail (bytes behind the ICRC), ip.options, and icrc=bad.
+// trail (bytes behind the ICRC), ip.options, icrc=bad and vlan=none.
 func (e *Engine) setField(s *frame.Spec, f *script.Key) {
-	if n, ok := f.Value.(*script.Name); ok && f.Name == "icrc" && n.Name == "bad" {
+	switch n, _ := f.Value.(*script.Name); {
+	case n != nil && f.Name == "icrc" && n.Name == "bad":
 		s.BadICRC = true
+		return
+	case n != nil && f.Name == "vlan" && n.Name == "none":
+		s.VLAN, s.Fields = false, slices.DeleteFunc(s.Fields, func(v frame.Set) bool { return v.Name == "vlan.id" })
 		return
 	}
 	v := e.eval(f.Value)
@@ -77,7 +84,7 @@ func (e *Engine) onlyQP() (qpn uint64, ok bool) {
 }
 
 // pseudoFields are names that packets have beside header fields.
-var pseudoFields = []string{"payload", "padding", "trail", "ip.options"}
+var pseudoFields = []string{"payload", "padding", "trail", "ip.options", "vlan"}
 
 // checkNames finds unknown packets, fields and verbs before the run begins.
 func (e *Engine) checkNames(body []script.Stmt) (err error) {

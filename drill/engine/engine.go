@@ -25,6 +25,17 @@ type Options struct {
 	Tester, DUT       netip.Addr
 	Tester6, DUT6     netip.Addr
 	TesterMAC, DUTMAC [6]byte
+	// IP is the IP version of all scripts: 4 or 6. Zero: IPv4, and IPv6 for those that need it.
+	IP int
+	// VLAN is the VLAN of the run, 0 for none. All frames have its tag unless the script names another one.
+	VLAN uint16
+	// SL is the service level of paths that the script gives none.
+	SL uint8
+	// MTU is the greatest path MTU of the device and the link, which MTULimit describes. Zero: any.
+	MTU      int
+	MTULimit string
+	// LinkMTU is the MTU of the tester's interface, zero if it has none.
+	LinkMTU int
 	// Slack is added to every upper bound: the time that tester and agent need.
 	Slack time.Duration
 	// Limit is the upper bound where a script names none.
@@ -106,19 +117,16 @@ func New(s *script.Script, o Options) (*Engine, error) {
 	for name, psn := range map[string]uint64{"P": e.firstPSN(0), "Q": e.firstPSN(1)} {
 		e.env[name] = numberOf(psn)
 	}
-	e.env["tester.qpn"], e.env["tester.id"] = numberOf(testerQPN), numberOf(uint64(o.ID))
+	e.env["tester.qpn"], e.env["tester.id"], e.env["tester.vlan"] = numberOf(testerQPN), numberOf(uint64(o.ID)), numberOf(uint64(o.VLAN))
 	tester, device := e.addresses()
-	e.env["tester.addr"], e.env["dut.addr"] = bytesOf(tester.AsSlice()), bytesOf(device.AsSlice())
+	other := tester.AsSlice() // an address that no station has
+	other[len(other)-1] += 76
+	e.env["tester.addr"], e.env["dut.addr"], e.env["other.addr"] = bytesOf(tester.AsSlice()), bytesOf(device.AsSlice()), bytesOf(other)
 	if err := e.checkNames(s.Body); err != nil {
 		return nil, err
 	}
 	e.expects(s.Body)
-	for _, need := range s.Need {
-		if !slices.Contains(o.Caps, need) {
-			e.finish(NotApplicable, script.Pos{Line: 1, Col: 1}, fmt.Sprintf("the device has no %s", need))
-			break
-		}
-	}
+	e.applicable()
 	return e, nil
 }
 

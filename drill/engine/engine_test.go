@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/drill/frame"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/plugin/mono"
 )
 
 // options are those of the tester; a device of the tests has both ends exchanged.
 func options() Options {
-	return Options{Seed: 2, Caps: []string{"rc", "ipv6"}, Limit: 100 * time.Millisecond,
+	return Options{Seed: 2, Caps: []string{"rc", "ipv4", "ipv6"}, Limit: 100 * time.Millisecond,
 		Tester: netip.MustParseAddr("198.18.0.1"), DUT: netip.MustParseAddr("198.18.0.2"),
 		Tester6: netip.MustParseAddr("fd00::1"), DUT6: netip.MustParseAddr("fd00::2"),
 		TesterMAC: [6]byte{2, 0, 0, 0, 0, 1}, DUTMAC: [6]byte{2, 0, 0, 0, 0, 2}}
@@ -350,6 +351,85 @@ func TestShortFrames(t *testing.T) {
 			if e.Advance(2 * ms); e.Result() == nil {
 				t.Errorf("%s, %d bytes: no result", packet, n)
 			}
+		}
+	}
+}
+
+// TestApplicable: a script that needs more than device, link and run have does not run, and the reason says what.
+func TestApplicable(t *testing.T) {
+	for text, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"need rc\nqp = dut.qp rc":               {func(*Options) {}, ""},
+		"need rc, srq\nwait 1ms":                {func(*Options) {}, "the device has no srq"},
+		"need rc\ns = dut.srq":                  {func(*Options) {}, "the device has no srq"},
+		"need rc\nfor i in 0..1 { w = dut.mw }": {func(*Options) {}, "the device has no mw"},
+		"qp = dut.qp uc":                        {func(*Options) {}, "the device has no uc"},
+		"need ipv4\nwait 1ms":                   {func(o *Options) { o.IP = 6 }, "it needs IPv4, the run is by IPv6 (--ip 6)"},
+		"need ipv6\nwait 1ms":                   {func(o *Options) { o.IP = 4 }, "it needs IPv6, the run is by IPv4 (--ip 4)"},
+		"need rc\nwait 1ms":                     {func(o *Options) { o.Caps = []string{"rc", "ipv6"} }, "the device has no IPv4 address 198.18.0.2; run by IPv6 (--ip 6)"},
+		"need tagged\nwait 1ms":                 {func(*Options) {}, "it needs a run in a VLAN (--vlan)"},
+		"need untagged\nwait 1ms":               {func(o *Options) { o.VLAN = 7 }, "it needs a link without a VLAN, the run is in VLAN 7"},
+		"qp = dut.qp rc mtu=4096":               {func(o *Options) { o.MTU, o.MTULimit = 1024, "the link is short" }, "it needs the path MTU 4096, but the link is short"},
+		"qp = dut.qp rc\nwait 1ms":              {func(o *Options) { o.MTU, o.MTULimit = 512, "the link is short" }, "it needs the path MTU 1024, but the link is short"},
+		"qp = dut.qp rc mtu=512":                {func(o *Options) { o.MTU = 512 }, ""},
+		"< SEND_ONLY dst=5 payload=count(960)":  {func(o *Options) { o.LinkMTU = 1000 }, "it sends a packet of 1004 bytes, but the tester's interface has the MTU 1000"},
+	} {
+		s, err := script.Parse("x.drill", "spec \"x\" must\n"+text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := options()
+		c.change(&o)
+		e, err := New(s, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Poll(0)
+		switch r := e.Result(); {
+		case c.want == "" && r != nil && r.Outcome != Passed, c.want != "" && (r == nil || r.Outcome != NotApplicable || r.Text != c.want):
+			t.Errorf("%s: %+v, want %q", text, r, c.want)
+		}
+	}
+}
+
+// TestPath: packets of a run in a VLAN have its tag, commands the run's IP version, VLAN and service level.
+func TestPath(t *testing.T) {
+	for text, want := range map[string]string{
+		"qp = dut.qp rc":                     "qp name=qp type=rc ip=6 vlan=7 sl=3",
+		"qp = dut.qp rc sl=1":                "qp name=qp type=rc sl=1 ip=6 vlan=7",
+		"qp = dut.qp rc vlan=9":              "qp name=qp type=rc vlan=9 ip=6 sl=3",
+		"a = dut.ah":                         "ah name=a ip=6 vlan=7 sl=3",
+		"m = dut.mr size=1":                  "mr name=m size=1",
+		"< SEND_ONLY dst=5":                  "7",
+		"< SEND_ONLY dst=5 vlan.pcp=3":       "7",
+		"< SEND_ONLY dst=5 vlan.id=9":        "9",
+		"< SEND_ONLY dst=5 vlan=none":        "none",
+		"< SEND_ONLY dst=5 vlan=none psn=P":  "none",
+		"< SEND_ONLY dst=5 vlan.id=0":        "0",
+		"< SEND_ONLY dst=tester.vlan psn=P":  "7",
+		"qp = dut.qp rc state=INIT peer=0x5": "qp name=qp type=rc peer=5 state=INIT ip=6 vlan=7 sl=3",
+	} {
+		s, err := script.Parse("x.drill", "spec \"x\" must\n"+text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := options()
+		o.IP, o.VLAN, o.SL = 6, 7, 3
+		e, err := New(s, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := e.Poll(0)
+		tag := "none"
+		if f, err := frame.Parse(got.Frame); err == nil {
+			if id, ok := f.Get("vlan.id"); ok {
+				tag = fmt.Sprint(id)
+			}
+		}
+		if got.Command != want && (got.Frame == nil || tag != want) {
+			t.Errorf("%s: %q, tag %s, want %s", text, got.Command, tag, want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ type flow struct {
 	mtu     int
 	pkey    bool // has the default partition
 	tclass  uint64
+	vlan    uint64
 	ttl     uint64
 	ports   map[uint64]bool // UDP source ports of its packets
 
@@ -72,7 +73,7 @@ func (e *Engine) opened(k *command) {
 	profile := k.keys["profile"].text
 	w := &flow{name: k.call.Name, qpn: e.env[k.call.Name+".num"].num, peer: k.numberKey("peer", testerQPN), service: k.word,
 		plain: profile == "" || profile == "rc" || strings.HasPrefix(profile, "rc+"), mtu: int(k.numberKey("mtu", defaultMTU)),
-		pkey: k.numberKey("pkey_index", 0) == 0, tclass: k.numberKey("tclass", 0), ttl: k.numberKey("ttl", defaultTTL), ports: map[uint64]bool{}}
+		pkey: k.numberKey("pkey_index", 0) == 0, tclass: k.numberKey("tclass", 0), vlan: k.numberKey("vlan", uint64(e.o.VLAN)), ttl: k.numberKey("ttl", defaultTTL), ports: map[uint64]bool{}}
 	w.begin(k.numberKey("rqpsn", 0))
 	e.flows = append(e.flows, w)
 }

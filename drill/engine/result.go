@@ -19,11 +19,12 @@ const (
 	BadScript             // the script is wrong
 	Broken                // the agent or the device does not answer
 	Stopped               // the caller interrupted the run
+	Inconclusive          // the tester was late
 )
 
 // String returns the outcome as reports show it.
 func (o Outcome) String() string {
-	return [...]string{"passed", "failed", "not applicable", "bad script", "broken", "interrupted"}[o]
+	return [...]string{"passed", "failed", "not applicable", "bad script", "broken", "interrupted", "inconclusive"}[o]
 }
 
 // Result is the outcome of a run with its reason.
@@ -34,7 +35,24 @@ type Result struct {
 	Wanted  string     // packets that the script expected when it failed, in its notation
 	Log     []Entry    // packets, commands and answers in order
 	Notes   []Note     // choices of the device that no rule forbids
+	Late    bool       // nothing came in time, or it came too late
 	Others  int        // frames on the link that are not the device's, or not of this script
+}
+
+// finishLate fails the run because the device was late.
+func (e *Engine) finishLate(pos script.Pos, format string, args ...any) {
+	if e.result == nil {
+		e.finish(Failed, pos, fmt.Sprintf(format, args...))
+		e.result.Late = true
+	}
+}
+
+// Inconclusive replaces the outcome: the tester could not keep the times.
+func (r *Result) Inconclusive(why string) {
+	if r.Text != "" {
+		why += "; " + r.Text
+	}
+	r.Outcome, r.Text = Inconclusive, why
 }
 
 // Direction tells whether an entry went to or came from the device.

@@ -61,6 +61,13 @@ func (e *Engine) headerRules(f *frame.Frame, w *flow) string {
 	if v, _ := f.Get("pkey"); v != bth.DefaultPKey && (w == nil || w.pkey) {
 		return fmt.Sprintf("the P_Key is %#x, the queue pair has %#x (IBTA 9.2)", v, bth.DefaultPKey)
 	}
+	vlan := uint64(e.o.VLAN)
+	if w != nil {
+		vlan = w.vlan
+	}
+	if v, _ := f.Get("vlan.id"); v != vlan {
+		return fmt.Sprintf("the VLAN is %d, the path has %d; 0 is none (IEEE 802.1Q)", v, vlan)
+	}
 	if v, _ := f.Get("pad"); v != 0 && (f.Opcode.IsFirst() || f.Opcode.IsMiddle() || len(f.Payload) == 0) {
 		return fmt.Sprintf("a packet that needs no padding has %d bytes of it (IBTA 9.2)", v)
 	}

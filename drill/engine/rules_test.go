@@ -27,6 +27,8 @@ func TestRules(t *testing.T) {
 		"reserved 7 of MRC":        {asks, "MRC_SACK bth.res7=0x30", ""},
 		"partition":                {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 pkey=0x7fff", "the P_Key is 0x7fff"},
 		"another partition":        {"qp = dut.qp rc rqpsn=Q pkey_index=1\n< SEND_ONLY psn=Q\n", "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 pkey=0x7fff", ""},
+		"VLAN":                     {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 vlan.id=7", "the VLAN is 7, the path has 0"},
+		"priority alone":           {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 vlan.id=0 vlan.pcp=5", ""},
 		"pad of nothing":           {asks, "READ_REQUEST pad=1", "a packet that needs no padding has 1 bytes of it"},
 		"pad":                      {asks, "SEND_ONLY payload=count(3)", ""},
 		"later PSN":                {asks, "ACKNOWLEDGE psn=Q+1 syndrome=ACK msn=1", "it acknowledges PSN"},

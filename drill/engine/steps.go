@@ -43,6 +43,9 @@ func (e *Engine) begin(now mono.Time, s script.Stmt) {
 		e.frames = slices.DeleteFunc(e.frames, func(r received) bool { return e.isIgnored(r.frame) })
 	case *script.Send:
 		f := e.build(&s.Packet)
+		if e.checkFrame(s.Pos, f.Bytes); e.result != nil {
+			return
+		}
 		e.record(now, ToDUT, f, "")
 		e.out = append(e.out, Output{Frame: f.Bytes})
 		e.sends(f)
@@ -89,12 +92,20 @@ func (e *Engine) ask(now mono.Time, k *command) {
 	e.out = append(e.out, Output{Command: e.addressed(k)})
 }
 
-// addressed returns the line of a command, with the IP version where the command needs an address.
+// addressed returns the line of a command, with the path of the run where the command needs one.
 func (e *Engine) addressed(k *command) string {
-	if e.v6() && (k.call.Verb == "qp" || k.call.Verb == "ah" || k.call.Verb == "modify") {
-		return k.line + " ip=6"
+	line := k.line
+	path := k.call.Verb == "qp" || k.call.Verb == "ah" || k.call.Verb == "modify" && k.keys["state"].text == "RTR"
+	if e.v6() && (path || k.verb.manages) {
+		line += " ip=6"
 	}
-	return k.line
+	if _, named := k.keys["vlan"]; path && !named && e.o.VLAN != 0 {
+		line += fmt.Sprintf(" vlan=%d", e.o.VLAN)
+	}
+	if _, named := k.keys["sl"]; path && !named && e.o.SL != 0 {
+		line += fmt.Sprintf(" sl=%d", e.o.SL)
+	}
+	return line
 }
 
 // progress continues a statement and reports whether it has ended.
@@ -184,7 +195,7 @@ func (e *Engine) progressExpect(now mono.Time, s *script.Expect) bool {
 			return true
 		}
 		e.wanted = e.expected(s)
-		e.finish(Failed, s.Pos, fmt.Sprintf("expected %s; the device sent nothing within %v%s", e.wanted, e.waited(s.Time), e.besides()))
+		e.finishLate(s.Pos, "expected %s; the device sent nothing within %v%s", e.wanted, e.waited(s.Time), e.besides())
 	}
 	return false
 }
@@ -275,7 +286,7 @@ func (e *Engine) inTime(r received, s *script.Expect) bool {
 	case t.After > 0 && d < t.After:
 		e.finish(Failed, s.Pos, fmt.Sprintf("%v came after %v, too early: at least %v are needed", r.frame, d, t.After))
 	case t.Within > 0 && d > t.Within+e.o.Slack:
-		e.finish(Failed, s.Pos, fmt.Sprintf("%v came after %v, too late: at most %v are permitted", r.frame, d, t.Within))
+		e.finishLate(s.Pos, "%v came after %v, too late: at most %v are permitted", r.frame, d, t.Within)
 	default:
 		return true
 	}

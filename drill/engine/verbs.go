@@ -28,6 +28,7 @@ type verb struct {
 	parts   bool   // memory parts follow
 	local   bool   // the engine answers it
 	compare bool   // keys are compared with the answer, not sent
+	manages bool   // it needs an address of the connection manager
 	keys    map[string]keyKind
 	doc     string
 }
@@ -86,8 +87,8 @@ var verbs = map[string]verb{
 	"bind":       {object: true, keys: with(with(with(numbers("wr rkey signaled"), keyObject, "mw"), keyMemory, "to"), keyWord, "access"), doc: "post a bind of a memory window of type 2"},
 	"invalidate": {object: true, keys: numbers("wr rkey signaled"), doc: "post a local invalidate"},
 
-	"listen":    {creates: true, keys: numbers("port backlog"), doc: "listen for requests of rdma_cm to port="},
-	"connect":   {creates: true, keys: numbers("port qpn psn resources depth cm_timeout cm_retries"), doc: "send a REQ for port= of the tester"},
+	"listen":    {creates: true, manages: true, keys: numbers("port backlog"), doc: "listen for requests of rdma_cm to port="},
+	"connect":   {creates: true, manages: true, keys: numbers("port qpn psn resources depth cm_timeout cm_retries"), doc: "send a REQ for port= of the tester"},
 	"accept":    {object: true, keys: numbers("qpn psn resources depth"), doc: "accept the newest request of a listener by a REP"},
 	"reject":    {object: true, keys: numbers("reason"), doc: "reject the newest request of a listener, or the reply to a connection"},
 	"establish": {object: true, keys: numbers(""), doc: "answer the REP of a connection by an RTU"},

@@ -144,7 +144,7 @@ func drillAll(o options, dut string) (device, error) {
 
 // drill runs rocedrill.
 func drill(o options, dut string, scripts []string) (d device, err error) {
-	c := exec.Command(filepath.Join(o.bin, "rocedrill"), append([]string{"run", "--json", "--dut", dut}, scripts...)...)
+	c := exec.Command(filepath.Join(o.bin, "rocedrill"), append([]string{"run", "--json", "--slack", "3s", "--dut", dut}, scripts...)...)
 	var out, diag bytes.Buffer
 	c.Stdout, c.Stderr = &out, &diag
 	err = c.Run()

@@ -65,14 +65,18 @@ func agentOf(l *lab.Lab) string {
 // TestLinks runs a sample of the suite on real links: a packet socket on the veth between two namespaces, and a TAP device.
 func TestLinks(t *testing.T) {
 	needAgent(t)
-	l := lab.New(t, netlab.LabOptions{})
-	check := func(t *testing.T, link string) {
-		n := outcomes(t, l.At(t).Start(0, drills(l, agentOf(l), link)...))
+	const vlan = 7
+	l := lab.New(t, netlab.LabOptions{VLAN: vlan})
+	check := func(t *testing.T, link string, flags ...string) {
+		n := outcomes(t, l.At(t).Start(0, append(drills(l, agentOf(l), link), flags...)...))
 		if n["passed"] == 0 {
 			t.Error(n)
 		}
 	}
 	t.Run("interface", func(t *testing.T) { check(t, netlab.Veth) })
+	t.Run("VLAN", func(t *testing.T) { // the kernel removes the tags of received frames
+		check(t, netlab.Veth, "--vlan", strconv.Itoa(vlan), "--tester-address", "198.19.0.9,fd19::9", "--dut-address", "198.19.0.2,fd19::2", "--ip", "6")
+	})
 	t.Run("TAP", func(t *testing.T) {
 		const name = "drill0"
 		lab.Must(t, l.NS(0).Do(func() error {

@@ -17,7 +17,7 @@ func TestRoced(t *testing.T) {
 	if _, err := os.Stat(lab.Program("rocedrill-agent")); err != nil {
 		t.Skip("needs libibverbs-dev, without which there is no agent")
 	}
-	out, err := exec.CommandContext(t.Context(), lab.Program("rocedrill"), "run", "../suite", "--dut", "roced", "--log").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), lab.Program("rocedrill"), "run", "../suite", "--dut", "roced", "--log", "--slack", "3s").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

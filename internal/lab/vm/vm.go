@@ -243,6 +243,9 @@ func (v *VM) lastLines() string {
 	}
 }
 
+// PID returns the process of QEMU.
+func (v *VM) PID() int { return v.cmd.Process.Pid }
+
 // Close powers the machine off.
 func (v *VM) Close() error {
 	for _, c := range v.ports {
