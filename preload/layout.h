@@ -49,8 +49,10 @@ enum { CQ_MODERATE = 1 << 0 };
 enum { QP_COMP_MASK = 4 * sizeof(void *) / 4 + 7, QP_CREATE_FLAGS = QP_COMP_MASK + 1 + 2 * sizeof(void *) / 4,
        QP_FLAGS = 1 << 2, QP_SEND_OPS = 1 << 6, QP_BLOCK_SELF_MCAST = 1 << 1 };
 
-/* struct ibv_qp_ex */
-enum { SET_INLINE_DATA = 36, SET_INLINE_DATA_LIST };
+/* struct ibv_qp_ex, and a flag of its wr_flags */
+enum { WR_FLAGS = 22, WR_CMP_SWP, WR_FETCH_ADD, WR_READ = 27, WR_WRITE, WR_WRITE_IMM, WR_SEND, WR_SEND_IMM, WR_SEND_INV,
+       SET_INLINE_DATA = 36, SET_INLINE_DATA_LIST };
+enum { SEND_INLINE = 1 << 3 };
 
 /* struct ibv_ah_attr, in bytes */
 enum { AH_DLID = 24, AH_IS_GLOBAL = 29 };

@@ -6,6 +6,9 @@
  *   44 advances the ring. ibv_end_poll(), which must follow, does both again. So it consumes a
  *   completion that does not exist, and the ring looks full of old ones. (Fixed in 65.)
  * - ibv_wr_set_inline_data_list() sets the length to 0. (Fixed in 65.)
+ * - The builders of the extended API (ibv_wr_send() and others) pass IBV_SEND_INLINE on, and the
+ *   SGEs of ibv_wr_set_sge() are then sent as data. There the setter alone selects inline data
+ *   (ibv_wr_post(3) has no such flag, mlx5 ignores it).
  * - It refuses IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN and IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, and lacks
  *   ibv_modify_cq(). The daemon implements both flags.
  *
@@ -104,6 +107,39 @@ static void joined_list(void *qp, size_t n, const struct data_buf *list)
 	((inline_fn *)((void **)qp)[SET_INLINE_DATA])(qp, whole, length);
 }
 
+/* BUILDER defines a builder of work requests that hides IBV_SEND_INLINE from the provider's. */
+#define BUILDER(name, params, ...)                                                              \
+	typedef void name##_fn params;                                                          \
+	static _Atomic(name##_fn *) stock_##name;                                               \
+	static void name params                                                                 \
+	{                                                                                       \
+		uint32_t *flags = (uint32_t *)(qp + WR_FLAGS), all = *flags;                    \
+		*flags &= ~SEND_INLINE;                                                         \
+		atomic_load_explicit(&stock_##name, memory_order_relaxed)(__VA_ARGS__);         \
+		*flags = all;                                                                   \
+	}
+BUILDER(build_cmp_swp, (void **qp, uint32_t key, uint64_t at, uint64_t compare, uint64_t swap), qp, key, at, compare, swap)
+BUILDER(build_fetch_add, (void **qp, uint32_t key, uint64_t at, uint64_t add), qp, key, at, add)
+BUILDER(build_read, (void **qp, uint32_t key, uint64_t at), qp, key, at)
+BUILDER(build_write, (void **qp, uint32_t key, uint64_t at), qp, key, at)
+BUILDER(build_write_imm, (void **qp, uint32_t key, uint64_t at, uint32_t imm), qp, key, at, imm)
+BUILDER(build_send, (void **qp), qp)
+BUILDER(build_send_imm, (void **qp, uint32_t imm), qp, imm)
+BUILDER(build_send_inv, (void **qp, uint32_t key), qp, key)
+
+static void mend_qp(void **qp)
+{
+	HOOK(qp[WR_CMP_SWP], stock_build_cmp_swp, build_cmp_swp);
+	HOOK(qp[WR_FETCH_ADD], stock_build_fetch_add, build_fetch_add);
+	HOOK(qp[WR_READ], stock_build_read, build_read);
+	HOOK(qp[WR_WRITE], stock_build_write, build_write);
+	HOOK(qp[WR_WRITE_IMM], stock_build_write_imm, build_write_imm);
+	HOOK(qp[WR_SEND], stock_build_send, build_send);
+	HOOK(qp[WR_SEND_IMM], stock_build_send_imm, build_send_imm);
+	HOOK(qp[WR_SEND_INV], stock_build_send_inv, build_send_inv);
+	HOOK(qp[SET_INLINE_DATA_LIST], stock_list, joined_list);
+}
+
 /* take_flag clears a flag in a word if the word is valid, and reports whether it was set. */
 static uint32_t take_flag(uint32_t *word, uint32_t flag, bool valid)
 {
@@ -131,7 +167,7 @@ static void *mending_create(void *context, void *attr)
 	if (mine)
 		word[QP_CREATE_FLAGS] |= mine;
 	if (qp && ((uint32_t *)attr)[QP_COMP_MASK] & QP_SEND_OPS)
-		HOOK(qp[SET_INLINE_DATA_LIST], stock_list, joined_list);
+		mend_qp(qp);
 	return qp;
 }
 

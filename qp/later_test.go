@@ -175,7 +175,7 @@ func TestLaterUnreliable(t *testing.T) {
 			const size, n = 200, 40
 			for i := range n {
 				to.Recv(uint64(i), qp.SGE{Addr: 1<<17 + uint64(i*1024), Length: size + 40, LKey: 1})
-				from.Send(qp.SendWQE{WRID: uint64(i), Opcode: qp.WRSend, Flags: qp.SendSignaled, RemoteQPN: 21, RemoteQKey: 5,
+				from.Send(qp.SendWQE{WRID: uint64(i), Opcode: qp.WRSend, Flags: qp.SendSignaled, AH: 1, RemoteQPN: 21, RemoteQKey: 5,
 					SGEs: []qp.SGE{{Addr: 1<<16 + uint64(i*1024), Length: size, LKey: 1}}})
 			}
 			if !p.Wait(func() bool { return len(from.H.SendCQ) == n && len(to.H.RecvCQ) == n }) {

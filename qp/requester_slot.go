@@ -136,6 +136,9 @@ func (q *QP) prepare(s *slot) Status {
 	if int(w.Opcode) >= len(workOps) || workOps[w.Opcode].services>>q.cfg.Type&1 == 0 || q.mrc() != nil && workOps[w.Opcode].completion != WCWrite {
 		return StatusLocQPOpErr
 	}
+	if q.cfg.Type == UD && w.AH == 0 { // ibv_wr_set_ud_addr() is missing
+		return StatusLocQPOpErr
+	}
 	s.kind = workOps[w.Opcode].kind
 	if s.kind == kindLocal {
 		return StatusSuccess

@@ -48,7 +48,7 @@ func (m *messages) send(i, size int, op qp.WROpcode) {
 	copy(m.p.Nodes[0].H.Regions[lkey].Mem[at:], b)
 	m.p.Nodes[1].Recv(uint64(i), qp.SGE{Addr: at, Length: 100, LKey: lkey}, qp.SGE{Addr: at + 100, Length: slot - 100, LKey: lkey})
 	m.p.Nodes[0].Send(qp.SendWQE{
-		WRID: uint64(i), Opcode: op, Flags: qp.SendSignaled, Imm: uint32(i), RemoteQPN: 21, RemoteVA: at, RKey: rkey,
+		WRID: uint64(i), Opcode: op, Flags: qp.SendSignaled, Imm: uint32(i), AH: 1, RemoteQPN: 21, RemoteVA: at, RKey: rkey,
 		SGEs: []qp.SGE{{Addr: at, Length: uint32(size), LKey: lkey}},
 	})
 }

@@ -13,7 +13,7 @@ import (
 func TestFlushBeforeRTS(t *testing.T) {
 	q, h := newAt(t, UD, SQE)
 	for i := range 20 { // a ring of 16; posting continues as places are freed
-		h.queue = append(h.queue, SendWQE{WRID: uint64(i), Opcode: WRSend})
+		h.queue = append(h.queue, SendWQE{WRID: uint64(i), Opcode: WRSend, AH: 1})
 	}
 	if err := q.Modify(1, Attr{State: RTS}, AttrState); err != nil || h.cqes != 16 || strings.Count(h.log.String(), "WR_FLUSH_ERR") != 16 {
 		t.Fatalf("%v, %d completions\n%s", err, h.cqes, &h.log)
@@ -24,6 +24,15 @@ func TestFlushBeforeRTS(t *testing.T) {
 	}
 	if q.Flushed(1); sent != 4 || q.State() != RTS {
 		t.Fatalf("%d packets in %v", sent, q.State())
+	}
+}
+
+// TestDatagramWithoutHandle: ibv_wr_send() without ibv_wr_set_ud_addr() leaves the address handle 0.
+func TestDatagramWithoutHandle(t *testing.T) {
+	q, h := newAt(t, UD, RTS)
+	h.queue = append(h.queue, SendWQE{WRID: 7, Opcode: WRSend})
+	if out := (Transmit{}); q.PollTransmit(1, &out) || q.State() != SQE || !strings.Contains(h.log.String(), "LOC_QP_OP_ERR") {
+		t.Errorf("%v\n%s", q.State(), &h.log)
 	}
 }
 

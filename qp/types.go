@@ -90,7 +90,7 @@ type SendWQE struct {
 	CompareAdd uint64
 	Swap       uint64
 
-	AH         uint32 // UD: address handle
+	AH         uint32 // UD: address handle, never 0
 	RemoteQPN  uint32
 	RemoteQKey uint32
 

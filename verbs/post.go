@@ -125,9 +125,12 @@ func (q *QP) stage(wr *SendWR) error {
 	if err := q.encode(e, wr); err != nil {
 		return err
 	}
-	if e.Flags&uint32(SendInline) != 0 {
+	switch {
+	case wr.Opcode == OpFlush:
+		q.sq.StageRange(wr.FlushLength)
+	case e.Flags&uint32(SendInline) != 0:
 		err = q.sq.StageInline(wr.Inline)
-	} else {
+	default:
 		err = rxe.StageSGEs(q.sq, wr.SGEs)
 	}
 	if err != nil {
@@ -171,7 +174,7 @@ func (q *QP) encode(e *rxe.SendWQE, wr *SendWR) error {
 		binary.NativeEndian.PutUint32(e.Ex[:], wr.Imm)
 	case OpFlush:
 		f := e.Flush()
-		*f = rxe.Flush{Addr: wr.RemoteAddr, Length: wr.FlushLength, RKey: wr.RKey, Type: flushGlobal}
+		*f = rxe.Flush{Addr: wr.RemoteAddr, RKey: wr.RKey, Type: flushGlobal}
 		if wr.FlushRegion {
 			f.Level = flushRegion
 		}

@@ -86,6 +86,20 @@ func TestProviderErrors(t *testing.T) {
 // BLOCK_SELF_MCAST_LB of queue pairs. It also checks ibv_modify_cq().
 func TestProviderFlags(t *testing.T) { succeed(t, verbs(t, newLab(t), "flags")) }
 
+// TestExtendedPosts tries every builder of the extended post API with every setter.
+func TestExtendedPosts(t *testing.T) {
+	header, err := os.ReadFile("/usr/include/infiniband/verbs.h")
+	if err != nil || !strings.Contains(string(header), "wr_atomic_cmp_swp") {
+		t.Skip("this release of rdma-core lacks the extended post API")
+	}
+	args := []string{"-libverbs"}
+	if strings.Contains(string(header), "wr_flush") {
+		args = append(args, "-DFLUSH")
+	}
+	run := newLab(t).Host[0].RunDir
+	succeed(t, preloaded(t, run, filepath.Join(run, "sysfs"), compile(t, "builders", args...)))
+}
+
 // TestGIDTable queries all entries of the GID table in all ways, in both orders.
 func TestGIDTable(t *testing.T) {
 	succeed(t, verbs(t, newLab(t), "gids"))

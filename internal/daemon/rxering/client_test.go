@@ -20,7 +20,7 @@ func stage(p *rxe.SendProducer, w *qp.SendWQE) error {
 	case qp.WRWrite, qp.WRWriteImm, qp.WRRead, qp.WRAtomicWrite:
 		*e.RDMA() = rxe.RDMA{Addr: w.RemoteVA, RKey: w.RKey}
 	case qp.WRFlush:
-		*e.Flush() = rxe.Flush{Addr: w.RemoteVA, Length: w.Flush.Length, RKey: w.RKey, Type: w.Flush.Type, Level: w.Flush.Level}
+		*e.Flush() = rxe.Flush{Addr: w.RemoteVA, RKey: w.RKey, Type: w.Flush.Type, Level: w.Flush.Level}
 	case qp.WRCmpSwap, qp.WRFetchAdd:
 		*e.Atomic() = rxe.Atomic{Addr: w.RemoteVA, CompareAdd: w.CompareAdd, Swap: w.Swap, RKey: w.RKey}
 	case qp.WRSendWithInv, qp.WRLocalInv:
@@ -30,6 +30,10 @@ func stage(p *rxe.SendProducer, w *qp.SendWQE) error {
 	case qp.WRBindMW:
 		b := w.Bind
 		*e.BindMW() = rxe.BindMW{Addr: b.Addr, Length: b.Length, MRLKey: b.MRLKey, MWRKey: b.MWRKey, RKey: b.RKey, Access: uint32(b.Access)}
+	}
+	if w.Opcode == qp.WRFlush {
+		p.StageRange(w.Flush.Length)
+		return nil
 	}
 	if w.Flags&qp.SendInline != 0 {
 		return p.StageInline(w.Inline)

@@ -21,6 +21,9 @@ import (
 // OpInvalid replaces the opcode of a send work request that does not fit into a byte.
 const OpInvalid qp.WROpcode = 0xff
 
+// sendFlags are the flags that the ring passes on.
+const sendFlags = uint32(qp.SendFence | qp.SendSignaled | qp.SendSolicited | qp.SendInline)
+
 // SendRing is the daemon's end of a send ring. Work requests that have been taken
 // occupy their elements until Retire.
 type SendRing struct {
@@ -84,9 +87,7 @@ func (r *SendRing) Next(w *qp.SendWQE) bool {
 		w.Inline = append(w.Inline, rxe.SendData(e)[:min(w.Length, r.maxInline)]...)
 	} else {
 		w.SGEs = appendSGEs(w.SGEs, rxe.SendData(e), r.dma.NumSGE, r.maxSGE)
-		if w.Opcode != qp.WRFlush {
-			w.Length = total(w.SGEs)
-		}
+		w.Length = total(w.SGEs)
 	}
 	r.next = (r.next + 1) & r.Mask
 	r.taken++
@@ -126,24 +127,19 @@ func (r *SendRing) decode(w *qp.SendWQE) {
 	h := &r.wr
 	w.WRID = h.WRID
 	w.Opcode = qp.WROpcode(min(h.Opcode, uint32(OpInvalid)))
-	w.Flags = qp.SendFlags(h.Flags)
+	w.Flags = qp.SendFlags(h.Flags & sendFlags)
 	w.Length = r.dma.Length
 	w.Imm = binary.BigEndian.Uint32(h.Ex[:])
 	w.RemoteVA, w.RKey, w.CompareAdd, w.Swap = 0, 0, 0, 0
 	w.AH, w.RemoteQPN, w.RemoteQKey = 0, 0, 0
 	w.Bind, w.Flush = qp.BindWR{}, qp.FlushWR{}
-	// ibv_wr_set_inline_data() and _list() post inline data whatever the flags hold (ibv_wr_post(3)): the provider leaves
-	// a length without SGEs (providers/rxe/rxe.c). The operand of an ATOMIC WRITE is always inline.
-	if w.Opcode == qp.WRAtomicWrite || r.dma.NumSGE == 0 && w.Length > 0 {
-		w.Flags |= qp.SendInline
-	}
 	switch w.Opcode {
 	case qp.WRWrite, qp.WRWriteImm, qp.WRRead, qp.WRAtomicWrite:
 		w.RemoteVA, w.RKey = h.RDMA().Addr, h.RDMA().RKey
 	case qp.WRFlush:
 		f := h.Flush()
 		w.RemoteVA, w.RKey = f.Addr, f.RKey
-		w.Flush = qp.FlushWR{Length: f.Length, FETH: bth.FETH{Type: f.Type, Level: f.Level}}
+		w.Flush = qp.FlushWR{Length: w.Length, FETH: bth.FETH{Type: f.Type, Level: f.Level}}
 		w.Length = 0 // the response carries no data
 	case qp.WRCmpSwap, qp.WRFetchAdd:
 		a := h.Atomic()
@@ -156,6 +152,11 @@ func (r *SendRing) decode(w *qp.SendWQE) {
 	case qp.WRBindMW:
 		b := h.BindMW()
 		w.Bind = qp.BindWR{Addr: b.Addr, Length: b.Length, MRLKey: b.MRLKey, MWRKey: b.MWRKey, RKey: b.RKey, Access: qp.Access(b.Access)}
+	}
+	// ibv_wr_set_inline_data() and _list() post inline data whatever the flags hold (ibv_wr_post(3)): the provider leaves
+	// a length without SGEs (providers/rxe/rxe.c). The operand of an ATOMIC WRITE is always inline.
+	if w.Opcode == qp.WRAtomicWrite || r.dma.NumSGE == 0 && w.Length > 0 {
+		w.Flags |= qp.SendInline
 	}
 }
 

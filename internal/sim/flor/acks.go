@@ -47,7 +47,7 @@ func (h *Host) PostAck(c *flor.Conn, b []byte) {
 	h.acked++
 	h.waiting++
 	p.sges[0] = qp.SGE{Addr: p.header.Addr, Length: uint32(copy(p.header.Data, b))}
-	h.acks.Post(qp.SendWQE{Opcode: qp.WRSend, Length: p.sges[0].Length, SGEs: p.sges[:1], AH: uint32(to.acks.Node()),
+	h.acks.Post(qp.SendWQE{Opcode: qp.WRSend, Length: p.sges[0].Length, SGEs: p.sges[:1], AH: to.acks.AddressHandle(),
 		RemoteQPN: uint32(to.acks.Num()), RemoteQKey: ackQKey})
 }
 

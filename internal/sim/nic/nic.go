@@ -149,7 +149,7 @@ func (n *NIC) describe(q *QP, p *parcel) *fabric.Packet {
 	*d = fabric.Packet{Ref: q.held, Bytes: p.bytes, Src: n.host, Dst: q.peerHost, Hash: q.hash,
 		QP: uint32(p.destQP), Class: p.class, Rank: q.rank(p)}
 	if q.typ == qp.UD {
-		d.Dst = p.ah
+		d.Dst = p.ah - 1
 	}
 	if p.flags&sprayed != 0 || q.typ == qp.UD {
 		d.Hash = fabric.FlowHash(n.host, d.Dst, p.entropy)

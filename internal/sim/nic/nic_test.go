@@ -324,7 +324,7 @@ func TestUnreliable(t *testing.T) {
 		y.PostRecv(RecvWR{ID: uint64(i), Length: 5000})
 		x.Post(qp.SendWQE{Opcode: qp.WRSend, Length: 5000})
 		to.PostRecv(RecvWR{Length: 1040})
-		from.Post(qp.SendWQE{Opcode: qp.WRSend, Length: 1000, AH: 2, RemoteQPN: uint32(to.Num()), RemoteQKey: 5})
+		from.Post(qp.SendWQE{Opcode: qp.WRSend, Length: 1000, AH: to.AddressHandle(), RemoteQPN: uint32(to.Num()), RemoteQKey: 5})
 	}
 	l.eng.Drain()
 	if l.check(); u.sends != 200 || u.receives != 200 || u.failed != 0 || shared.Len() != 0 {

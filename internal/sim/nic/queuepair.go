@@ -122,7 +122,10 @@ func (k *Cluster) Connect(a, b int, c QPConfig) (x, y *QP, err error) {
 	return x, y, nil
 }
 
-// Datagrams makes a UD queue pair on a host, on its first NIC. Its address handles are nodes of the network (QP.Node).
+// AddressHandle returns the address handle that leads to q.
+func (q *QP) AddressHandle() uint32 { return uint32(q.Node()) + 1 }
+
+// Datagrams makes a UD queue pair on a host, on its first NIC. See QP.AddressHandle.
 func (k *Cluster) Datagrams(host int, c QPConfig) (*QP, error) {
 	if host < 0 || host >= k.Hosts() {
 		return nil, fmt.Errorf("%w: %d of %d", ErrHost, host, k.Hosts())

@@ -37,7 +37,7 @@ func (r *Runner) connectSilent(f *Flow) (carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.posted = qp.SendWQE{Opcode: qp.WRSendImm, AH: uint32(c.to.Node()), RemoteQPN: uint32(c.to.Num()), RemoteQKey: q.QKey}
+	c.posted = qp.SendWQE{Opcode: qp.WRSendImm, AH: c.to.AddressHandle(), RemoteQPN: uint32(c.to.Num()), RemoteQKey: q.QKey}
 	if f.Verb == WriteImm {
 		c.posted.Opcode = qp.WRWriteImm
 	}

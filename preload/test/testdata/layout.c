@@ -20,6 +20,11 @@ _Static_assert((int)IBV_QP_INIT_ATTR_SEND_OPS_FLAGS == (int)QP_SEND_OPS, "send_o
 _Static_assert(offsetof(struct ibv_qp_ex, wr_set_inline_data) == SET_INLINE_DATA * sizeof(void *), "wr_set_inline_data");
 _Static_assert(offsetof(struct ibv_qp_ex, wr_set_inline_data_list) == SET_INLINE_DATA_LIST * sizeof(void *),
 	       "wr_set_inline_data_list");
+_Static_assert(offsetof(struct ibv_qp_ex, wr_flags) == WR_FLAGS * sizeof(void *), "wr_flags");
+_Static_assert(offsetof(struct ibv_qp_ex, wr_atomic_fetch_add) == WR_FETCH_ADD * sizeof(void *), "wr_atomic_fetch_add");
+_Static_assert(offsetof(struct ibv_qp_ex, wr_rdma_read) == WR_READ * sizeof(void *), "wr_rdma_read");
+_Static_assert(offsetof(struct ibv_qp_ex, wr_send_inv) == WR_SEND_INV * sizeof(void *), "wr_send_inv");
+_Static_assert((int)IBV_SEND_INLINE == (int)SEND_INLINE, "inline");
 _Static_assert(offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_rt_values) ==
 		       -QUERY_RT_VALUES * sizeof(void *), "query_rt_values");
 _Static_assert(offsetof(struct ibv_cq_ex, context) == CQ_CONTEXT * sizeof(void *), "context of a queue");

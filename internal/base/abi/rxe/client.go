@@ -109,6 +109,12 @@ func (p *SendProducer) StageInline(data []byte) error {
 	return nil
 }
 
+// StageRange completes the element of the last Next with the length of a remote range and without data (FLUSH).
+func (p *SendProducer) StageRange(length uint32) {
+	At[SendWQE](p.Elem(p.tail)).DMA = DMA{Length: length, Resid: length}
+	p.advance()
+}
+
 // StageSGEs completes the element of the last Next with SGEs.
 func StageSGEs[S anySGE](p *SendProducer, list []S) error {
 	e := p.Elem(p.tail)

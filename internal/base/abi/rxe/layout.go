@@ -46,14 +46,14 @@ type Atomic struct {
 	_          uint32
 }
 
-// Flush is the member of the union for FLUSH.
+// Flush is the member of the union for FLUSH. The length of the range is that of the DMA.
 type Flush struct {
-	Addr   uint64
-	Length uint32
-	RKey   uint32
-	Type   uint8
-	Level  uint8
-	_      [6]uint8
+	Addr  uint64
+	_     uint32 // length; no provider writes it
+	RKey  uint32
+	Type  uint8
+	Level uint8
+	_     [6]uint8
 }
 
 // UD is the member of the union for datagrams.
