@@ -13,9 +13,9 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// pinned lists the exporters of dma-bufs whose pages never move. A page fault on another one can wait for a device, as
-// long as its user wants.
-var pinned = []string{"udmabuf", "system_heap", "cma_heap"}
+// pinned lists the exporters of dma-bufs whose pages never move: /dev/udmabuf and the heaps of /dev/dma_heap. A page
+// fault on another one can wait for a device, as long as its user wants.
+var pinned = []string{"udmabuf", "system", "reserved", "linux,cma", "default_cma_region"}
 
 // inFile returns memory of a file that programs share, mapped for this region only. The descriptor is not kept, so the
 // last region frees the memory of a deleted file.
