@@ -136,6 +136,7 @@ type Simulation struct {
 	result  result.Result
 	sampler sampler
 	events  eventTimer
+	last    progress
 	path    []*fabric.Link // scratch
 	inside  *inside.Inside // nil unless Config.Inside
 	// repeated is the number of events that only exist because there are several parts.
@@ -347,6 +348,7 @@ func (s *Simulation) Run() (*result.Result, error) {
 		if err := s.check(); err != nil {
 			return nil, err
 		}
+		s.findDeadlock()
 		if s.Watch != nil {
 			if err := s.Watch(); err != nil {
 				s.finish()
@@ -374,7 +376,7 @@ func (s *Simulation) until() engine.Time {
 // more reports whether events besides samples are pending.
 func (s *Simulation) more() bool {
 	idle := s.clock.Pending() <= s.sampler.pending()
-	return s.runner.Err() == nil && s.clock.Now() < s.until() && !idle
+	return s.runner.Err() == nil && s.clock.Now() < s.until() && !idle && !s.stuck()
 }
 
 func (s *Simulation) check() error {

@@ -141,10 +141,15 @@ func (p *Packet) soon() {
 }
 
 func (q *queue) len() (n int) {
-	for p := q.head; p != nil; p = p.next {
-		n++
-	}
+	q.each(func(*Packet) { n++ })
 	return n
+}
+
+// each calls do for each packet.
+func (q *queue) each(do func(*Packet)) {
+	for p := q.head; p != nil; p = p.next {
+		do(p)
+	}
 }
 
 // pool holds unused packets, the most recently freed first.

@@ -24,6 +24,7 @@ type discipline interface {
 	push(*Packet)
 	pop() *Packet // must not be empty
 	len() int
+	each(do func(*Packet))
 }
 
 // discipline returns a new discipline, nil for FIFO.

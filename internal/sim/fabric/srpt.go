@@ -10,6 +10,12 @@ type ranked struct {
 
 func (r *ranked) len() int { return len(r.heap) }
 
+func (r *ranked) each(do func(*Packet)) {
+	for _, p := range r.heap {
+		do(p)
+	}
+}
+
 func earlier(a, b *Packet) bool { return a.Rank < b.Rank || a.Rank == b.Rank && a.then < b.then }
 
 func (r *ranked) push(p *Packet) {

@@ -46,3 +46,9 @@ func (t *turns) pop() *Packet {
 }
 
 func (t *turns) len() int { return t.n }
+
+func (t *turns) each(do func(*Packet)) {
+	for i := range t.of {
+		t.of[i].each(do)
+	}
+}

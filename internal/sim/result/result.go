@@ -101,6 +101,8 @@ type Result struct {
 	Peak          int64             `json:"peak_queue_bytes"`
 	CPU           []cpushare.Share  `json:"cpu,omitempty"` // with --profile
 
+	Deadlock *Deadlock `json:"deadlock,omitempty"` // the first one of flow control
+
 	Inside *Inside `json:"inside,omitempty"` // with Config.Inside
 
 	Collectives []Collective `json:"collectives,omitempty"`
@@ -110,6 +112,13 @@ type Result struct {
 	Queues  []Queue  `json:"-"` // of Config.Queues, at the instants of Samples
 	Ports   []Port   `json:"-"`
 	HostIDs []int    `json:"-"` // IDs of hosts in the topology file; nil: their numbers
+}
+
+// Deadlock is a cycle of links that flow control has stopped for ever. Each waits for the next one, the last for the first.
+type Deadlock struct {
+	Class uint8       `json:"class"`
+	Since engine.Time `json:"since_ps"`
+	Links []string    `json:"links"`
 }
 
 // HostID returns the ID of a host in files of other simulators.

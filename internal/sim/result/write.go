@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strconv"
+	"strings"
 )
 
 // Summary is a Result with statistics of its messages.
@@ -46,7 +47,11 @@ func (r *Result) WriteText(w io.Writer) {
 	for _, why := range sortedKeys(r.Drops) {
 		fmt.Fprintf(w, ", %d lost: %s", r.Drops[why], why)
 	}
-	fmt.Fprintf(w, "\nqueues: longest %d KB; PFC: %d pauses, links paused for %.3f ms in total\n\n", r.Peak/1000, r.Pauses, r.Paused.Seconds()*1e3)
+	fmt.Fprintf(w, "\nqueues: longest %d KB; PFC: %d pauses, links paused for %.3f ms in total\n", r.Peak/1000, r.Pauses, r.Paused.Seconds()*1e3)
+	if d := r.Deadlock; d != nil {
+		fmt.Fprintf(w, "PFC deadlock of class %d since %.3f ms, each link waits for the next: %s, %s\n", d.Class, d.Since.Seconds()*1e3, strings.Join(d.Links, ", "), d.Links[0])
+	}
+	fmt.Fprintln(w)
 	fmt.Fprintf(w, "%-22s %8s %10s  %s\n", "bytes", "messages", "mean FCT", "slowdown: mean      50 %      95 %      99 %    99.9 %")
 	row := func(name string, b Bucket) {
 		d := b.Slowdown

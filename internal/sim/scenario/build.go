@@ -83,15 +83,10 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 	if err := f.trim(key, s, &c); err != nil {
 		return c, err
 	}
-	if e := s.ECN; e != nil {
-		if c.ECN = *e; e.Max < e.Min || e.Max == 0 || e.Probability < 0 || e.Probability > 1 {
-			return c, f.At(key+".ecn", "min must be at most max, and probability from 0 to 1")
-		}
-		if e.At != "" && e.At != "enqueue" && e.At != "dequeue" {
-			return c, f.At(key+".ecn.at", "%q is neither enqueue nor dequeue", e.At)
-		}
+	if s.ECN != nil {
+		c.ECN = *s.ECN
 	}
-	return c, nil
+	return c, f.thresholds(key, s)
 }
 
 // trim sets the packets that a switch trims.

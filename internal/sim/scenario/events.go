@@ -41,12 +41,14 @@ func (f *File) events(c *sim.Config) error {
 			return f.At(key+".index", "link %q has no cable of index %d", e.Link, *e.Index)
 		case len(links) == 0:
 			return f.noLink(key, e.Link, names)
-		case e.Do == "mark" && (e.Max == 0 || e.Max < e.Min):
-			return f.At(key, "mark requires max, and a min of at most max")
 		case e.Do == "degrade" && e.Rate == 0:
 			return f.At(key+".rate", "degrade requires a rate")
 		case e.Probability < 0 || e.Probability > 1:
-			return f.At(key+".probability", "must be from 0 to 1")
+			return f.At(key+".probability", "%g: must be from 0 to 1", e.Probability)
+		case e.Do == "mark":
+			if err := f.marking(key, &fabric.ECNConfig{Min: e.Min, Max: e.Max, Probability: e.Probability}, 0); err != nil {
+				return err
+			}
 		}
 		for _, name := range links {
 			one := e

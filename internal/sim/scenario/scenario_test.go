@@ -96,7 +96,21 @@ func TestErrors(t *testing.T) {
 		{edit("buffer: 1MiB", "buffer: 0"), "x.yaml:3: switch.buffer"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: luck}"), `x.yaml:3: switch.balance: load balancing "luck"`},
 		{edit("buffer: 1MiB", "buffer: 1MiB, pfc: {reserve: 1KB}"), "x.yaml:3: switch.pfc.headroom"},
-		{edit("buffer: 1MiB", "buffer: 1MiB, ecn: {min: 5KB, max: 1KB}"), "x.yaml:3: switch.ecn"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, ecn: {min: 5KB, max: 1KB}"), "x.yaml:3: switch.ecn.min: 5000 bytes exceed max, 1000"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, ecn: {min: 5KB}"), "x.yaml:3: switch.ecn.max: missing"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, ecn: {min: 2MB, max: 3MB}"), "x.yaml:3: switch.ecn.min: 2000000 bytes: no queue in a buffer of 1048576 is as long"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, ecn: {max: 3KB, probability: 1.5}"), "x.yaml:3: switch.ecn.probability: 1.5: must be from 0 to 1"},
+		{edit("buffer: 1MiB", "buffer: 999"), "x.yaml:3: switch.buffer: 999 bytes hold no packet of transport.mtu, 1000"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, input: 2MiB"), "x.yaml:3: switch.input: 2097152 bytes exceed the buffer, 1048576"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, trim: 1001"), "x.yaml:3: switch.trim: 1001 bytes: packets of transport.mtu, 1000, would not be cut"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, egress_alpha: -1"), "x.yaml:3: switch.egress_alpha: -1: must be above 0"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, pfc: {headroom: 1KB, alpha: 1e300}"), "x.yaml:3: switch.pfc.alpha: 1e+300: must be above 0, at most 1024"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, pfc: {headroom: 1KB, shared: 2MB}"), "x.yaml:3: switch.pfc.shared: 2000000 bytes exceed the buffer"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, pfc: {headroom: 1KB, resume_offset: 2MB}"), "x.yaml:3: switch.pfc.resume_offset: 2000000 bytes exceed"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, pfc: {headroom: 1KB, pause: 1ps}"), "x.yaml:3: switch.pfc.pause: must be from 100ns"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, pfc: {headroom: 1MiB}"), "x.yaml:3: switch.pfc.headroom: s0 has 4 ports"},
+		{small + "events: [{at: 1us, link: s0-h0, do: mark, min: 5KB, max: 1KB}]\n", "x.yaml:7: events.0.min: 5000 bytes exceed max, 1000"},
+		{small + "switches: [{match: s0, buffer: 5KB, ecn: {min: 5KB, max: 6KB}}]\n", "x.yaml:7: switches.0.ecn.min: 5000 bytes: no queue"},
 		{edit("rc}", "tcp}"), `x.yaml:4: transport: no transport profile "tcp"`},
 		{edit("rc}", "rc, paths: {name: spray}}"), "x.yaml:4: transport: incompatible parts"},
 		{edit("rc}", "irn, recovery: {name: irn, bdp: 5}}"), "x.yaml:4: transport: "},
@@ -211,7 +225,7 @@ func TestSet(t *testing.T) {
 	}
 	for set, want := range map[string]string{"x": "not key=value", "workload.3.size=1": `no "workload.3"`, "topology.hots=3": `--set topology.hots=3: topology.hots: unknown key`,
 		"topology.hosts=0": "--set topology.hosts=0: topology.hosts: star requires a value", "workload.0.senders=x": `--set workload.0.senders=x: workload.0.senders: "x" is not a whole number`,
-		"switch.ecn.min=9GiB": "--set switch.ecn.min=9GiB: switch.ecn: min must be at most max"} {
+		"switch.ecn.min=9GiB": "--set switch.ecn.min=9GiB: switch.ecn.max: missing"} {
 		if _, err := config(small, set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", set, err)
 		}
