@@ -45,10 +45,11 @@ func (d *Daemon) startAdmin() error {
 	routes := d.routes()
 	d.admin = d.personal(routes)
 	d.serve(d.admin, &admission{ln, d.quota, d.log})
-	if err := d.startPage(d.cfg); err != nil {
+	if d.pageServer, err = d.startPage(d.cfg, nil); err != nil {
 		return err
 	}
-	return d.startMetrics(d.cfg)
+	d.metricsServer, err = d.startMetrics(d.cfg, nil)
+	return err
 }
 
 // personal returns a server for a Unix socket. It authorizes each request with the peer's credentials.
@@ -65,17 +66,16 @@ func (d *Daemon) personal(h http.Handler) *http.Server {
 }
 
 // startMetrics serves metrics on TCP without authentication, if the configuration sets metrics.listen. It refuses requests with
-// the name of another host, which a page in a browser has made (DNS rebinding).
-func (d *Daemon) startMetrics(c *config.Config) error {
+// the name of another host, which a page in a browser has made (DNS rebinding). It returns nil without metrics.listen.
+func (d *Daemon) startMetrics(c *config.Config, old *service) (*service, error) {
 	if c.Metrics.Listen == "" {
-		return nil
+		return nil, nil
 	}
-	ln, err := listen("metrics.listen", c.Metrics.Listen)
+	ln, err := listen("metrics.listen", c.Metrics.Listen, old)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d.metricsAt = ln.Addr()
-	d.log.Info("metrics", "address", d.metricsAt)
+	d.log.Info("metrics", "address", ln.Addr())
 	hosts := c.Metrics.Hosts
 	if own, err := os.Hostname(); err == nil {
 		hosts = append(hosts[:len(hosts):len(hosts)], own)
@@ -88,20 +88,7 @@ func (d *Daemon) startMetrics(c *config.Config) error {
 		}
 		d.metrics.ServeHTTP(w, r)
 	})
-	d.stopMetrics = d.serveTCP(mux, ln, nil, scrapeTimeout)
-	return nil
-}
-
-// listen opens a TCP listener for the configuration key.
-func listen(key, address string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", address)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: %w: another program, or another roced, uses this port; choose a free one", key, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	return ln, nil
+	return &service{address: c.Metrics.Listen, ln: ln, stop: d.serveTCP(mux, ln, nil, scrapeTimeout)}, nil
 }
 
 // serveTCP serves unauthenticated TCP clients until the daemon shuts down. trusted reports whether a request proves a

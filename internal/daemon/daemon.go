@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -45,18 +44,17 @@ type Daemon struct {
 	admin    *http.Server
 	served   sync.WaitGroup
 	// ending is closed when the daemon shuts down; streams of the admin interface then end.
-	ending    chan struct{}
-	metrics   http.Handler
-	metricsAt net.Addr                 // of the TCP listener; nil: none
-	page      atomic.Pointer[api.Page] // nil: no page
-	token     string                   // of the page
+	ending  chan struct{}
+	metrics http.Handler
+	page    atomic.Pointer[api.Page] // nil: no page
+	token   string                   // of the page
 
 	reloading sync.Mutex // held during a reload and the shutdown; guards the fields below
 	closed    bool
 	dropped   bool // the daemon has dropped the capabilities for opening links
 	output    *logOutput
-	// stopMetrics and stopPage end the TCP listener of metrics and the page; nil: there is none.
-	stopMetrics, stopPage func()
+	// metricsServer and pageServer are nil without an address in the configuration.
+	metricsServer, pageServer *service
 }
 
 // Start starts a daemon. On error it releases everything that it created.

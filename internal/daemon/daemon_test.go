@@ -285,7 +285,7 @@ func TestAdmin(t *testing.T) {
 	if poll.Poll != "0" {
 		t.Errorf("poll %+v", poll)
 	}
-	for _, url := range []string{"http://roced/metrics", "http://" + d.metricsAt.String() + "/metrics"} {
+	for _, url := range []string{"http://roced/metrics", "http://" + d.metricsServer.ln.Addr().String() + "/metrics"} {
 		resp, err := map[bool]*http.Client{true: c, false: {Transport: &http.Transport{DisableKeepAlives: true}}}[strings.Contains(url, "roced")].Get(url)
 		if err != nil {
 			t.Fatal(err)
@@ -313,7 +313,7 @@ func TestMetricsHost(t *testing.T) {
 	}
 	for host, want := range map[string]int{"": 200, "localhost:9464": 200, "[::1]": 200, "NODE1.example.org:80": 200, own: 200,
 		"evil.example.org": 421, own + ".evil.example.org": 421, "127.0.0.1.evil.example.org:9464": 421} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.metricsAt.String()+"/metrics", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.metricsServer.ln.Addr().String()+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,8 @@ import (
 	"roced.io/roced/internal/daemon/web"
 )
 
-// startPage serves the live page if the configuration sets web.listen.
-func (d *Daemon) startPage(all *config.Config) error {
+// startPage serves the live page. It returns nil without web.listen.
+func (d *Daemon) startPage(all *config.Config, old *service) (*service, error) {
 	c := &all.Web
 	cfg := web.Config{Views: d.routes(), Control: c.Control, Hosts: c.Hosts, About: web.About{Version: version.Own().Version}}
 	for _, n := range d.nics() {
@@ -26,13 +26,14 @@ func (d *Daemon) startPage(all *config.Config) error {
 	path, socket := c.UnixPath()
 	switch {
 	case c.Listen == "":
-		return nil
+		d.page.Store(nil)
+		return nil, nil
 	case socket:
 		return d.servePageOn(path, fs.FileMode(all.Control.Mode), cfg)
 	}
-	ln, err := listen("web.listen", c.Listen)
+	ln, err := listen("web.listen", c.Listen, old)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if d.token == "" {
 		d.token = rand.Text()
@@ -47,21 +48,16 @@ func (d *Daemon) startPage(all *config.Config) error {
 	p.URL = p.Address + "#token=" + cfg.Token
 	d.page.Store(p)
 	page := web.New(cfg)
-	stop := d.serveTCP(page, ln, page.MaySee, 0)
-	d.stopPage = func() {
-		stop()
-		d.page.Store(nil)
-	}
 	d.log.Info("live page", "address", p.Address, "control", c.Control)
-	return nil
+	return &service{address: c.Listen, ln: ln, stop: d.serveTCP(page, ln, page.MaySee, 0)}, nil
 }
 
 // servePageOn serves the page on a Unix socket, to the users that may use the admin socket.
-func (d *Daemon) servePageOn(path string, mode fs.FileMode, cfg web.Config) error {
+func (d *Daemon) servePageOn(path string, mode fs.FileMode, cfg web.Config) (*service, error) {
 	path = filepath.Clean(path)
 	ln, err := accept.Unix("unix", path, mode)
 	if err != nil {
-		return fmt.Errorf("web.listen: %w", err)
+		return nil, fmt.Errorf("web.listen: %w", err)
 	}
 	d.page.Store(&api.Page{Address: "unix:" + path, URL: "unix:" + path, Control: cfg.Control})
 	stop := d.serveUntilEnd(d.personal(web.New(cfg)), &admission{ln, d.quota, d.log})
@@ -73,13 +69,10 @@ func (d *Daemon) servePageOn(path string, mode fs.FileMode, cfg web.Config) erro
 		case <-gone:
 		}
 	})
-	d.stopPage = func() {
+	return &service{path: path, stop: func() {
 		stop()
 		close(gone)
-		os.Remove(path)
-		d.page.Store(nil)
-	}
-	return nil
+	}}, nil
 }
 
 // getPage answers with the address of the page. The answer may contain the token, because the client has those rights

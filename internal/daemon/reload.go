@@ -105,12 +105,12 @@ func (r *reload) apply() error {
 		}
 	}
 	if r.Within("metrics.") {
-		if err := r.replace(&r.stopMetrics, r.startMetrics); err != nil {
+		if err := r.replace(&r.metricsServer, r.startMetrics); err != nil {
 			return err
 		}
 	}
 	if r.Within("web.") || r.Within("control.mode") || len(r.Added)+len(r.Removed) > 0 {
-		return r.replace(&r.stopPage, r.startPage)
+		return r.replace(&r.pageServer, r.startPage)
 	}
 	return nil
 }
@@ -196,21 +196,30 @@ func (r *reload) setFaults(n *nic) error {
 	return err
 }
 
-// replace ends a listener and starts it with the new configuration. The old one goes first, because both may have the same
-// port.
-func (r *reload) replace(stop *func(), start func(*config.Config) error) error {
-	end := func() {
-		if *stop != nil {
-			(*stop)()
-			*stop = nil
+// replace replaces a server by that of the new configuration, which listens before the old one ends.
+func (r *reload) replace(s **service, start func(*config.Config, *service) (*service, error)) error {
+	change := func(to *config.Config) error {
+		next, err := start(to, *s)
+		if (*s).hinders(err) {
+			(*s).end(nil)
+			*s = nil
+			next, err = start(to, nil)
 		}
+		if err != nil {
+			return err
+		}
+		(*s).end(next)
+		*s = next
+		return nil
 	}
-	end()
+	was := *s
 	r.undo = append(r.undo, func() error {
-		end()
-		return start(r.old)
+		if *s == was {
+			return nil
+		}
+		return change(r.old)
 	})
-	return start(r.next)
+	return change(r.next)
 }
 
 // finish does the steps that cannot fail, and removes NICs.

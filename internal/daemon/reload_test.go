@@ -151,6 +151,7 @@ func TestReloadedKeys(t *testing.T) {
 		return st.Mode().Perm()
 	}
 	each := func(l *quota.Ledger, k quota.Kind) int64 { return userLimit(t, l, k) }
+	var metrics string
 	for _, c := range []struct {
 		top, nic string
 		keys     []string
@@ -173,9 +174,12 @@ func TestReloadedKeys(t *testing.T) {
 			return each(a.quota, quota.QPs) == 4096 && mode("uverbs0") == 0o640 && slices.Equal(a.live.Load().Access.GIDs, []uint32{4712})
 		}},
 		{"metrics: {listen: '127.0.0.1:0', hosts: [lab]}", "", []string{"metrics.hosts", "metrics.listen", "nics[rxe_a].access.groups", "nics[rxe_a].access.mode",
-			"nics[rxe_a].access.users"}, func() bool { return mode("uverbs0") == 0o666 && get("http://"+r.metricsAt.String()+"/metrics") == 200 }},
+			"nics[rxe_a].access.users"}, func() bool {
+			metrics = "http://" + r.metricsServer.ln.Addr().String() + "/metrics"
+			return mode("uverbs0") == 0o666 && get(metrics) == 200
+		}},
 		{"web: {listen: '127.0.0.1:0', control: true, hosts: [lab]}", "", []string{"metrics.hosts", "metrics.listen", "web.control", "web.hosts", "web.listen"}, func() bool {
-			return get("http://"+r.metricsAt.String()+"/metrics") == 0 && r.page.Load().Control && get(r.page.Load().Address) == 200
+			return r.metricsServer == nil && get(metrics) == 0 && r.page.Load().Control && get(r.page.Load().Address) == 200
 		}},
 		{"", ", faults: ['tx drop n=1', 'rx drop n=2']", []string{"nics[rxe_a].faults", "web.control", "web.hosts", "web.listen"}, func() bool {
 			return r.page.Load() == nil && len(a.rules) == 2
@@ -214,7 +218,7 @@ func TestReloadRollsBack(t *testing.T) {
 	} {
 		r.write(changes+c.top, c.nic, c.more)
 		r.refused(strings.ReplaceAll(c.want, "DIR", r.dir))
-		if get("http://"+r.metricsAt.String()+"/metrics") != 200 || get(r.page.Load().Address) != 200 {
+		if get("http://"+r.metricsServer.ln.Addr().String()+"/metrics") != 200 || get(r.page.Load().Address) != 200 {
 			t.Errorf("%s: metrics or page have ended", c.want)
 		}
 		conn := openContext(t, r.cfg.RunDir)
@@ -291,4 +295,73 @@ func TestReloadRemoves(t *testing.T) {
 	}
 	r.write("", "", pair)
 	r.accepted(false, "nics[c], added", "nics[d], added")
+}
+
+// TestReloadKeepsListeners: a reload never leaves the port of the page or of the metrics to other programs. With the same address it
+// keeps the listener; otherwise the new one listens before the old one ends, also if one address includes the other.
+func TestReloadKeepsListeners(t *testing.T) {
+	for _, key := range []string{"web", "metrics"} {
+		r := newReloaded(t, key+": {listen: '127.0.0.1:0'}", "")
+		server := func() *service {
+			if key == "web" {
+				return r.pageServer
+			}
+			return r.metricsServer
+		}
+		at := func() string { return server().ln.Addr().String() }
+		first := at()
+		opened := false
+		stop := server().stop
+		server().stop = func() {
+			conn, err := net.Dial("tcp", first)
+			if opened = err == nil; opened {
+				conn.Close()
+			}
+			stop()
+		}
+		r.write(key+": {listen: '127.0.0.1:0', hosts: [lab]}", "", "")
+		r.accepted(false, key+".hosts")
+		if at() != first || !opened {
+			t.Errorf("%s: %s has become %s; open meanwhile: %t", key, first, at(), opened)
+		}
+		_, port, _ := net.SplitHostPort(first)
+		for i, host := range []string{"0.0.0.0", "127.0.0.1", "127.0.0.2"} {
+			r.write(fmt.Sprintf("%s: {listen: '%s:%s', hosts: [lab]}", key, host, port), "", "")
+			r.accepted(false, key+".listen")
+			if want := []string{"[::]", "127.0.0.1", "127.0.0.2"}[i] + ":" + port; at() != want {
+				t.Errorf("%s: listens on %s, want %s", key, at(), want)
+			}
+			if get("http://127.0.0."+[]string{"1", "1", "2"}[i]+":"+port+map[string]string{"web": "/", "metrics": "/metrics"}[key]) != 200 {
+				t.Errorf("%s: no answer on %s", key, host)
+			}
+		}
+	}
+}
+
+// TestReloadKeepsUnixPage: the socket of the page is there during a reload, and goes with the key.
+func TestReloadKeepsUnixPage(t *testing.T) {
+	r := newReloaded(t, "", "")
+	path := filepath.Join(r.dir, "page")
+	answers := func() bool {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}
+	r.write("web: {listen: 'unix:"+path+"'}", "", "")
+	r.accepted(false, "web.listen")
+	opened := false
+	stop := r.pageServer.stop
+	r.pageServer.stop = func() { opened = answers(); stop() }
+	r.write("web: {listen: 'unix:"+path+"', control: true}", "", "")
+	r.accepted(false, "web.control")
+	if !opened || !answers() || !r.page.Load().Control {
+		t.Errorf("open meanwhile %t, afterwards %t, page %+v", opened, answers(), r.page.Load())
+	}
+	r.write("", "", "")
+	r.accepted(false, "web.control", "web.listen")
+	if _, err := os.Lstat(path); err == nil || r.page.Load() != nil {
+		t.Errorf("%s: %v, page %+v", path, err, r.page.Load())
+	}
 }

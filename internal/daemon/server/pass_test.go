@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/qp"
 )
 
@@ -180,5 +181,43 @@ func TestAdvicePause(t *testing.T) {
 	ok, unsaid := p.may(now.Add(advicePause))
 	if said != 1 || !ok || unsaid != 99 {
 		t.Errorf("said %d times, then %v, %d unsaid", said, ok, unsaid)
+	}
+}
+
+// fragments returns memory of so many pages, each a mapping of its own.
+func fragments(t *testing.T, n int) []byte {
+	t.Helper()
+	page := os.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, n*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(mem) })
+	for i := 0; i < n; i += 2 {
+		if err := unix.Madvise(mem[i*page:(i+1)*page], unix.MADV_DONTFORK); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return mem
+}
+
+// TestManyMappings: the processor time of a REG_MR of many small mappings counts as time of the user, and of no other user.
+func TestManyMappings(t *testing.T) {
+	ledger := quota.New(quota.Amounts{}, quota.Amounts{}, nil)
+	e := newEndpoint(t, distrust(t, testLimits, ledger)[0])
+	if _, err := e.pass("/proc/self/mem", "/proc/self/maps"); err != nil {
+		t.Fatal(err)
+	}
+	own, other := ledger.Open(uint32(os.Getuid())), ledger.Open(4711)
+	past := time.Now().Add(-time.Hour)
+	own.Spend(time.Now(), time.Second) // what follows adds to it
+	cost := func(mem []byte) time.Duration {
+		before, addr := own.Debt(past), uint64(uintptr(unsafe.Pointer(&mem[0])))
+		e.handle(uverbs.CmdRegMR, uverbs.RegMR{Start: addr, Length: uint64(len(mem)), HCAVA: addr, PDHandle: e.pd, AccessFlags: 7})
+		return own.Debt(past) - before
+	}
+	few, many := cost(fragments(t, 1)), cost(fragments(t, 10_000))
+	if few == 0 || many < 10*few || other.Debt(past) != 0 {
+		t.Errorf("a mapping costs %v, 10,000 cost %v, another user %v", few, many, other.Debt(past))
 	}
 }
