@@ -54,7 +54,7 @@ func main() {
 	flag.StringVar(&o.logs, "logs", "out/interop", "folder for the logs of machine and daemon after a failure")
 	flag.BoolVar(&o.short, "short", false, "run a sample of each part")
 	flag.StringVar(&o.release, "release", "bookworm", "Debian release whose kernel runs in the machine: bookworm (6.1) or trixie (6.12)")
-	flag.StringVar(&o.only, "only", "", "run one part: matrix, errors, netem, profiles, flor, programs, tools, speed-1, speed-2 or speed (both)")
+	flag.StringVar(&o.only, "only", "", "run one part: matrix, errors, netem, profiles, flor, programs, tools, losses, speed-1, speed-2 or speed (both)")
 	flag.StringVar(&o.cpu, "cpu", speedCPU, "QEMU's processor model for the part speed")
 	flag.StringVar(&o.network, "network", "", `measure only networks whose names contain this, such as "16 QP" or "loss"; empty: all`)
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "seed of the data")
@@ -169,7 +169,7 @@ func parts(o options) []part {
 		portTaken(l, r)
 	}}, {"errors", runTrials}, {"netem", n.run}, {"profiles", newProfiles(o.short, o.logs).run},
 		{"flor", newFlorPart(o.short).run},
-		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}}, speedParts(o.short, o.cpu, o.network)...)
+		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}, {"losses", runLosses}}, speedParts(o.short, o.cpu, o.network)...)
 }
 
 // versions returns the versions of the peer's software.
