@@ -18,6 +18,9 @@ const (
 
 const offsetBits = 18
 
+// unknownCell is a byte that the model does not know.
+const unknownCell = ^cell(0)
+
 // nameOf returns the name of the bytes in scripts.
 func nameOf(from int) string {
 	switch from {

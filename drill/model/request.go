@@ -29,7 +29,8 @@ type work struct {
 	unsignaled     bool
 	solicited      bool
 	add, match     uint64
-	base           int // packet at which the latest READ request begins
+	qkey           uint32 // of a datagram
+	base           int    // packet at which the latest READ request begins
 }
 
 // responds reports whether the work needs a response of its own.
@@ -65,6 +66,9 @@ func (w *world) post() {
 func (w *world) newWork(responds bool) *work {
 	d := &w.d
 	ops := []string{"SEND", "WRITE"}
+	if w.service == "ud" {
+		ops = ops[:1]
+	}
 	if responds {
 		ops = append(ops, "READ")
 	}
@@ -84,16 +88,22 @@ func (w *world) newWork(responds bool) *work {
 		k.list = w.parts(w.sink, k.size)
 	default:
 		k.size = w.size()
+		if w.service == "ud" {
+			k.size = min(k.size, 1024)
+		}
 		k.list = w.parts(w.source, k.size)
 		k.data = k.list.gather()
 		k.solicited = d.one(4)
 		if k.imm = 3*d.n(1<<30) + 1; d.one(3) {
 			k.suffix = "_IMM"
-		} else if k.op == "SEND" && d.one(4) {
+		} else if k.op == "SEND" && w.service == "rc" && d.one(4) {
 			k.suffix = "_INV"
 		}
 	}
 	k.packets = w.packets(k.size)
+	if w.service == "ud" {
+		k.packets, k.qkey = 1, pick(d, qkey, uint32(d.n(1<<31)), 1<<31)
+	}
 	return k
 }
 
@@ -101,6 +111,9 @@ func (w *world) newWork(responds bool) *work {
 func (w *world) submit(k *work) {
 	verb := map[string]string{"SEND": "send", "WRITE": "write", "READ": "read", "FETCH_ADD": "fadd", "CMP_SWAP": "cas"}[k.op]
 	text := fmt.Sprintf("dut.%s qp wr=%d%s", verb, k.id, k.list)
+	if w.service == "ud" {
+		text += fmt.Sprintf(" ah=ah qkey=%#x", k.qkey)
+	}
 	if k.op != "SEND" {
 		text += fmt.Sprintf(" remote=%#x rkey=%#x", k.remote, k.key)
 	}
@@ -142,7 +155,7 @@ func (w *world) request(k *work, i int) string {
 	case "CMP_SWAP":
 		return fmt.Sprintf("CMP_SWAP psn=%s va=%#x rkey=%#x compare=%#x swap=%#x", psn, k.remote, k.key, k.match, k.add)
 	}
-	text, solicited := k.op+position(i, k.packets), 0
+	text, solicited := w.prefix()+k.op+position(i, k.packets), 0
 	if i == k.packets-1 {
 		text += k.suffix
 		if k.suffix != "" {
@@ -152,7 +165,14 @@ func (w *world) request(k *work, i int) string {
 			solicited = 1
 		}
 	}
-	text += fmt.Sprintf(" psn=%s", psn)
+	text += " psn=" + psn
+	if w.service == "ud" {
+		key := k.qkey
+		if key>>31 == 1 {
+			key = qkey // of the queue pair
+		}
+		text += fmt.Sprintf(" src=qp.num qkey=%#x", key)
+	}
 	if k.op == "SEND" || k.suffix == "_IMM" { // a solicited WRITE without immediate data has no meaning
 		text += fmt.Sprintf(" se=%d", solicited)
 	}
@@ -272,9 +292,13 @@ func (w *world) completesTo(psn int, send func()) {
 	w.una = psn
 	send()
 	for _, k := range done {
-		if k.unsignaled {
-			continue
-		}
+		w.completed(k)
+	}
+}
+
+// completed expects the completion of a work request, if it is signaled.
+func (w *world) completed(k *work) {
+	if !k.unsignaled {
 		op := map[string]string{"SEND": "SEND", "WRITE": "RDMA_WRITE", "READ": "RDMA_READ", "FETCH_ADD": "FETCH_ADD", "CMP_SWAP": "COMP_SWAP"}[k.op]
 		w.say("complete", "dut.cqe qp SUCCESS wr=%d op=%s", k.id, op)
 	}

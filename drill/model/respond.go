@@ -26,6 +26,7 @@ type answer struct {
 	counts     bool // the answer has an MSN: at least msn, at most that of the end of the burst
 	msn        int
 	optional   bool
+	local      bool // a completion
 }
 
 // answered reports whether the message has a response of its own.
@@ -63,7 +64,7 @@ func (w *world) packet(m *message, i int) string {
 	case "CMP_SWAP":
 		return fmt.Sprintf("CMP_SWAP psn=%s va=at.va+%d rkey=at.rkey compare=%#x swap=%#x", psn, 8*m.at, m.match, m.add)
 	}
-	text := m.op + position(i, m.packets)
+	text := w.prefix() + m.op + position(i, m.packets)
 	last := i == m.packets-1
 	if m.imm > 0 && last {
 		text += fmt.Sprintf("_IMM imm=%#x", m.imm)
@@ -186,6 +187,9 @@ func (w *world) region(op string, size int) int {
 // receive posts a receive.
 func (w *world) receive(size int) {
 	w.works++
+	if w.service == "ud" {
+		size += grh
+	}
 	r := receive{w.works, w.parts(w.inbox, size), size}
 	w.say("", "dut.recv qp wr=%d%s", r.id, r.list)
 	w.recvs = append(w.recvs, r)
@@ -207,7 +211,7 @@ func (w *world) transmit(m *message, to int, last bool) {
 		}
 		w.say("", "< %s", text)
 		w.arrive(m, m.sent)
-		w.answers = append(w.answers, answer{"ack", w.acknowledges(w.next), true, w.executed, !asks})
+		w.answers = append(w.answers, answer{"ack", w.acknowledges(w.next), true, w.executed, !asks, false})
 		w.next++
 	}
 	w.open = m
@@ -244,7 +248,7 @@ func (w *world) arrive(m *message, i int) {
 	if m.imm > 0 {
 		text += fmt.Sprintf(" imm=%#x", m.imm)
 	}
-	w.answers = append(w.answers, answer{rule: "receive", text: text})
+	w.answers = append(w.answers, answer{rule: "receive", text: text, local: true})
 }
 
 // execute executes a READ or an atomic operation.
@@ -266,7 +270,7 @@ func (w *world) execute(m *message) {
 	case *v == m.match:
 		*v = m.add
 	}
-	w.answers = append(w.answers, answer{"atomic", fmt.Sprintf("ATOMIC_ACK psn=%s syndrome=ACK orig=%#x", w.q(m.first), m.original), true, w.executed, false})
+	w.answers = append(w.answers, answer{"atomic", fmt.Sprintf("ATOMIC_ACK psn=%s syndrome=ACK orig=%#x", w.q(m.first), m.original), true, w.executed, false, false})
 }
 
 // respond notes the responses to a READ from packet k on. If the data are unknown, only their length counts.
@@ -295,10 +299,10 @@ func (w *world) respond(rule string, m *message, k int, known bool) {
 func (w *world) await() {
 	last := -1
 	for i, a := range w.answers {
-		if a.rule != "receive" && !a.optional {
+		if !a.local && !a.optional {
 			last = i
 		}
-		w.pending = a.rule != "receive" && a.optional
+		w.pending = !a.local && a.optional
 	}
 	var group []string
 	rule := "ack"
@@ -307,7 +311,7 @@ func (w *world) await() {
 			a.text += fmt.Sprintf(" msn=%d..%d", a.msn, w.executed)
 		}
 		switch {
-		case a.rule == "receive":
+		case a.local:
 		case i > last: // it may come later
 			w.loose = true
 			w.say("ack", ">? %s", a.text)
@@ -321,8 +325,8 @@ func (w *world) await() {
 	}
 	w.expect(rule, group, "")
 	for _, a := range w.answers {
-		if a.rule == "receive" {
-			w.say("receive", "%s", a.text)
+		if a.local {
+			w.say(a.rule, "%s", a.text)
 		}
 	}
 	w.answers = nil

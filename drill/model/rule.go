@@ -50,6 +50,11 @@ var Rules = []Rule{
 	{"rnr.retry", "IBTA 9.9", "An RNR NAK more than rnr_retry permits ends the request.", ""},
 	{"timeout", "IBTA 9.7.6.1.3", "Without a response the requester sends again from the oldest PSN after T to 4 T.",
 		"the time; which of the later packets follow before an acknowledgement"},
+	{"uc.lost", "Shanley 18", "A UC message with a lost packet or without a receive is dropped, and the next one is taken.", "the data of the packets before"},
+	{"uc.access", "Shanley 18", "A UC WRITE with a wrong key is dropped and writes nothing.", ""},
+	{"drop.service", "Shanley 20", "A UC or UD queue pair drops packets of another service, partition or Q_Key, or with a fault.", ""},
+	{"ud.receive", "IBTA A17", "A datagram completes a receive, with the sender's queue pair, behind 40 bytes for its addresses.", "the content of these bytes"},
+	{"ud.request", "Shanley 20", "A datagram has the Q_Key of its request, or that of the queue pair, and the number of its queue pair.", ""},
 	{"fatal", "IBTA 9.9", "A NAK for another error ends its request with its status and flushes later ones.", ""},
 }
 

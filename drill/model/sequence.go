@@ -9,13 +9,18 @@ import (
 // Sequence is the choices of a random sequence: those of the queue pair, then those of each step.
 type Sequence [][]uint32
 
-// kinds are the kinds of steps with their weights.
-var kinds = []struct {
+// kind is a kind of steps with its weight.
+type kind struct {
 	weight int
 	run    func(*world)
-}{
-	{8, (*world).burst}, {8, (*world).post}, {2, (*world).more}, {2, (*world).dropped}, {2, (*world).ahead}, {4, (*world).again}, {2, (*world).unready},
-	{1, (*world).refuse}, {2, (*world).verify},
+}
+
+// kinds are the kinds of steps by service.
+var kinds = map[string][]kind{
+	"rc": {{8, (*world).burst}, {8, (*world).post}, {2, (*world).more}, {2, (*world).dropped}, {2, (*world).ahead}, {4, (*world).again},
+		{2, (*world).unready}, {1, (*world).refuse}, {2, (*world).verify}},
+	"uc": {{8, (*world).stream}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify}},
+	"ud": {{8, (*world).datagrams}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify}},
 }
 
 // more posts receives.
@@ -29,39 +34,41 @@ func (w *world) more() {
 
 // verify compares the memory of the device.
 func (w *world) verify() {
-	if w.pending && w.open == nil {
-		w.silent, w.answers = false, nil
-		m := &message{op: "WRITE"}
-		w.begin(m)
-		w.transmit(m, 1, true)
-		w.await()
-	}
-	if w.pending {
+	if w.settle(); w.pending {
 		return
 	}
 	w.check(w.target, w.inbox, w.sink)
 	w.checkWords()
 }
 
-// kind chooses the kind of a step.
-func kind(d *draws) func(*world) {
-	sum := 0
-	for _, k := range kinds {
-		sum += k.weight
+// settle obtains an acknowledgement of all requests, unless a message is open.
+func (w *world) settle() {
+	switch {
+	case w.service != "rc":
+		w.settleUnreliable()
+	case w.pending && w.open == nil:
+		w.silent, w.answers = false, nil
+		m := &message{op: "WRITE"}
+		w.begin(m)
+		w.transmit(m, 1, true)
+		w.await()
 	}
-	n := d.n(sum)
-	for _, k := range kinds {
-		if n -= k.weight; n < 0 {
-			return k.run
-		}
-	}
-	panic("no kind of step")
 }
 
 // step runs a step with these choices and returns all that it made.
 func (w *world) step(d draws) []uint32 {
 	w.d = d
-	kind(&w.d)(w)
+	sum := 0
+	for _, k := range kinds[w.service] {
+		sum += k.weight
+	}
+	n := w.d.n(sum)
+	for _, k := range kinds[w.service] {
+		if n -= k.weight; n < 0 {
+			k.run(w)
+			break
+		}
+	}
 	return w.d.list
 }
 

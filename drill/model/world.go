@@ -15,6 +15,7 @@ const (
 
 // config are the attributes of the queue pair of a sequence.
 type config struct {
+	service              string
 	mtu                  int
 	v6, atomic           bool
 	resources, readDepth int // of the device as responder and requester
@@ -66,10 +67,14 @@ func newWorld(head draws) *world {
 		inbox: newMemory("rx", memorySize)}
 	d := &w.d
 	w.mtu = pick(d, 256, 1024, 512, 2048, 4096)
-	w.v6, w.atomic = d.one(4), d.n(4) != 1
+	w.service = pick(d, "rc", "rc", "rc", "rc", "rc", "rc", "uc", "ud")
+	if w.service == "ud" {
+		w.mtu = 4096 // of the link
+	}
+	w.v6, w.atomic = d.one(4), w.service == "rc" && d.n(4) != 1
 	w.resources, w.readDepth = pick(d, 4, 1, 2, 4), pick(d, 4, 1, 2, 4)
 	w.timeout, w.rnrRetry = pick(d, 0, 0, 0, 16, 17), pick(d, 7, 7, 1, 2, 0)
-	need := "rc"
+	need := w.service
 	if w.v6 {
 		need += ", ipv6"
 	}
@@ -100,7 +105,15 @@ func (w *world) connect() {
 	w.say("", "Q%d = %d", w.generation, q)
 	receiver := fmt.Sprintf("mtu=%d rqpsn=%s dest_rd_atomic=%d", w.mtu, w.q(0), w.resources)
 	sender := fmt.Sprintf("psn=%s timeout=%d rnr_retry=%d rd_atomic=%d", w.p(0), w.timeout, w.rnrRetry, w.readDepth)
-	if w.generation == 1 {
+	switch {
+	case w.service == "ud":
+		w.say("", "ah = dut.ah")
+		w.say("", "qp = dut.qp ud psn=%s qkey=%#x", w.p(0), qkey)
+		return
+	case w.service == "uc":
+		w.say("", "qp = dut.qp uc mtu=%d rqpsn=%s psn=%s", w.mtu, w.q(0), w.p(0))
+		return
+	case w.generation == 1:
 		w.say("", "qp = dut.qp rc %s %s", receiver, sender)
 		return
 	}
@@ -180,9 +193,16 @@ func (w *world) check(regions ...*memory) {
 	for _, m := range regions {
 		for _, t := range m.touched {
 			from, to := max(t[0]-margin, 0), min(t[1]+margin, len(m.cells))
-			for ; from < to; from += most {
-				end := min(from+most, to)
-				w.say("memory", "dut.check %s[%d:%d] data=%s", m.name, from, end, expression(m.read(from, end)))
+			for from < to {
+				end := from
+				for end < to && end < from+most && m.cells[end] != unknownCell {
+					end++
+				}
+				if end > from {
+					w.say("memory", "dut.check %s[%d:%d] data=%s", m.name, from, end, expression(m.read(from, end)))
+				}
+				for from = end; from < to && m.cells[from] == unknownCell; from++ {
+				}
 			}
 		}
 		m.touched = nil
