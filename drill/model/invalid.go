@@ -101,9 +101,13 @@ func (w *world) answerAgain(m *message) {
 		return
 	}
 	k := w.d.n(m.packets)
-	w.say("dup.read", "< %s", w.packet(m, k))
+	part := *m // up to the end, or to a packet before
+	if n := (k + 1) * w.mtu; n < m.size && w.d.one(3) {
+		part.size, part.packets, part.data = n, k+1, m.data[:n]
+	}
+	w.say("dup.read", "< %s", w.packet(&part, k))
 	w.answers = nil
-	w.respond("dup.read", m, k, slices.Equal(m.data, w.target.read(m.at, m.at+m.size)))
+	w.respond("dup.read", &part, k, slices.Equal(m.data, w.target.read(m.at, m.at+m.size)))
 	w.await()
 }
 

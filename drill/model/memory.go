@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -68,6 +69,21 @@ func (m *memory) write(at int, data []cell) {
 		copy(m.cells[at:], data)
 		m.touched = append(m.touched, [2]int{at, at + len(data)})
 	}
+}
+
+// changed returns the ranges that have been written, with the bytes around them.
+func (m *memory) changed() (list [][2]int) {
+	const margin = 16
+	slices.SortFunc(m.touched, func(a, b [2]int) int { return a[0] - b[0] })
+	for _, t := range m.touched {
+		from, to := max(t[0]-margin, 0), min(t[1]+margin, len(m.cells))
+		if n := len(list); n > 0 && from <= list[n-1][1] {
+			list[n-1][1] = max(list[n-1][1], to)
+		} else {
+			list = append(list, [2]int{from, to})
+		}
+	}
+	return list
 }
 
 // reserve returns the offset of n bytes that no recent call has returned.

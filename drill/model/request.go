@@ -195,7 +195,7 @@ func (w *world) requests(from int, time string) {
 			}
 		}
 	}
-	w.expect("request", list, time)
+	w.expect(w.rule("request"), list, time)
 }
 
 // limit returns the PSN of the first READ or atomic without its response: the newest that a NAK may have.

@@ -102,7 +102,20 @@ func (w *world) end() *Text {
 	}
 	w.verify()
 	w.say("", "quiet 5ms")
-	return &Text{w.lines, w.rules}
+	return w.used()
+}
+
+// used returns the script without the regions that it does not use.
+func (w *world) used() *Text {
+	t := &Text{}
+	all := strings.Join(w.lines, "\n")
+	for i, line := range w.lines {
+		if name, _, made := strings.Cut(line, " = dut.mr "); made && !strings.Contains(all, name+"[") && !strings.Contains(all, name+".") {
+			continue
+		}
+		t.lines, t.rules = append(t.lines, line), append(t.rules, w.rules[i])
+	}
+	return t
 }
 
 // Text is the script of a sequence, without its head: the statements, and the ID of the rule that each checks.

@@ -56,8 +56,11 @@ func (s Sequence) reduce(i int, try func(Sequence) bool) {
 		list, s = c, s.with(i, c)
 		return true
 	}
-	for n := len(list) / 2; n > 0; n /= 2 {
-		for len(list) >= n && take(list[:len(list)-n]) {
+	for n := len(list); n > 0; n /= 2 {
+		for j := len(list) - n; j >= 0; j -= n {
+			if take(slices.Concat(list[:j], list[j+n:])) {
+				j = min(j, len(list))
+			}
 		}
 	}
 	for j := 0; j < len(list); j++ {

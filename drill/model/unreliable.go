@@ -105,6 +105,14 @@ func (w *world) prefix() string {
 	return map[string]string{"uc": "UC_", "ud": "UD_"}[w.service]
 }
 
+// rule returns the ID of the rule for datagrams, or of the one for connections.
+func (w *world) rule(id string) string {
+	if w.service == "ud" {
+		return "ud." + id
+	}
+	return id
+}
+
 // datagram returns the fields that only a datagram has.
 func (w *world) datagram(key uint32) string {
 	if w.service != "ud" {
@@ -141,7 +149,7 @@ func (w *world) arriveDatagram(n int) {
 	}
 	r.list.scatter(0, append(header, data...))
 	text := fmt.Sprintf("dut.cqe qp SUCCESS wr=%d op=RECV len=%d peer=%#x%s", r.id, grh+len(data), source, imm)
-	w.answers = append(w.answers, answer{rule: "ud.receive", text: text, local: true})
+	w.answers = append(w.answers, answer{rule: w.rule("receive"), text: text, local: true})
 }
 
 // settle sends a message whose completion shows that the device has executed all before it.

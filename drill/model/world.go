@@ -189,11 +189,10 @@ func (w *world) parts(m *memory, n int) (list pieces) {
 
 // check compares the memory that messages have changed, and the bytes around it, with the model.
 func (w *world) check(regions ...*memory) {
-	const margin, most = 16, 2048
+	const most = 2048
 	for _, m := range regions {
-		for _, t := range m.touched {
-			from, to := max(t[0]-margin, 0), min(t[1]+margin, len(m.cells))
-			for from < to {
+		for _, t := range m.changed() {
+			for from, to := t[0], t[1]; from < to; {
 				end := from
 				for end < to && end < from+most && m.cells[end] != unknownCell {
 					end++
