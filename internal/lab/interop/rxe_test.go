@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -23,13 +24,15 @@ func fakeRXE(t *testing.T, answers map[string]string) (*rxe, *[]string) {
 	go func() {
 		defer far.Close()
 		for r := bufio.NewScanner(far); r.Scan(); {
-			word, _, _ := strings.Cut(r.Text(), " ")
-			commands = append(commands, r.Text())
-			answer := answers[word]
-			if answer == "" {
-				answer = "ok\n"
+			number, command, _ := strings.Cut(r.Text(), " ")
+			word, _, _ := strings.Cut(command, " ")
+			commands = append(commands, command)
+			for line := range strings.Lines(cmp.Or(answers[word], "ok\n")) {
+				if strings.HasPrefix(line, "ok") { // completions have no number
+					line = number + " " + line
+				}
+				fmt.Fprint(far, line)
 			}
-			fmt.Fprint(far, answer)
 		}
 	}()
 	own := [2]netip.Addr{netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("fd00::2")}
