@@ -57,7 +57,7 @@ var groups = []group{
 	{"links", (*bench).links}, {"bandwidth", (*bench).bandwidth}, {"rates", (*bench).rates}, {"latencies", (*bench).latencies},
 	{"stock", (*bench).stock}, {"memory", (*bench).memory}, {"ucx", (*bench).ucxBySize}, {"contention", (*bench).contention},
 	{"ports", (*bench).ports}, {"adverse", (*bench).adverse}, {"scale", (*bench).scale}, {"connections", (*bench).connections},
-	{"forwarding", (*bench).forwarding}, {"switch", (*bench).switches},
+	{"forwarding", (*bench).forwarding}, {"switch", (*bench).switches}, {"shared", (*bench).sharedFiles},
 }
 
 func (b *bench) links() error {

@@ -144,7 +144,7 @@ func (b *bench) report(w io.Writer) {
 	b.writePorts(w)
 	fmt.Fprintln(w)
 	measure.Table(w, "ratio of medians", ">value", "range of rounds", "goal")
-	for _, r := range slices.Concat(ratios, adverseRatios(), ucxRatios(), switchRatios()) {
+	for _, r := range slices.Concat(ratios, adverseRatios(), ucxRatios(), switchRatios(), sharedRatios()) {
 		of, to := b.samples(r.of), b.samples(r.to)
 		if of == nil || to == nil || measure.Median(to) == 0 {
 			continue
@@ -182,6 +182,7 @@ const notes = `
   is counted when it has been made, has ended, and both queue pairs are gone.
 * A switch: two NICs of one daemon, beside the same on UDP sockets of loopback addresses. Programs have memory that is shared, passed
   or opened on both sides. Pairs at once: one pair of NICs, with a shard of its own, for each core; the figure is the sum.
+* Shared files: both programs map a file with MAP_SHARED (perftest's --mmap), on a switch as above.
 * roceperf is one client, one queue pair, path MTU 4096, unless the line says otherwise. Each side is two processes,
   the daemon and the program; with two cores all four share them.
 `
