@@ -128,23 +128,13 @@ void shared_mapped(int fd, uint64_t start, uint64_t length)
 {
 	KEEP_ERRNO;
 	struct stat st;
-	if (!process_owns_memory() || fd_file(fd) || !sharable(fd) || fstat(fd, &st) != 0)
+	if (!preload_active() || !process_owns_memory() || fd_file(fd) || !sharable(fd) || fstat(fd, &st) != 0)
 		return;
 	struct file_id id = id_of(&st);
 	mr_lock();
 	if (!entry_of(&id, is_file(fd, &id, true)))
 		remember(fd, false, &id, start, start + length);
 	mr_unlock();
-}
-
-/* reopen returns a descriptor of the same file that shares no lock with fd, or a duplicate. */
-static int reopen(int fd)
-{
-	char path[40];
-	int flags = syscall(SYS_fcntl, fd, F_GETFL);
-	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	int fresh = syscall(SYS_openat, AT_FDCWD, path, (flags & O_ACCMODE) | O_CLOEXEC);
-	return fresh >= 0 ? fd_private(fresh) : fd_private_dup(fd);
 }
 
 /* look_for stops at a part of a file. */
@@ -178,7 +168,7 @@ static void keep(struct shared *s, int fd)
 {
 	KEEP_ERRNO;
 	struct file_id id = s->id;
-	int own = is_file(fd, &id, false) ? reopen(fd) : -1;
+	int own = is_file(fd, &id, false) ? fd_private_dup(fd) : -1;
 	mr_lock();
 	if (s->fd == fd && !s->ours && same(&s->id, &id)) {
 		s->ours = own >= 0 && still_mapped(s);

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -77,7 +78,7 @@ func TestRegions(t *testing.T) {
 	inModes(t, "regions")
 }
 
-// TestSharedMemory registers memory of files that programs share.
+// TestSharedMemory registers memory of files that programs share, as root and as another user.
 func TestSharedMemory(t *testing.T) {
 	reserveHuge(t)
 	l := newLab(t)
@@ -85,7 +86,11 @@ func TestSharedMemory(t *testing.T) {
 	succeed(t, verbs(t, l, "shared", fmt.Sprint(l.Host[0].PID())))
 	c := verbs(t, l, "shared", "0")
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	succeed(t, c)
+	c.Env = append(c.Env, "ROCED_EXPLAIN=1")
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "roced: the NIC can map files of tmpfs and hugetlbfs and dma-bufs only") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 func TestLifecycle(t *testing.T) {

@@ -147,18 +147,6 @@ func TestFileQuota(t *testing.T) {
 	}
 }
 
-// TestFileWithoutGuard has a kernel without userfaultfd, on which holes would become memory of the daemon.
-func TestFileWithoutGuard(t *testing.T) {
-	h := pair(t, testLimits)[0]
-	u := h.connect(t)
-	h.srv.cfg.Guard = nil
-	fd, _ := shared(t)
-	reg := uverbs.RegMR{Start: 1 << 40, HCAVA: 1 << 40, Length: 4096, PDHandle: u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{}), AccessFlags: 15}
-	if _, err := u.regFile(reg, placeOf(t, fd, 0), fd); !errors.Is(err, unix.EOPNOTSUPP) {
-		t.Error(err)
-	}
-}
-
 // TestFileRereg demands a right that the file lacks, and moves a region from a file to another one.
 func TestFileRereg(t *testing.T) {
 	u := pair(t, testLimits)[0].connect(t)

@@ -3,12 +3,10 @@
 #define _GNU_SOURCE
 #include "mr.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/ipc.h>
-#include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>

@@ -95,14 +95,11 @@ func exporter(fd int) string {
 
 // MapFile maps the pages of [offset, offset+length) of an inspected file, writable if the file is. lead is the distance
 // of offset from the start of the mapping. A page that is missing at an access raises SIGBUS, or EFAULT of a system
-// call.
+// call. A nil Guard fills holes, but not beyond the end of the file.
 func (g *Guard) MapFile(fd int, f File, offset, length uint64) (mem []byte, lead uint64, err error) {
 	end := offset + length
 	if length == 0 || end < offset || end > maxMap || end > whole(f.size, f.unit) {
 		return nil, 0, fail("range", ErrRange, unix.EINVAL)
-	}
-	if g == nil && f.Kind != DMABuf { // the kernel would fill a hole at the expense of this process
-		return nil, 0, fail("userfaultfd", nil, unix.EOPNOTSUPP)
 	}
 	prot, flags := unix.PROT_READ, unix.MAP_SHARED|unix.MAP_NORESERVE
 	if f.Writable {
@@ -117,7 +114,7 @@ func (g *Guard) MapFile(fd int, f File, offset, length uint64) (mem []byte, lead
 	if err != nil {
 		return nil, 0, fail("map", ErrNotMemory, err)
 	}
-	if f.Kind != DMABuf { // a dma-buf has no holes
+	if g != nil && f.Kind != DMABuf { // a dma-buf has no holes
 		err = g.register(mem)
 	}
 	if err != nil {

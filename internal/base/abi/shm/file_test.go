@@ -141,8 +141,26 @@ func TestMapFileRange(t *testing.T) {
 	if err := Unmap(mem); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := (*Guard)(nil).MapFile(fd, f, 0, PageSize); !errors.Is(err, unix.EOPNOTSUPP) {
-		t.Errorf("without a guard: %v", err)
+}
+
+// TestMapFileWithoutGuard: a nil Guard maps without protection. An access beyond the end of the file still fails.
+func TestMapFileWithoutGuard(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	fd := plain(t)
+	f, err := Inspect(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, _, err := (*Guard)(nil).MapFile(fd, f, 0, 3*PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = Unmap(mem) }()
+	if err := unix.Ftruncate(fd, PageSize); err != nil {
+		t.Fatal(err)
+	}
+	if !mapped.Copy(mem[:1], []byte{1}) || mapped.Present(mem[PageSize:][:1]) || blocks(t, fd) != PageSize {
+		t.Error("the hole is not filled, or there is memory beyond the end")
 	}
 }
 
