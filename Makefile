@@ -67,7 +67,7 @@ install: build ## install under DESTDIR: PREFIX (/usr/local), SYSCONFDIR (/etc),
 	@tools/scripts/install $(BIN)
 
 ARCHS ?= amd64 arm64
-package: ## Debian packages for ARCHS in out/package
+package: ## Debian packages and tarballs of rocedrill for ARCHS in out/package
 	@tools/scripts/setup.sh package
 	@$(MAKE) --no-print-directory build
 	@tools/scripts/package $(BIN) out/package $(ARCHS)

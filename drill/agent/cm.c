@@ -85,11 +85,16 @@ static int take(void)
 	enum rdma_cm_event_type type = e->event;
 	struct object *o = e->id->context;
 	struct rdma_cm_id *id = e->id;
+	uint8_t data[256];
+	size_t n = type >= RDMA_CM_EVENT_CONNECT_REQUEST && e->param.conn.private_data ? e->param.conn.private_data_len : 0;
+	memcpy(data, n ? e->param.conn.private_data : data, n);
 	rdma_ack_cm_event(e); /* before adopt, which may destroy the identifier */
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		adopt(id);
 	if (type >= RDMA_CM_EVENT_CONNECT_REQUEST) {
-		say("event on=%s type=%s", o->name, rdma_event_str(type) + sizeof prefix - 1);
+		say("event on=%s type=%s private=", o->name, rdma_event_str(type) + sizeof prefix - 1);
+		for (size_t i = 0; i < n; i++)
+			say("%02x", data[i]);
 		reported();
 	}
 	return type;

@@ -22,6 +22,7 @@ const (
 	exitUsage   = 2 // the command line or a script is wrong
 	exitLost    = 3 // the device or the agent cannot be reached, or does not answer
 	exitNothing = 4 // a capture has no RoCEv2
+	exitLate    = 5 // a script is inconclusive: the tester or the agent was late
 )
 
 // usageError is an error in the user's command line or files.
@@ -29,6 +30,9 @@ type usageError struct{ error }
 
 // errFailed says that scripts failed. The report has told why.
 var errFailed = errors.New("the device fails")
+
+// errInconclusive says that the tester or the agent was late. The report has told when.
+var errInconclusive = errors.New("scripts are inconclusive")
 
 // errNothing says that a capture has nothing to analyze.
 var errNothing = errors.New("the capture has no frame of RoCEv2")
@@ -54,6 +58,8 @@ func Main(args []string, out, diag io.Writer) int {
 		return 0
 	case errors.Is(err, errFailed):
 		return exitFailed
+	case errors.Is(err, errInconclusive):
+		return exitLate
 	}
 	fmt.Fprintln(diag, "rocedrill:", err)
 	switch {
@@ -93,7 +99,7 @@ device has to answer. docs/reference/drill.md describes them.`,
 	root.SetErr(diag)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.run(), a.model(), a.list(), a.record(), a.analyze())
+	root.AddCommand(a.run(), a.model(), a.lint(), a.list(), a.record(), a.analyze())
 	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
 	return root
 }

@@ -62,6 +62,26 @@ with the numbers of scripts and of rules of rocedrill model.`,
 	return c
 }
 
+func (a *app) lint() *cobra.Command {
+	return &cobra.Command{
+		Use: "lint SCRIPT|FOLDER...", Short: "Check scripts without a device",
+		Long: `Checks scripts without a device: unknown capabilities, packets, fields, verbs, keys, words and
+names, fields with two values, and values that do not fit their field. run does the same
+before the first script. The exit code is 2 if a script is wrong.`,
+		Example: `  rocedrill lint drill/suite`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("usage: rocedrill lint SCRIPT|FOLDER...")}
+			}
+			scripts, err := load(args)
+			if err != nil {
+				return err
+			}
+			return a.lintAll(scripts)
+		},
+	}
+}
+
 // sections counts the scripts of each section, in the order of their numbers.
 func sections(scripts []*script.Script) []section {
 	var list []section

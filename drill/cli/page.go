@@ -26,6 +26,9 @@ const (
 	ladderRow                            = 34
 )
 
+// The most characters of labels, which are monospaced: of an arrow between the lifelines, and of a note beside the device's.
+const arrowLabel, noteLabel = 60, 80
+
 // ladder is the diagram of a run: a row for each packet, command and answer.
 type ladder struct {
 	Width, Height, Tester, DUT int
@@ -38,6 +41,7 @@ type rung struct {
 	Arrow       bool
 	Class       string // sent, seen, missing or command
 	Time, Label string
+	Short       string // the label, cut to its place
 }
 
 // pageScript is a script on the page.
@@ -64,7 +68,7 @@ func (s *summary) writePage(f *os.File) error {
 	var scripts []pageScript
 	for i, r := range s.Scripts {
 		p := pageScript{report: r, Place: r.place()}
-		if r.result.Outcome != engine.Passed && r.result.Outcome != engine.NotApplicable {
+		if r.result != nil && r.result.Outcome != engine.Passed && r.result.Outcome != engine.NotApplicable {
 			name := fmt.Sprintf("%s-%d.pcapng", base, i+1)
 			if err := writeCapture(name, r.result); err != nil {
 				return usageError{err}
@@ -80,7 +84,8 @@ func (s *summary) writePage(f *os.File) error {
 		return pageTemplate.Execute(w, struct {
 			*summary
 			Scripts []pageScript
-		}{s, scripts})
+			Sums    string
+		}{s, scripts, s.sums()})
 	})
 }
 
@@ -108,6 +113,13 @@ func drawLadder(r *report) *ladder {
 }
 
 func (l *ladder) add(g rung) {
+	most := arrowLabel
+	if !g.Arrow {
+		most = noteLabel
+	}
+	if g.Short = g.Label; len(g.Label) > most {
+		g.Short = g.Label[:most-3] + "..."
+	}
 	g.Y = (len(l.Rows) + 2) * ladderRow
 	l.Rows = append(l.Rows, g)
 }

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"roced.io/roced/drill/engine"
@@ -24,10 +22,13 @@ type report struct {
 	Line    int     `json:"line,omitempty"`
 	Column  int     `json:"column,omitempty"`
 	Reason  string  `json:"reason,omitempty"`
+	Known   string  `json:"known,omitempty"`  // why the failure is expected (--known)
 	Wanted  string  `json:"wanted,omitempty"` // packets that the script expected
 	Seconds float64 `json:"seconds"`
 	Log     []entry `json:"log,omitempty"`          // of a failed script, its last entries
 	Others  int     `json:"other_frames,omitempty"` // of other traffic on the link
+	// Measured are the values that the script measured, of each seed.
+	Measured []measured `json:"measured,omitempty"`
 
 	script *script.Script
 	result *engine.Result
@@ -44,13 +45,36 @@ type entry struct {
 	Line   int    `json:"line"` // statement that ran
 }
 
+// measured is a value that a script measured.
+type measured struct {
+	Line    int     `json:"line"`
+	Seed    uint64  `json:"seed"`
+	Name    string  `json:"name"`
+	Value   string  `json:"value"`
+	Seconds float64 `json:"seconds,omitempty"` // of a time
+}
+
+// Outcomes of scripts beside those of the engine.
+const (
+	differs = "differs" // a policy, which the device may choose
+	known   = "known"   // an expected failure
+	notRun  = "not run"
+)
+
 // summary is the outcome of all scripts.
 type summary struct {
 	DUT           string   `json:"dut"`
 	Passed        int      `json:"passed"`
 	Failed        int      `json:"failed"`
 	NotApplicable int      `json:"not_applicable"`
-	Lost          string   `json:"lost,omitempty"` // why the run ended before its last script
+	Differs       int      `json:"differs"`
+	Known         int      `json:"known"`
+	Inconclusive  int      `json:"inconclusive"`
+	Broken        int      `json:"broken"`
+	NotRun        int      `json:"not_run"`
+	Slack         float64  `json:"slack,omitempty"`      // seconds
+	Lost          string   `json:"lost,omitempty"`       // why the run ended before its last script
+	Unexpected    []string `json:"unexpected,omitempty"` // scripts of --known that passed
 	Notes         []note   `json:"notes,omitempty"`
 	Scripts       []report `json:"scripts"`
 }
@@ -69,6 +93,9 @@ func (r *report) set(d *engine.Result, seed uint64) {
 	r.Others += d.Others
 	for _, n := range d.Notes {
 		r.notes = append(r.notes, note{n.Rule, n.Text, r.Script, seed})
+	}
+	for _, m := range d.Measured {
+		r.Measured = append(r.Measured, measured{m.Pos.Line, seed, m.Text, m.Value, m.Time.Seconds()})
 	}
 	if d.Outcome == engine.Passed {
 		return
@@ -92,33 +119,33 @@ const maxLog = 10_000
 // place names the statement that decided.
 func (r *report) place() string { return fmt.Sprintf("%s:%d:%d", r.Script, r.Line, r.Column) }
 
+// settle replaces the outcome of a failure that is known, or that a policy permits.
+func (r *report) settle(reasons knownFailures) {
+	if r.Outcome != engine.Failed.String() {
+		return
+	}
+	if r.Known = reasons.reason(r.Script); r.Known != "" {
+		r.Outcome = known
+	} else if !r.Must {
+		r.Outcome = differs
+	}
+}
+
+// count returns the sum of an outcome.
+func (s *summary) count(outcome string) *int {
+	return map[string]*int{engine.Passed.String(): &s.Passed, engine.Failed.String(): &s.Failed, engine.NotApplicable.String(): &s.NotApplicable,
+		engine.Inconclusive.String(): &s.Inconclusive, engine.Broken.String(): &s.Broken, engine.BadScript.String(): &s.Broken,
+		engine.Stopped.String(): &s.NotRun, differs: &s.Differs, known: &s.Known, notRun: &s.NotRun}[outcome]
+}
+
 func (s *summary) add(r report) {
-	switch r.Outcome {
-	case engine.Passed.String():
-		s.Passed++
-	case engine.Failed.String():
-		s.Failed++
-	case engine.NotApplicable.String():
-		s.NotApplicable++
-	}
-	if r.Outcome != "" {
-		s.Scripts = append(s.Scripts, r)
-	}
+	*s.count(r.Outcome)++
+	s.Scripts = append(s.Scripts, r)
 	for _, n := range r.notes {
 		if !slices.ContainsFunc(s.Notes, func(old note) bool { return old.Rule == n.Rule }) {
 			s.Notes = append(s.Notes, n)
 		}
 	}
-}
-
-// ended returns the number of scripts that were not interrupted.
-func (s *summary) ended() (n int) {
-	for _, r := range s.Scripts {
-		if r.Outcome != engine.Stopped.String() {
-			n++
-		}
-	}
-	return n
 }
 
 // line prints the outcome of a script.
@@ -128,6 +155,12 @@ func (a *app) line(r report) {
 		fmt.Fprintf(a.out, "%15s%s\n", "", r.Reason)
 	} else if r.Reason != "" {
 		fmt.Fprintf(a.out, "%15s%s: (seed %d) %s\n", "", r.place(), r.Seed, r.Reason)
+	}
+	if r.Known != "" {
+		fmt.Fprintf(a.out, "%15sknown: %s\n", "", r.Known)
+	}
+	for _, m := range r.Measured {
+		fmt.Fprintf(a.out, "%15sline %d, seed %d: %s %s\n", "", m.Line, m.Seed, m.Name, m.Value)
 	}
 }
 
@@ -157,8 +190,25 @@ func (a *app) print(s *summary) error {
 	if others > 0 {
 		fmt.Fprintf(a.out, "%-14s %d frames of other traffic did not count\n", "note", others)
 	}
-	_, err := fmt.Fprintf(a.out, "%d passed, %d failed, %d not applicable\n", s.Passed, s.Failed, s.NotApplicable)
+	for _, script := range s.Unexpected {
+		fmt.Fprintf(a.out, "%-14s %s is a known failure, but has passed\n", "note", script)
+	}
+	_, err := fmt.Fprintln(a.out, s.sums())
 	return err
+}
+
+// sums returns the number of scripts by outcome; the later outcomes only if there are any.
+func (s *summary) sums() string {
+	text := fmt.Sprintf("%d passed, %d failed, %d not applicable", s.Passed, s.Failed, s.NotApplicable)
+	for _, c := range []struct {
+		n    int
+		name string
+	}{{s.Differs, "differ by policy"}, {s.Known, "known"}, {s.Inconclusive, "inconclusive"}, {s.Broken, "broken"}, {s.NotRun, "not run"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.name)
+		}
+	}
+	return text
 }
 
 // write writes a file of a report and closes it. Without a file it writes nothing.
@@ -167,64 +217,4 @@ func (s *summary) write(f *os.File, format func(*summary, io.Writer) error) erro
 		return nil
 	}
 	return errors.Join(format(s, f), f.Close())
-}
-
-// The elements of JUnit XML that CI systems read.
-type (
-	junitSuite struct {
-		XMLName  xml.Name    `xml:"testsuite"`
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Skipped  int         `xml:"skipped,attr"`
-		Cases    []junitCase `xml:"testcase"`
-	}
-	junitCase struct {
-		Class   string        `xml:"classname,attr"`
-		Name    string        `xml:"name,attr"`
-		File    string        `xml:"file,attr"`
-		Seconds float64       `xml:"time,attr"`
-		Failure *junitMessage `xml:"failure"`
-		Skipped *junitMessage `xml:"skipped"`
-	}
-	junitMessage struct {
-		Message string `xml:"message,attr"`
-		Text    string `xml:",chardata"`
-	}
-)
-
-// junit writes JUnit XML. A script that is not applicable is skipped; one that cannot end because the device is lost fails.
-func (s *summary) junit(w io.Writer) error {
-	x := junitSuite{Name: "rocedrill " + s.DUT, Tests: len(s.Scripts), Skipped: s.NotApplicable, Failures: len(s.Scripts) - s.Passed - s.NotApplicable}
-	for _, r := range s.Scripts {
-		c := junitCase{Class: filepath.Dir(r.Script), Name: filepath.Base(r.Script), File: r.Script, Seconds: r.Seconds}
-		switch r.Outcome {
-		case engine.Passed.String():
-		case engine.NotApplicable.String():
-			c.Skipped = &junitMessage{Message: r.Reason}
-		default:
-			c.Failure = &junitMessage{Message: r.place() + ": " + r.Reason, Text: fmt.Sprintf("seed %d\n%s", r.Seed, ladderText(r.Log))}
-		}
-		x.Cases = append(x.Cases, c)
-	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(x); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
-}
-
-// ladderText lists the entries of a run.
-func ladderText(log []entry) string {
-	text := ""
-	for _, e := range log {
-		arrow := map[string]string{"tester": "tester -> dut", "dut": "dut -> tester"}[e.From]
-		text += fmt.Sprintf("%12.6f %s %s%s\n", e.Time, arrow, e.Packet, e.Text)
-	}
-	return text
 }

@@ -25,6 +25,9 @@ type runFlags struct {
 	seed   uint64
 	repeat uint64
 	log    bool
+	must   bool
+	only   []string
+	known  string
 	junit  string
 	html   string
 }
@@ -44,9 +47,12 @@ func (a *app) run() *cobra.Command {
             also drives rdma_cm. --link leads to the device: an interface of this host, which
             needs CAP_NET_RAW; tap:NAME; or unix:PATH, a socket of AF_UNIX datagrams.
 
-Exit codes: 0 all scripts passed or are not applicable, 1 a script failed, 2 a script or
-the command line is wrong, 3 the device or its agent does not answer, 130 interrupted: the
-report has the scripts that have ended.`,
+A policy that differs is the device's choice and no failure. A script during which the tester
+or the agent was late runs up to three times; then it is inconclusive.
+
+Exit codes: 0 no script failed, 1 a script failed, 2 a script or the command line is wrong,
+3 the device or its agent does not answer, 5 a script is inconclusive, 130 interrupted. The
+report has all scripts.`,
 		Example: `  rocedrill run drill/suite --dut virtual
   rocedrill run drill/suite/responder --dut roced --repeat 2 --json
   rocedrill run drill/suite --dut 'agent:ssh host rocedrill-agent' --link eth1 --slack 5ms
@@ -59,12 +65,18 @@ report has the scripts that have ended.`,
 			if err != nil {
 				return err
 			}
+			if scripts, err = f.choose(scripts); err != nil {
+				return err
+			}
 			return a.runAll(c.Context(), scripts, f)
 		},
 	}
 	f.add(c.Flags())
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "first seed of PSNs and payload; odd seeds make the PSNs wrap")
 	c.Flags().Uint64Var(&f.repeat, "repeat", 2, "run each script with this many seeds")
+	c.Flags().BoolVar(&f.must, "must", false, "run only scripts that test demands of the specification")
+	c.Flags().StringArrayVar(&f.only, "only", nil, "run only scripts of this `SECTION`, such as 'IBTA 9.7'; may be repeated")
+	c.Flags().StringVar(&f.known, "known", "", "`FILE` of expected failures, each line SCRIPT...: REASON")
 	c.Flags().StringVar(&f.junit, "junit", "", "write the outcomes to `FILE` as JUnit XML")
 	c.Flags().StringVar(&f.html, "html", "", "write a page with ladder diagrams of failed scripts to `FILE`, and their captures beside it")
 	c.Flags().BoolVar(&f.log, "log", false, "print all packets and commands of failed scripts")
@@ -100,37 +112,83 @@ func load(args []string) (scripts []*script.Script, err error) {
 	return scripts, nil
 }
 
-// runAll runs the scripts and prints the reports. It reports the scripts that have run even if the device is lost.
+// runAll runs the scripts and prints the reports. The reports have all scripts even if the device is lost.
 func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) error {
+	reasons, err := readKnown(f.known)
+	if err != nil {
+		return err
+	}
+	if err := a.lintAll(scripts); err != nil {
+		return err
+	}
 	junit, html, err := f.outputs()
 	if err != nil {
 		return usageError{err}
 	}
+	sum := summary{DUT: f.dut, Scripts: []report{}}
+	err = a.runOn(ctx, scripts, f, reasons, &sum)
+	if errors.As(err, new(usageError)) {
+		return err
+	}
+	if err != nil {
+		sum.Lost = err.Error()
+	}
+	for _, s := range scripts[len(sum.Scripts):] {
+		sum.add(report{Script: s.Path, About: s.About, Spec: s.Spec, Must: s.Must, Outcome: notRun, Reason: sum.Lost, script: s})
+	}
+	err = cmp.Or(err, sum.write(junit, (*summary).junit), sum.writePage(html), a.print(&sum))
+	switch {
+	case err == nil && sum.Failed > 0:
+		return errFailed
+	case err == nil && sum.Inconclusive > 0:
+		return errInconclusive
+	}
+	return err
+}
+
+// runOn starts the device and runs the scripts on it.
+func (a *app) runOn(ctx context.Context, scripts []*script.Script, f runFlags, reasons knownFailures, sum *summary) error {
 	device, end, err := f.open(ctx, a)
 	if err != nil {
 		return err
 	}
-	sum := summary{DUT: f.dut}
-	for _, s := range scripts {
+	if s, ok := device.(*dut.Session); ok {
+		sum.Slack = s.Slack().Seconds()
+	}
+	for i, s := range scripts {
 		var r report
 		r, err = a.runScript(ctx, device, s, f)
-		sum.add(r)
-		if !a.json && r.Outcome != "" {
-			a.line(r)
+		if r.Outcome == engine.Passed.String() && reasons.reason(s.Path) != "" {
+			sum.Unexpected = append(sum.Unexpected, s.Path)
+		}
+		r.settle(reasons)
+		if r.Outcome != "" {
+			sum.add(r)
+			if !a.json {
+				a.line(r)
+			}
 		}
 		if errors.Is(err, context.Canceled) {
-			err = interrupt.Errorf("%d of %d scripts have ended; their results are reported", sum.ended(), len(scripts))
+			err = interrupt.Errorf("%d of %d scripts have ended; their results are reported", i, len(scripts))
 		}
 		if err != nil {
-			sum.Lost = err.Error()
 			break
 		}
 	}
-	err = cmp.Or(err, end(), sum.write(junit, (*summary).junit), sum.writePage(html), a.print(&sum))
-	if err == nil && sum.Failed > 0 {
-		return errFailed
+	return cmp.Or(err, end())
+}
+
+// lintAll prints all errors of scripts but the last, which it returns.
+func (a *app) lintAll(scripts []*script.Script) (last error) {
+	for _, s := range scripts {
+		for _, err := range engine.Lint(s) {
+			if last != nil {
+				fmt.Fprintln(a.diag, "rocedrill:", last)
+			}
+			last = err
+		}
 	}
-	return err
+	return last
 }
 
 // outputs opens the files of the report. A file that is not asked for is nil.

@@ -37,7 +37,7 @@ qp = dut.qp rc
 > SEND_ONLY psn=P within 5ms
 `
 	inapplicable = `spec "IBTA 9.7" must
-need teleport
+need ipv6
 wait 1ms
 `
 )
@@ -66,15 +66,15 @@ var all = map[string]string{"pass": passing, "fail": failing, "silent": silent, 
 // TestTable: the terminal's table names file, line, column and the expected packet in the script's notation.
 func TestTable(t *testing.T) {
 	dir := folder(t, all)
-	code, out, diag := call("run", dir, "--seed", "2")
+	code, out, diag := call("run", dir, "--seed", "2", "--ip", "4")
 	want := []string{
 		"failed         DIR/fail.drill",
 		"               DIR/fail.drill:8:1: (seed 2) expected SEND_LAST psn=*; the device sent SEND_LAST dst=0x11 psn=* payload=476 bytes 1415161718191a1b...: psn is *, expected *",
-		"not applicable DIR/none.drill", "               the device has no teleport",
+		"not applicable DIR/none.drill", "               it needs IPv6, the run is by IPv4 (--ip 4)",
 		"passed         DIR/pass.drill",
-		"failed         DIR/silent.drill",
+		"differs        DIR/silent.drill",
 		"               DIR/silent.drill:3:1: (seed 2) expected SEND_ONLY psn=*; the device sent nothing within 5ms",
-		"1 passed, 2 failed, 1 not applicable", "",
+		"1 passed, 1 failed, 1 not applicable, 1 differ by policy", "",
 	}
 	lines := strings.Split(strings.ReplaceAll(out, dir, "DIR"), "\n")
 	if code != exitFailed || diag != "" || !slices.EqualFunc(lines, want, func(got, want string) bool {
@@ -89,12 +89,12 @@ func TestTable(t *testing.T) {
 func TestReports(t *testing.T) {
 	dir := folder(t, all)
 	junit, page := filepath.Join(dir, "junit.xml"), filepath.Join(dir, "new", "page.html")
-	code, out, diag := call("run", dir, "--json", "--junit", junit, "--html", page)
+	code, out, diag := call("run", dir, "--ip", "4", "--json", "--junit", junit, "--html", page)
 	if code != exitFailed || diag != "" {
 		t.Fatal(code, diag)
 	}
 	var s summary
-	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Passed != 1 || s.Failed != 2 || s.NotApplicable != 1 || s.DUT != "virtual" {
+	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Passed != 1 || s.Failed != 1 || s.Differs != 1 || s.NotApplicable != 1 || s.DUT != "virtual" {
 		t.Fatal(err, out)
 	}
 	if r := s.Scripts[0]; r.Line != 8 || r.Column != 1 || !strings.HasPrefix(r.Wanted, "SEND_LAST psn=") || len(r.Log) != 8 ||
@@ -104,14 +104,16 @@ func TestReports(t *testing.T) {
 
 	var x junitSuite
 	text := read(t, junit)
-	if err := xml.Unmarshal(text, &x); err != nil || x.Tests != 4 || x.Failures != 2 || x.Skipped != 1 || x.Cases[0].Failure == nil ||
-		!strings.Contains(x.Cases[0].Failure.Text, "dut -> tester SEND_FIRST") || x.Cases[1].Skipped == nil || x.Cases[2].Failure != nil {
+	if err := xml.Unmarshal(text, &x); err != nil || x.Tests != 4 || x.Failures != 1 || x.Skipped != 1 || x.Cases[0].Failure == nil ||
+		!strings.Contains(x.Cases[0].Failure.Text, "dut -> tester SEND_FIRST") || x.Cases[1].Skipped == nil || x.Cases[2].Failure != nil || x.Cases[3].Failure != nil ||
+		!strings.HasPrefix(x.Cases[3].Output, "the device differs from this policy: ") || !slices.Contains(x.Cases[0].Properties, junitProperty{"section", "IBTA 9.7"}) ||
+		!slices.Contains(x.Cases[3].Properties, junitProperty{"kind", "policy"}) || !slices.Contains(x.Cases[2].Properties, junitProperty{"seed", "1"}) {
 		t.Errorf("%v %s", err, text)
 	}
 
 	html := string(read(t, page))
 	for _, want := range []string{"expected: SEND_LAST psn=", `class="missing"`, `class="wrong"`, `href="page-1.pcapng"`, `href="page-4.pcapng"`,
-		"<b>  8  &gt; SEND_LAST psn=P&#43;7</b>", "1 passed, 2 failed, 1 not applicable"} {
+		"<b>  8  &gt; SEND_LAST psn=P&#43;7</b>", "1 passed, 1 failed, 1 not applicable, 1 differ by policy"} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %s", want)
 		}
@@ -156,7 +158,19 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{0, "", []string{"run", dir + "/pass.drill", dir + "/none.drill"}},
 		{1, "", []string{"run", dir + "/fail.drill"}},
+		{0, "", []string{"run", dir + "/silent.drill"}},
 		{2, "x.drill:5:3: there is no packet SEND_ONLI", []string{"run", wrong}},
+		{2, "x.drill:5:3: there is no packet SEND_ONLI", []string{"lint", wrong}},
+		{0, "", []string{"lint", dir}},
+		{2, "usage: rocedrill lint SCRIPT|FOLDER...", []string{"lint"}},
+		{2, "--must: no script tests a demand", []string{"run", dir + "/silent.drill", "--must"}},
+		{2, `--only "IBTA 9.8": no script has this section; did you mean "IBTA 9.7"?`, []string{"run", dir, "--only", "IBTA 9.8"}},
+		{2, "nowhere: no such file", []string{"run", dir, "--known", "nowhere"}},
+		{2, "--ip 5: must be 4 or 6", []string{"run", dir, "--ip", "5"}},
+		{2, "--vlan 4095: must be at most 4094", []string{"run", dir, "--vlan", "4095"}},
+		{2, "--sl 16: must be at most 15", []string{"run", dir, "--sl", "16"}},
+		{2, "--port 0: must be between 1 and 255", []string{"run", dir, "--port", "0"}},
+		{2, `--cap ipv7: there is no such capability; did you mean "ipv4"?`, []string{"run", dir, "--cap", "ipv7"}},
 		{2, "x.drill:5:7: division by zero", []string{"run", late}},
 		{2, "usage: rocedrill run SCRIPT|FOLDER...", []string{"run"}},
 		{2, "nowhere: no such file", []string{"run", "nowhere"}},
@@ -175,6 +189,83 @@ func TestExitCodes(t *testing.T) {
 		code, _, diag := call(c.args...)
 		if code != c.code || !strings.Contains(diag, c.diag) || strings.Count(diag, "\n") > 1 {
 			t.Errorf("%v: %d %s, want %d %s", c.args, code, diag, c.code, c.diag)
+		}
+	}
+}
+
+// TestKnown: a known failure is none, with its reason, and a known failure that passes is told. --must and --only choose scripts.
+func TestKnown(t *testing.T) {
+	dir := folder(t, all)
+	list := filepath.Join(dir, "known")
+	write := func(text string) {
+		if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("# failures\nfail.drill pass: It is so.\n")
+	code, out, _ := call("run", dir, "--known", list, "--must")
+	if code != 0 || !strings.HasSuffix(out, "2 passed, 0 failed, 0 not applicable, 1 known\n") || !strings.Contains(out, "known: It is so.") ||
+		!strings.Contains(out, "pass.drill is a known failure, but has passed") || strings.Contains(out, "silent") {
+		t.Error(code, out)
+	}
+	write("fail.drill\n")
+	if code, _, diag := call("run", dir, "--known", list); code != exitUsage || !strings.Contains(diag, "known:1: must be SCRIPT...: REASON") {
+		t.Error(code, diag)
+	}
+	for rule, want := range map[string]string{"IBTA 9.7": "1 passed, 1 failed", "IBTA 10": "1 passed, 0 failed", "IBTA": "2 passed, 1 failed", "IBTA 10.3.1": "1 passed, 0 failed"} {
+		if _, out, _ := call("run", dir, "--only", rule, "--must"); !strings.Contains(out, want) {
+			t.Errorf("--only %s: %s, want %s", rule, out, want)
+		}
+	}
+}
+
+// TestLost: a device that cannot be reached leaves a report that has all scripts.
+func TestLost(t *testing.T) {
+	dir := folder(t, all)
+	junit := filepath.Join(dir, "junit.xml")
+	code, out, diag := call("run", dir, "--json", "--junit", junit, "--dut", "agent:/bin/false", "--link", "unix:"+dir+"/s")
+	var s summary
+	if err := json.Unmarshal([]byte(out), &s); err != nil || code != exitLost || strings.Count(diag, "\n") != 1 || s.NotRun != 4 || len(s.Scripts) != 4 ||
+		s.Scripts[0].Outcome != notRun || !strings.Contains(s.Scripts[0].Reason, "the agent has ended") {
+		t.Errorf("%d %s %v %s", code, diag, err, out)
+	}
+	var x junitSuite
+	if err := xml.Unmarshal(read(t, junit), &x); err != nil || x.Tests != 4 || x.Skipped != 4 || x.Failures+x.Errors != 0 {
+		t.Errorf("%v %+v", err, x)
+	}
+}
+
+// TestMeasured: all reports have the values that scripts measure.
+func TestMeasured(t *testing.T) {
+	dir := folder(t, map[string]string{"x": passing + "t = 14\nprint \"timeout\" 4096ns<<t\nprint \"retries\" 3\n"})
+	junit, page := filepath.Join(dir, "junit.xml"), filepath.Join(dir, "page.html")
+	_, out, _ := call("run", dir, "--junit", junit, "--html", page)
+	if !strings.Contains(out, "line 6, seed 0: timeout 67.108864ms\n") || !strings.Contains(out, "line 7, seed 1: retries 3\n") {
+		t.Error(out)
+	}
+	if text := string(read(t, junit)); !strings.Contains(text, `name="line 6, seed 1: timeout" value="67.108864ms"`) {
+		t.Error(text)
+	}
+	if text := string(read(t, page)); !strings.Contains(text, "timeout 67.108864ms") {
+		t.Error(text)
+	}
+	_, out, _ = call("run", dir, "--json")
+	var s summary
+	if err := json.Unmarshal([]byte(out), &s); err != nil || len(s.Scripts[0].Measured) != 4 || s.Scripts[0].Measured[0] != (measured{6, 0, "timeout", "67.108864ms", 0.067108864}) {
+		t.Error(err, out)
+	}
+}
+
+// TestLabels: labels of a ladder stay in their place.
+func TestLabels(t *testing.T) {
+	l := &ladder{}
+	long := strings.Repeat("x", 200)
+	l.add(rung{Arrow: true, Label: long})
+	l.add(rung{Label: long})
+	l.add(rung{Label: "short"})
+	for i, want := range []int{arrowLabel, noteLabel, len("short")} {
+		if got := l.Rows[i].Short; len(got) != want || i < 2 && !strings.HasSuffix(got, "...") {
+			t.Errorf("%q", got)
 		}
 	}
 }

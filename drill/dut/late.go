@@ -42,7 +42,8 @@ func (s *Session) measure(ctx context.Context) error {
 func (s *Session) Slack() time.Duration { return s.options.Slack }
 
 // judge makes a run inconclusive if the tester sent late. A run that failed is also inconclusive if the tester read late, if its agent
-// answers late, or if a device on this machine that was late had to wait for a processor.
+// answers late, or if a device on this machine that was late or
+// early had to wait for a processor.
 func (s *Session) judge(ctx context.Context, r *engine.Result, waited time.Duration) error {
 	late, text := s.late.sends, "the tester sent late by"
 	switch slack := s.options.Slack; {
@@ -51,7 +52,7 @@ func (s *Session) judge(ctx context.Context, r *engine.Result, waited time.Durat
 	case late > slack || r.Outcome == engine.Passed:
 	case s.late.reads > slack:
 		late, text = s.late.reads, "the tester read late by"
-	case r.Late && waited > slack:
+	case r.Timed && waited > slack:
 		late, text = waited, "the device waited for a processor for"
 	default:
 		var err error

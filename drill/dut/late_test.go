@@ -44,7 +44,7 @@ func TestLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			r := &engine.Result{Outcome: c.outcome, Late: c.silent}
+			r := &engine.Result{Outcome: c.outcome, Timed: c.silent}
 			if c.outcome == engine.Failed {
 				r.Text = "reason"
 			}

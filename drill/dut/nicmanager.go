@@ -2,6 +2,7 @@ package dut
 
 import (
 	"fmt"
+	"net/netip"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
@@ -40,8 +41,25 @@ func (o owner) CMEvent(_ mono.Time, c *cm.Conn, _ *cm.SIDR, e *cm.Event) {
 		o.a.cm.conns[o.name] = c
 	}
 	if name := managerEvents[e.Kind]; name != "" {
-		o.a.events = append(o.a.events, fmt.Sprintf("event on=%s type=%s", o.name, name))
+		o.a.events = append(o.a.events, fmt.Sprintf("event on=%s type=%s private=%x", o.name, name, userData(e)))
 	}
+}
+
+// userData returns the private data of a message behind the header of rdma_cm, which a REQ has.
+func userData(e *cm.Event) []byte {
+	const header = 36
+	if e.Kind == cm.ConnectRequest && len(e.PrivateData) >= header {
+		return e.PrivateData[header:]
+	}
+	return e.PrivateData
+}
+
+// private returns the private data of the argument "private".
+func (r *request) private() (b []byte) {
+	if s := r.args["private"]; s != "" {
+		_, r.err = fmt.Sscanf(s, "%x", &b)
+	}
+	return b
 }
 
 // service returns the service ID of an argument, a TCP port.
@@ -62,9 +80,19 @@ func (a *nicAgent) connect(r *request) (string, error) {
 		ServiceID: r.service(), QPN: bth.QPN(r.number("qpn", 2)), StartingPSN: r.psn(), ResponderResources: uint8(r.number("resources", 1)),
 		InitiatorDepth: uint8(r.number("depth", 1)), RetryCount: retry, RNRRetry: retry, PathMTU: mtu1024, LocalAckTimeout: ackTimeout,
 		LocalCMTimeout: uint8(r.number("cm_timeout", 20)), RemoteCMTimeout: uint8(r.number("cm_timeout", 20)),
-		MaxCMRetries: uint8(r.number("cm_retries", 15))}, owner{a, r.args["name"]})
+		MaxCMRetries: uint8(r.number("cm_retries", 15)), PrivateData: r.header(src, dst)}, owner{a, r.args["name"]})
 	a.cm.conns[r.args["name"]] = c
 	return "", err
+}
+
+// header returns the private data of a REQ: the header of rdma_cm, and those of the argument.
+func (r *request) header(src, dst netip.Addr) []byte {
+	data := r.private()
+	if data == nil {
+		return nil
+	}
+	ip := mad.IPCM{Src: src, Dst: dst}
+	return append(ip.Append(nil), data...)
 }
 
 // psn returns the first PSN of the peer's requests.
@@ -76,7 +104,7 @@ func (a *nicAgent) accept(r *request) (string, error) {
 		return "", err
 	}
 	return "", c.Accept(a.now, &cm.AcceptParam{QPN: bth.QPN(r.number("qpn", 2)), StartingPSN: r.psn(),
-		ResponderResources: uint8(r.number("resources", 1)), InitiatorDepth: uint8(r.number("depth", 1))})
+		ResponderResources: uint8(r.number("resources", 1)), InitiatorDepth: uint8(r.number("depth", 1)), PrivateData: r.private()})
 }
 
 func (a *nicAgent) reject(r *request) (string, error) {
@@ -84,7 +112,7 @@ func (a *nicAgent) reject(r *request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "", c.Reject(a.now, mad.Reason(r.number("reason", uint64(mad.ReasonConsumerDefined))), nil, nil)
+	return "", c.Reject(a.now, mad.Reason(r.number("reason", uint64(mad.ReasonConsumerDefined))), nil, r.private())
 }
 
 func (a *nicAgent) establish(r *request) (string, error) {

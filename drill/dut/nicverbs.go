@@ -203,53 +203,61 @@ func (a *nicAgent) toState(q *nicQP, r *request) error {
 			return err
 		}
 	}
+	t := q.Info().Type
 	for s := qp.Init; s <= min(target, qp.RTS); s++ {
-		if err := a.transition(q, r, s); err != nil {
+		if err := a.setAttributes(q, r, s, needed(t, s-1, s)); err != nil {
 			return err
 		}
 	}
 	if target > qp.RTS {
-		return a.transition(q, r, target)
+		return a.setAttributes(q, r, target, qp.AttrState)
 	}
 	return nil
 }
 
-// transition performs one state transition with all attributes that it needs (IBTA vol.1 10.3.1).
-func (a *nicAgent) transition(q *nicQP, r *request, to qp.State) error {
-	t := q.Info().Type
-	at := qp.Attr{State: to}
+// needed returns the attributes that a transition of a queue pair needs (IBTA vol.1 10.3.1).
+func needed(t qp.Type, from, to qp.State) qp.AttrMask {
 	mask := qp.AttrState
-	var av *rocev2.AddressVector
-	switch to {
-	case qp.Init:
-		at.Port, at.PKeyIndex, at.QKey = 1, uint16(r.number("pkey_index", 0)), uint32(r.number("qkey", testQKey))
-		at.AccessFlags = r.access(allAccess) & (qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic | qp.AccessFlushGlobal)
-		mask |= qp.AttrPKeyIndex | qp.AttrPort
-		if t == qp.UD {
-			mask |= qp.AttrQKey
-		} else {
-			mask |= qp.AttrAccessFlags
-		}
-	case qp.RTR:
-		if t == qp.UD {
-			break
-		}
-		v := a.vector(r)
-		av = &v
-		at.PathMTU, at.DestQPN, at.RQPSN = r.mtu(), uint32(r.number("peer", 0x11)), uint32(r.number("rqpsn", 0))&0xffffff
+	switch {
+	case to == qp.Init && t == qp.UD:
+		mask |= qp.AttrPKeyIndex | qp.AttrPort | qp.AttrQKey
+	case to == qp.Init:
+		mask |= qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccessFlags
+	case to == qp.RTR && t != qp.UD:
 		mask |= qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN
 		if t == qp.RC {
-			at.MaxDestRdAtomic, at.MinRNRTimer = uint8(r.number("dest_rd_atomic", 4)), uint8(r.number("min_rnr", 12))
 			mask |= qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
 		}
-	case qp.RTS:
-		at.SQPSN = uint32(r.number("psn", 0)) & 0xffffff
+	case to == qp.RTS && from == qp.RTR:
 		mask |= qp.AttrSQPSN
 		if t == qp.RC {
-			at.Timeout, at.RetryCnt, at.RNRRetry = uint8(r.number("timeout", 14)), uint8(r.number("retry", 7)), uint8(r.number("rnr_retry", 7))
-			at.MaxRdAtomic = uint8(r.number("rd_atomic", 4))
 			mask |= qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
 		}
+	}
+	return mask
+}
+
+// attributeKeys are the attributes of the keys of modify.
+var attributeKeys = map[string]qp.AttrMask{"sl": qp.AttrAV, "tclass": qp.AttrAV, "ttl": qp.AttrAV, "flow": qp.AttrAV, "mtu": qp.AttrPathMTU,
+	"peer": qp.AttrDestQPN, "rqpsn": qp.AttrRQPSN, "psn": qp.AttrSQPSN, "timeout": qp.AttrTimeout, "retry": qp.AttrRetryCnt,
+	"rnr_retry": qp.AttrRNRRetry, "min_rnr": qp.AttrMinRNRTimer, "rd_atomic": qp.AttrMaxRdAtomic, "dest_rd_atomic": qp.AttrMaxDestRdAtomic,
+	"qkey": qp.AttrQKey, "pkey_index": qp.AttrPKeyIndex, "access": qp.AttrAccessFlags}
+
+// setAttributes changes the attributes of a mask. Keys that the command lacks have their defaults.
+func (a *nicAgent) setAttributes(q *nicQP, r *request, to qp.State, mask qp.AttrMask) error {
+	at := qp.Attr{State: to, Port: 1, PKeyIndex: uint16(r.number("pkey_index", 0)), QKey: uint32(r.number("qkey", testQKey)),
+		AccessFlags: r.access(allAccess) & (qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic | qp.AccessFlushGlobal),
+		PathMTU:     r.mtu(), DestQPN: uint32(r.number("peer", 0x11)), RQPSN: uint32(r.number("rqpsn", 0)) & 0xffffff,
+		MaxDestRdAtomic: uint8(r.number("dest_rd_atomic", 4)), MinRNRTimer: uint8(r.number("min_rnr", 12)), SQPSN: uint32(r.number("psn", 0)) & 0xffffff,
+		Timeout: uint8(r.number("timeout", 14)), RetryCnt: uint8(r.number("retry", 7)), RNRRetry: uint8(r.number("rnr_retry", 7)),
+		MaxRdAtomic: uint8(r.number("rd_atomic", 4))}
+	var av *rocev2.AddressVector
+	if mask&qp.AttrAV != 0 {
+		v := a.vector(r)
+		av = &v
+	}
+	if r.err != nil {
+		return nil // run reports it
 	}
 	return a.nic.ModifyQP(a.now, q.QueuePair, at, mask, av)
 }
@@ -257,16 +265,34 @@ func (a *nicAgent) transition(q *nicQP, r *request, to qp.State) error {
 // testQKey is the Q_Key of queue pairs whose script names none.
 const testQKey = 0x11111111
 
+// modify changes the attributes that the command names, and with a state those that the transition needs.
 func (a *nicAgent) modify(r *request) (string, error) {
 	q, err := find(a.qps, r.args["on"])
 	if err != nil {
 		return "", err
 	}
-	to, err := find(states, r.args["state"])
-	if err != nil {
-		return "", err
+	mask, to := qp.AttrMask(0), qp.RTS
+	for key, attr := range attributeKeys {
+		if r.has(key) {
+			mask |= attr
+		}
 	}
-	return "", a.transition(q, r, to)
+	if r.has("state") {
+		if to, err = find(states, r.args["state"]); err != nil {
+			return "", err
+		}
+		i := q.Info()
+		mask |= needed(i.Type, i.Attr.State, to)
+	}
+	return "", a.setAttributes(q, r, to, mask)
+}
+
+// signaled returns the flag of the argument.
+func (r *request) signaled() qp.SendFlags {
+	if r.number("signaled", 1) != 0 {
+		return qp.SendSignaled
+	}
+	return 0
 }
 
 // post posts a send work request.
@@ -282,9 +308,7 @@ func (a *nicAgent) post(r *request, op qp.WROpcode) (string, error) {
 			w.Flags |= flag
 		}
 	}
-	if r.number("signaled", 1) != 0 {
-		w.Flags |= qp.SendSignaled
-	}
+	w.Flags |= r.signaled()
 	switch {
 	case r.has("inv"):
 		w.Opcode, w.Imm = qp.WRSendWithInv, uint32(r.number("inv", 0))
@@ -330,7 +354,7 @@ func (a *nicAgent) bind(r *request) (string, error) {
 		return "", nil // r.err says why
 	}
 	key := uint32(r.number("rkey", uint64(mw.RKey+1)))
-	w := qp.SendWQE{WRID: r.number("wr", 0), Opcode: qp.WRBindMW, Flags: qp.SendSignaled}
+	w := qp.SendWQE{WRID: r.number("wr", 0), Opcode: qp.WRBindMW, Flags: r.signaled()}
 	w.Bind = qp.BindWR{Addr: m.va + off, Length: n, MRLKey: m.LKey, MWRKey: mw.RKey, RKey: key,
 		Access: r.access(allAccess) &^ qp.AccessMWBind &^ qp.AccessLocalWrite}
 	return a.postSend(q, w, r, nil)
@@ -338,7 +362,7 @@ func (a *nicAgent) bind(r *request) (string, error) {
 
 func (a *nicAgent) invalidate(r *request) (string, error) {
 	q, err := find(a.qps, r.args["on"])
-	w := qp.SendWQE{WRID: r.number("wr", 0), Opcode: qp.WRLocalInv, Flags: qp.SendSignaled, Imm: uint32(r.number("rkey", 0))}
+	w := qp.SendWQE{WRID: r.number("wr", 0), Opcode: qp.WRLocalInv, Flags: r.signaled(), Imm: uint32(r.number("rkey", 0))}
 	if err != nil {
 		return "", err
 	}

@@ -66,6 +66,7 @@ func (m *machine) start(ctx context.Context, im vm.Image) (*Session, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrLost, err), l.close())
 	}
 	o := options(0)
+	o.Caps = []string{"retries"}
 	m.traffic.apply(&o)
 	s := newSession(o, l, channel, m.stop)
 	s.local = []int{m.vm.PID()}

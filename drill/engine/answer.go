@@ -36,6 +36,7 @@ func (c completion) has(status string) bool {
 // event is an asynchronous event.
 type event struct {
 	on, kind string
+	private  []byte // of a message of the connection manager
 	at       mono.Time
 }
 
@@ -64,7 +65,7 @@ func (e *Engine) answered(now mono.Time, a map[string]string) {
 		e.current.pending, e.current.until = k, now.Add(retryPause)
 		return
 	} else if why != "" {
-		e.finishLate(k.call.Pos, "%s", why)
+		e.untimely(k.call.Pos, "%s", why)
 	}
 	if k.call.Verb == "destroy" {
 		delete(e.objects, k.object)
@@ -171,6 +172,10 @@ func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
 	if c.Verb == "event" {
 		for i, v := range e.events {
 			if v.on == k.object && v.kind == k.word {
+				if want := k.keys["private"].bytes; !bytes.HasPrefix(v.private, want) {
+					e.finish(Failed, c.Pos, fmt.Sprintf("%s has the private data %x, expected %x%s", v.kind, clip(v.private), clip(want), firstDifference(v.private, want)))
+					return false
+				}
 				e.events = append(e.events[:i:i], e.events[i+1:]...)
 				return e.reportedInTime(now, v.at, k, "the event "+v.kind)
 			}
@@ -179,17 +184,19 @@ func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
 		return true
 	}
 	if e.result == nil && now >= e.current.until {
-		e.finishLate(c.Pos, "expected dut.%s within %v; the device reports %s", k.line, e.waited(c.Time), e.reported(k.object))
+		e.untimely(c.Pos, "expected dut.%s within %v; the device reports %s", k.line, e.waited(), e.reported(k.object))
 	}
 	return false
 }
 
 // reportedInTime checks that a report has not come too early.
 func (e *Engine) reportedInTime(now, at mono.Time, k *command, what string) bool {
-	after := k.call.Time.After
+	after := e.current.after
 	if d := at.Sub(e.current.base); after > 0 && d < after {
-		e.finish(Failed, k.call.Pos, fmt.Sprintf("%s came after %v, too early: at least %v are needed", what, d, after))
+		e.untimely(k.call.Pos, "%s came after %v, too early: at least %v are needed", what, d, after)
 		return false
+	} else if after > 0 {
+		e.measure(k.call.Pos, what+" after", durationOf(d))
 	}
 	e.setLabel(k.call.Label, now, nil)
 	return true

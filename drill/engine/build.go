@@ -13,10 +13,7 @@ func (e *Engine) v6() bool { return e.o.IP == 6 || slices.Contains(e.script.Need
 
 // build makes the frame of a packet.
 func (e *Engine) build(k *script.Packet) *frame.Frame {
-	op, ok := frame.Opcode(k.Name)
-	if !ok {
-		e.fail(k.Pos, "%s is not a packet to send", k.Name)
-	}
+	op, _ := frame.Opcode(k.Name)
 	s := frame.Spec{SrcMAC: e.o.TesterMAC, DstMAC: e.o.DUTMAC, Opcode: op}
 	s.Src, s.Dst = e.addresses()
 	if s.VLAN = e.o.VLAN != 0; s.VLAN {
@@ -26,9 +23,6 @@ func (e *Engine) build(k *script.Packet) *frame.Frame {
 	for i := range k.Fields {
 		f := &k.Fields[i]
 		named = named || f.Name == "dst"
-		if f.Value == nil || f.Last != nil || f.Not {
-			e.fail(f.Pos, "a packet to send has one value for %s", f.Name)
-		}
 		e.setField(&s, f)
 	}
 	if qpn, ok := e.onlyQP(); ok && !named {
@@ -42,7 +36,7 @@ func (e *Engine) build(k *script.Packet) *frame.Frame {
 }
 
 // setField sets a field of a frame to send. Beside header fields there are payload, padding (the bytes before the ICRC),
-// trail (bytes behind the ICRC), ip.options, icrc=bad and vlan=none.
+// trail (bytes behind the ICRC), private (private data), ip.options, icrc=bad and vlan=none.
 func (e *Engine) setField(s *frame.Spec, f *script.Key) {
 	switch n, _ := f.Value.(*script.Name); {
 	case n != nil && f.Name == "icrc" && n.Name == "bad":
@@ -53,7 +47,8 @@ func (e *Engine) setField(s *frame.Spec, f *script.Key) {
 		return
 	}
 	v := e.eval(f.Value)
-	to := map[string]*[]byte{"payload": &s.Payload, "padding": &s.Padding, "trail": &s.Trail, "ip.options": &s.Options}[f.Name]
+	to := map[string]*[]byte{"payload": &s.Payload, "padding": &s.Padding, "trail": &s.Trail, "ip.options": &s.Options,
+		"private": &s.Private}[f.Name]
 	b := e.content(v)
 	switch {
 	case to != nil && b != nil:
@@ -84,48 +79,4 @@ func (e *Engine) onlyQP() (qpn uint64, ok bool) {
 }
 
 // pseudoFields are names that packets have beside header fields.
-var pseudoFields = []string{"payload", "padding", "trail", "ip.options", "vlan"}
-
-// checkNames finds unknown packets, fields and verbs before the run begins.
-func (e *Engine) checkNames(body []script.Stmt) (err error) {
-	defer func() {
-		if r, ok := recover().(*script.Error); ok {
-			err = r
-		}
-	}()
-	for _, s := range body {
-		switch s := s.(type) {
-		case *script.Send:
-			e.checkPacket(&s.Packet)
-		case *script.Ignore:
-			e.checkPacket(&s.Packet)
-		case *script.Expect:
-			for i := range s.Packets {
-				e.checkPacket(&s.Packets[i])
-			}
-			if len(s.Packets) == 1 && s.Packets[0].Optional && s.Time.Pos != (script.Pos{}) && s.Time.Within+s.Time.After > 0 {
-				e.fail(s.Time.Pos, "an optional packet has no time: it may come at any time from here on")
-			}
-		case *script.Call:
-			if _, ok := verbs[s.Verb]; !ok {
-				e.fail(s.Pos, "there is no verb dut.%s", s.Verb)
-			}
-		case *script.For:
-			if err := e.checkNames(s.Body); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (e *Engine) checkPacket(k *script.Packet) {
-	if _, ok := frame.Opcode(k.Name); !ok && k.Name != anyPacket {
-		e.fail(k.Pos, "there is no packet %s", k.Name)
-	}
-	for _, f := range slices.Concat(k.Fields, k.Until) {
-		if !frame.Known(f.Name) && !slices.Contains(pseudoFields, f.Name) {
-			e.fail(f.Pos, "there is no field %s", f.Name)
-		}
-	}
-}
+var pseudoFields = []string{"payload", "padding", "trail", "ip.options", "vlan", "private"}

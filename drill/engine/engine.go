@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -101,12 +102,13 @@ type Engine struct {
 
 	observed // of the device, by rules for all scripts
 
-	used   uint64            // of Options.Memory
-	sizes  map[string]uint64 // part of it, by object
-	steps  int               // since Options.Interrupted was asked
-	wanted string            // packets of the statement that fails
-	result *Result
-	log    []Entry
+	used     uint64            // of Options.Memory
+	sizes    map[string]uint64 // part of it, by object
+	steps    int               // since Options.Interrupted was asked
+	wanted   string            // packets of the statement that fails
+	measured []Measure
+	result   *Result
+	log      []Entry
 }
 
 // New prepares a run. The error is a *script.Error.
@@ -122,8 +124,8 @@ func New(s *script.Script, o Options) (*Engine, error) {
 	other := tester.AsSlice() // an address that no station has
 	other[len(other)-1] += 76
 	e.env["tester.addr"], e.env["dut.addr"], e.env["other.addr"] = bytesOf(tester.AsSlice()), bytesOf(device.AsSlice()), bytesOf(other)
-	if err := e.checkNames(s.Body); err != nil {
-		return nil, err
+	if errs := Lint(s); len(errs) > 0 {
+		return nil, errs[0]
 	}
 	e.expects(s.Body)
 	e.applicable()
@@ -212,7 +214,8 @@ func (e *Engine) Reply(now mono.Time, line string) {
 		e.completed(now, Fields(rest))
 	case word == "event":
 		a := Fields(rest)
-		e.events = append(e.events, event{a["on"], a["type"], now})
+		private, _ := hex.DecodeString(a["private"])
+		e.events = append(e.events, event{a["on"], a["type"], private, now})
 		e.record(now, FromDUT, nil, line)
 	case e.command == nil:
 		e.finish(Broken, e.pos(), "the agent answers without a command: "+line)
@@ -391,10 +394,12 @@ func (e *Engine) bound(t script.Time) {
 		}
 		e.current.base = l.at
 	}
-	if t.Within > 0 {
-		e.current.until = e.current.base.Add(t.Within + e.o.Slack)
+	c := e.current
+	c.within, c.after = e.duration(t.Within), e.duration(t.After)
+	if c.within > 0 {
+		c.until = c.base.Add(c.within + e.o.Slack)
 	} else {
-		e.current.until = e.began.Add(e.o.Limit + t.After + e.o.Slack)
+		c.until = e.began.Add(e.o.Limit + c.after + e.o.Slack)
 	}
 }
 

@@ -78,11 +78,15 @@ func (e *Engine) opened(k *command) {
 	e.flows = append(e.flows, w)
 }
 
-// modified follows a transition to RTR, which sets the expected PSN.
+// modified follows new attributes. A transition to RTR sets the expected PSN.
 func (e *Engine) modified(k *command) {
 	for _, w := range e.flows {
-		if w.name == k.object && k.keys["state"].text == "RTR" {
-			w.peer, w.mtu = k.numberKey("peer", w.peer), int(k.numberKey("mtu", uint64(w.mtu)))
+		if w.name != k.object {
+			continue
+		}
+		w.peer, w.mtu, w.tclass = k.numberKey("peer", w.peer), int(k.numberKey("mtu", uint64(w.mtu))), k.numberKey("tclass", w.tclass)
+		w.ttl, w.vlan = k.numberKey("ttl", w.ttl), k.numberKey("vlan", w.vlan)
+		if _, named := k.keys["rqpsn"]; named || k.keys["state"].text == "RTR" {
 			w.begin(k.numberKey("rqpsn", 0))
 		}
 	}

@@ -56,6 +56,12 @@ func (e *Engine) differs(f *frame.Frame, k *script.Key) string {
 	switch k.Name {
 	case "payload":
 		return e.payloadDiffers(f, k)
+	case "private": // zeros may follow
+		got := f.Private()
+		if want := e.content(e.eval(k.Value)); bytes.HasPrefix(got, want) == k.Not {
+			return fmt.Sprintf("the private data is %x", clip(got))
+		}
+		return ""
 	case "ip.src", "ip.dst":
 		got, _ := f.Address(k.Name)
 		if want := e.content(e.eval(k.Value)); bytes.Equal(got, want) == k.Not {

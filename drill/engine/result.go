@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"time"
 
 	"roced.io/roced/drill/frame"
 	"roced.io/roced/drill/script"
@@ -35,16 +36,44 @@ type Result struct {
 	Wanted  string     // packets that the script expected when it failed, in its notation
 	Log     []Entry    // packets, commands and answers in order
 	Notes   []Note     // choices of the device that no rule forbids
-	Late    bool       // nothing came in time, or it came too late
-	Others  int        // frames on the link that are not the device's, or not of this script
+	Timed   bool       // it failed by a bound of time
+	// Measured are the times and values that the script measured: of print, and of packets and reports with a lower bound.
+	Measured []Measure
+	Others   int // frames on the link that are not the device's, or not of this script
 }
 
-// finishLate fails the run because the device was late.
-func (e *Engine) finishLate(pos script.Pos, format string, args ...any) {
+// untimely fails the run because the device was late or early.
+func (e *Engine) untimely(pos script.Pos, format string, args ...any) {
 	if e.result == nil {
 		e.finish(Failed, pos, fmt.Sprintf(format, args...))
-		e.result.Late = true
+		e.result.Timed = true
 	}
+}
+
+// Measure is a value that a script measured.
+type Measure struct {
+	Pos  script.Pos
+	Text string
+	// Value is as scripts write it. Time is set if it is a duration.
+	Value string
+	Time  time.Duration
+}
+
+// mostMeasured bounds the values of a run.
+const mostMeasured = 1000
+
+// measure records a value for the report.
+func (e *Engine) measure(at script.Pos, text string, v value) {
+	if len(e.measured) == mostMeasured {
+		return
+	}
+	m := Measure{Pos: at, Text: text, Value: v.String()}
+	if v.kind == isDuration {
+		m.Time = time.Duration(v.num)
+	} else if v.kind == isNumber {
+		m.Value = fmt.Sprint(v.num)
+	}
+	e.measured = append(e.measured, m)
 }
 
 // Inconclusive replaces the outcome: the tester could not keep the times.
@@ -107,7 +136,7 @@ func (e *Engine) uses(at script.Pos, what string, n uint64) {
 // finish ends the run. The first reason counts.
 func (e *Engine) finish(o Outcome, pos script.Pos, text string) {
 	if e.result == nil {
-		e.result = &Result{Outcome: o, Pos: pos, Text: text, Wanted: e.wanted, Log: e.log, Notes: e.notes, Others: e.others}
+		e.result = &Result{Outcome: o, Pos: pos, Text: text, Wanted: e.wanted, Log: e.log, Notes: e.notes, Measured: e.measured, Others: e.others}
 		e.command = nil
 	}
 }

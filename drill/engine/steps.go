@@ -12,11 +12,12 @@ import (
 
 // running is the state of the current statement.
 type running struct {
-	until mono.Time // when the statement ends or fails without further input
-	base  mono.Time // from which its bounds count
-	taken []bool    // packets of the group that have come
-	next  int       // packet of an ordered group that comes next
-	many  bool      // a "+" packet has come at least once
+	until         mono.Time     // when the statement ends or fails without further input
+	within, after time.Duration // bounds, 0 for none
+	base          mono.Time     // from which its bounds count
+	taken         []bool        // packets of the group that have come
+	next          int           // packet of an ordered group that comes next
+	many          bool          // a "+" packet has come at least once
 
 	retry   mono.Time // until then a query whose answer differs is repeated
 	pending *command  // query to repeat at until
@@ -62,7 +63,10 @@ func (e *Engine) begin(now mono.Time, s script.Stmt) {
 		}
 		e.bound(s.Time)
 	case *script.Pause:
-		e.current.until = now.Add(s.For)
+		e.current.until = now.Add(e.duration(s.For))
+	case *script.Print:
+		v := e.eval(s.Value)
+		e.measure(s.Pos, s.Text, v)
 	case *script.For:
 		first, last := e.number(s.First), e.number(s.Last)
 		if first <= last {
@@ -195,17 +199,17 @@ func (e *Engine) progressExpect(now mono.Time, s *script.Expect) bool {
 			return true
 		}
 		e.wanted = e.expected(s)
-		e.finishLate(s.Pos, "expected %s; the device sent nothing within %v%s", e.wanted, e.waited(s.Time), e.besides())
+		e.untimely(s.Pos, "expected %s; the device sent nothing within %v%s", e.wanted, e.waited(), e.besides())
 	}
 	return false
 }
 
 // waited returns how long a statement has waited, without the slack.
-func (e *Engine) waited(t script.Time) time.Duration {
-	if t.Within > 0 {
-		return t.Within
+func (e *Engine) waited() time.Duration {
+	if c := e.current; c.within > 0 {
+		return c.within
 	}
-	return e.o.Limit + t.After
+	return e.o.Limit + e.current.after
 }
 
 // choose returns the packet of the group that the frame matches, -1 for none, with the reason.
@@ -280,14 +284,17 @@ func (e *Engine) over(s *script.Expect) bool {
 
 // inTime checks the bounds of a packet that matches.
 func (e *Engine) inTime(r received, s *script.Expect) bool {
-	t := s.Time
-	d := r.at.Sub(e.current.base)
+	c := e.current
+	d := r.at.Sub(c.base)
 	switch {
-	case t.After > 0 && d < t.After:
-		e.finish(Failed, s.Pos, fmt.Sprintf("%v came after %v, too early: at least %v are needed", r.frame, d, t.After))
-	case t.Within > 0 && d > t.Within+e.o.Slack:
-		e.finishLate(s.Pos, "%v came after %v, too late: at most %v are permitted", r.frame, d, t.Within)
+	case c.after > 0 && d < c.after:
+		e.untimely(s.Pos, "%v came after %v, too early: at least %v are needed", r.frame, d, c.after)
+	case c.within > 0 && d > c.within+e.o.Slack:
+		e.untimely(s.Pos, "%v came after %v, too late: at most %v are permitted", r.frame, d, c.within)
 	default:
+		if c.after > 0 {
+			e.measure(s.Pos, frame.OpcodeName(r.frame.Opcode)+" after", durationOf(d))
+		}
 		return true
 	}
 	return false

@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"time"
 
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/drill/frame"
@@ -30,6 +32,7 @@ const (
 	isBytes
 	isText
 	isMemory
+	isDuration
 )
 
 // memoryPart is a part of a memory region of the device.
@@ -41,6 +44,8 @@ type memoryPart struct {
 func numberOf(v uint64) value { return value{kind: isNumber, num: v} }
 func bytesOf(b []byte) value  { return value{kind: isBytes, bytes: b} }
 
+func durationOf(d time.Duration) value { return value{kind: isDuration, num: uint64(d)} }
+
 // String returns the value as reports show it.
 func (v value) String() string {
 	switch v.kind {
@@ -48,6 +53,8 @@ func (v value) String() string {
 		return fmt.Sprintf("%d bytes %x", len(v.bytes), v.bytes[:min(len(v.bytes), 8)])
 	case isText:
 		return v.text
+	case isDuration:
+		return time.Duration(v.num).String()
 	case isMemory:
 		return fmt.Sprintf("%s[%d:%d]", v.ref.region, v.ref.from, v.ref.to)
 	}
@@ -67,6 +74,8 @@ func (e *Engine) eval(x script.Expr) value {
 	switch x := x.(type) {
 	case *script.Number:
 		return numberOf(x.Value)
+	case *script.Duration:
+		return durationOf(x.Value)
 	case *script.Text:
 		return value{kind: isText, text: x.Value}
 	case *script.Name:
@@ -77,12 +86,6 @@ func (e *Engine) eval(x script.Expr) value {
 		return e.slice(x)
 	case *script.Function:
 		f := functions[x.Name]
-		if f.call == nil {
-			e.fail(x.Pos, "there is no function %s", x.Name)
-		}
-		if len(x.Args) != f.args {
-			e.fail(x.Pos, "%s has %d arguments, not %d", x.Name, f.args, len(x.Args))
-		}
 		args := make([]value, len(x.Args))
 		for i, a := range x.Args {
 			args[i] = e.eval(a)
@@ -103,6 +106,9 @@ func (e *Engine) lookup(x *script.Name) value {
 		return v
 	}
 	if label, field, ok := strings.Cut(x.Name, "."); ok {
+		if l, ok := e.labels[label]; ok && field == "time" {
+			return durationOf(time.Duration(l.at))
+		}
 		if f := e.labels[label].frame; f != nil {
 			if field == "payload" {
 				return bytesOf(f.Payload)
@@ -131,9 +137,35 @@ func (e *Engine) number(x script.Expr) uint64 {
 	return v.num
 }
 
+// duration evaluates an expression that has to be a duration; nil is 0.
+func (e *Engine) duration(x script.Expr) time.Duration {
+	if x == nil {
+		return 0
+	}
+	v := e.eval(x)
+	if v.kind != isDuration || v.num > math.MaxInt64 {
+		e.fail(x.At(), "%v is not a duration such as 20ms", v)
+	}
+	return time.Duration(v.num)
+}
+
+// unit returns the kind of the result of an operation on numbers and durations. ok is false if there is none.
+func unit(a, b valueKind, op string) (kind valueKind, ok bool) {
+	switch {
+	case a == isDuration && b == isDuration:
+		return map[string]valueKind{"/": isNumber, "+": isDuration, "-": isDuration}[op], op == "/" || op == "+" || op == "-"
+	case a == isDuration && b == isNumber:
+		return isDuration, op == "*" || op == "/" || op == "<<" || op == ">>"
+	case a == isNumber && b == isDuration:
+		return isDuration, op == "*"
+	}
+	return isNumber, a == isNumber && b == isNumber
+}
+
 func (e *Engine) binary(x *script.Binary) value {
 	a, b := e.eval(x.X), e.eval(x.Y)
-	if a.kind != isNumber || b.kind != isNumber {
+	kind, ok := unit(a.kind, b.kind, x.Op)
+	if !ok {
 		if ab, bb, ok := e.content(a), e.content(b), x.Op == "+"; ok && ab != nil && bb != nil {
 			if len(ab)+len(bb) > maxBytes {
 				e.fail(x.Pos, "%d and %d bytes together exceed %d, the most that a value has", len(ab), len(bb), maxBytes)
@@ -141,7 +173,7 @@ func (e *Engine) binary(x *script.Binary) value {
 			e.steps += (len(ab) + len(bb)) >> 10
 			return bytesOf(append(bytes.Clone(ab), bb...)) // concatenation
 		}
-		e.fail(x.Pos, "%v %s %v: not numbers", a, x.Op, b)
+		e.fail(x.Pos, "%v %s %v: neither numbers nor durations", a, x.Op, b)
 	}
 	n := a.num
 	switch x.Op {
@@ -167,7 +199,7 @@ func (e *Engine) binary(x *script.Binary) value {
 			n = a.num % b.num
 		}
 	}
-	return numberOf(n)
+	return value{kind: kind, num: n}
 }
 
 // slice evaluates "x[from:to]": a part of a region, or of bytes.

@@ -73,8 +73,9 @@ var verbs = map[string]verb{
 	"qp": {creates: true, word: "type", keys: with(with(numbers(qpAttrs+" "+avAttrs+" size rsize sges sigall inline"), keyObject, "pd scq rcq srq"),
 		keyWord, "state profile access"),
 		doc: "create a queue pair of type rc, uc or ud, and bring it to state= (RTS). psn= is its first PSN. It expects rqpsn= first"},
-	"modify": {object: true, keys: with(numbers(qpAttrs+" "+avAttrs), keyWord, "state access"), doc: "modify a queue pair"},
-	"limit":  {object: true, keys: numbers("limit"), doc: "arm the limit event of a shared receive queue"},
+	"modify": {object: true, keys: with(numbers(qpAttrs+" "+avAttrs), keyWord, "state access"),
+		doc: "modify the attributes that the script names, and with state= those that the transition needs"},
+	"limit": {object: true, keys: numbers("limit"), doc: "arm the limit event of a shared receive queue"},
 
 	"send":       workRequest("post a SEND; with imm= a SEND with immediate data, with inv= a SEND with invalidate"),
 	"write":      workRequest("post an RDMA WRITE to remote= with rkey=; with imm= with immediate data"),
@@ -88,9 +89,9 @@ var verbs = map[string]verb{
 	"invalidate": {object: true, keys: numbers("wr rkey signaled"), doc: "post a local invalidate"},
 
 	"listen":    {creates: true, manages: true, keys: numbers("port backlog"), doc: "listen for requests of rdma_cm to port="},
-	"connect":   {creates: true, manages: true, keys: numbers("port qpn psn resources depth cm_timeout cm_retries"), doc: "send a REQ for port= of the tester"},
-	"accept":    {object: true, keys: numbers("qpn psn resources depth"), doc: "accept the newest request of a listener by a REP"},
-	"reject":    {object: true, keys: numbers("reason"), doc: "reject the newest request of a listener, or the reply to a connection"},
+	"connect":   {creates: true, manages: true, keys: with(numbers("port qpn psn resources depth cm_timeout cm_retries"), keyBytes, "private"), doc: "send a REQ for port= of the tester"},
+	"accept":    {object: true, keys: with(numbers("qpn psn resources depth"), keyBytes, "private"), doc: "accept the newest request of a listener by a REP"},
+	"reject":    {object: true, keys: with(numbers("reason"), keyBytes, "private"), doc: "reject the newest request of a listener, or the reply to a connection"},
 	"establish": {object: true, keys: numbers(""), doc: "answer the REP of a connection by an RTU"},
 	"leave":     {object: true, keys: numbers(""), doc: "end a connection by a DREQ, or by a DREP if the peer has ended it"},
 
@@ -101,7 +102,8 @@ var verbs = map[string]verb{
 	"destroy": {object: true, keys: numbers(""), doc: "destroy an object"},
 	"cqe": {object: true, word: "status", local: true, keys: with(numbers("wr len imm inv peer"), keyWord, "op"),
 		doc: "expect a completion of a queue pair, the oldest of its send or its receive queue. ERROR is every status but SUCCESS"},
-	"event": {object: true, word: "type", local: true, keys: numbers(""), doc: "expect an asynchronous event of a queue pair, shared receive queue, listener or connection"},
+	"event": {object: true, word: "type", local: true, keys: with(numbers(""), keyBytes, "private"),
+		doc: "expect an asynchronous event of a queue pair, shared receive queue, listener or connection"},
 }
 
 // command is a verb with evaluated arguments.
@@ -117,16 +119,7 @@ type command struct {
 
 // prepare evaluates the arguments of a call.
 func (e *Engine) prepare(c *script.Call) *command {
-	v, ok := verbs[c.Verb]
-	if !ok {
-		e.fail(c.Pos, "there is no verb dut.%s", c.Verb)
-	}
-	if v.creates != (c.Name != "") {
-		if v.creates {
-			e.fail(c.Pos, "dut.%s creates an object: write NAME = dut.%s", c.Verb, c.Verb)
-		}
-		e.fail(c.Pos, "dut.%s creates no object", c.Verb)
-	}
+	v := verbs[c.Verb]
 	k := &command{call: c, verb: v, keys: map[string]value{}}
 	args := c.Args
 	if v.object {
@@ -191,15 +184,7 @@ func (e *Engine) word(c *script.Call, meaning string, args []script.Expr) string
 }
 
 func (e *Engine) prepareKey(k *command, key script.Key) {
-	kind, ok := k.verb.keys[key.Name]
-	if !ok {
-		names := make([]string, 0, len(k.verb.keys))
-		for n := range k.verb.keys {
-			names = append(names, n)
-		}
-		slices.Sort(names)
-		e.fail(key.Pos, "dut.%s has no key %s; it has %s", k.call.Verb, key.Name, strings.Join(names, ", "))
-	}
+	kind := k.verb.keys[key.Name]
 	if key.Value == nil || key.Last != nil || key.Not {
 		e.fail(key.Pos, "%s needs one value", key.Name)
 	}

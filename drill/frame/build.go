@@ -28,6 +28,7 @@ type Spec struct {
 	Options        []byte // IPv4 options, a multiple of four bytes
 	Padding        []byte // bytes between payload and ICRC; nil: as many as the pad count says
 	Trail          []byte // bytes between the ICRC and the end of the datagram
+	Private        []byte // private data of a message of the connection manager
 	BadICRC        bool
 }
 
@@ -57,6 +58,10 @@ func (s *Spec) Build() (*Frame, error) {
 	if err := s.apply(f); err != nil {
 		return nil, err
 	}
+	if room := f.Private(); len(s.Private) > len(room) {
+		return nil, fmt.Errorf("private: %d bytes, the message has room for %d", len(s.Private), len(room))
+	}
+	copy(f.Private(), s.Private)
 	return f, s.seal(f)
 }
 

@@ -1,8 +1,11 @@
 package frame
 
 import (
+	"slices"
 	"strconv"
 	"strings"
+
+	"roced.io/roced/bth"
 )
 
 // header is a header of a frame, in the order on the wire.
@@ -102,7 +105,8 @@ var layouts = []struct {
 	{hdrMAD, "-:24 mad.method:8 -:32 mad.tid:64 mad.attr:16 -:48 cm.local:32 cm.remote:32"},
 	{hdrMAD, "-:256 req.service:64 -:128 req.qpn:24 req.resources:8 -:24 req.depth:8 -:24 req.timeout:5 req.type:2 -:1 req.psn:24 " +
 		"req.local_timeout:5 req.retry:3 req.pkey:16 req.mtu:4 -:1 req.rnr:3 req.cm_retries:4 -:36 req.src:128 req.dst:128 -:56 req.ack_timeout:5"},
-	{hdrMAD, "-:288 rep.qpn:24 -:40 rep.psn:24 -:8 rep.resources:8 rep.depth:8"},
+	{hdrMAD, "-:256 rep.qkey:32 rep.qpn:24 -:8 rep.eecn:24 -:8 rep.psn:24 -:8 rep.resources:8 rep.depth:8 rep.ack_delay:5 rep.failover:2 rep.flow:1 " +
+		"rep.rnr:3 rep.srq:1 -:4 rep.guid:64"},
 	{hdrMAD, "-:272 rej.reason:16"},
 	{hdrMAD, "-:256 dreq.qpn:24"},
 }
@@ -171,4 +175,43 @@ func (f *Field) put(h []byte, v uint64) {
 		}
 		v >>= 1
 	}
+}
+
+// Names returns the names of all fields, and icrc.
+func Names() []string {
+	names := []string{"icrc"}
+	for i := range fields {
+		if !slices.Contains(names, fields[i].Name) {
+			names = append(names, fields[i].Name)
+		}
+	}
+	return names
+}
+
+// Bits returns the width of a field; of a name that several headers have, the greatest.
+func Bits(name string) (bits int) {
+	for _, f := range byName[name] {
+		bits = max(bits, f.bits)
+	}
+	if name == "icrc" {
+		return 8 * icrcLen
+	}
+	return bits
+}
+
+// Has reports whether packets of an opcode can have a field.
+func Has(op bth.Opcode, name string) bool {
+	set := extensions(op, 0) | extensions(op, 0xff)
+	return name == "icrc" || slices.ContainsFunc(byName[name], func(f *Field) bool {
+		switch h := f.hdr; {
+		case h <= hdrBTH:
+			return true
+		case h >= hdrExtension && h <= hdrExtHole3:
+			return set&bth.HdrXETH != 0
+		case h == hdrMAD:
+			return op == bth.TransportUD|bth.OpSendOnly
+		default:
+			return slices.ContainsFunc(transportHeaders, func(t transportHeader) bool { return t.hdr == h && set&t.bit != 0 })
+		}
+	})
 }

@@ -30,6 +30,18 @@ func Message(attr mad.Attr, from, to netip.Addr, id uint32) []byte {
 	return b
 }
 
+// privateData is the offset of the private data in a management datagram (IBTA vol.1 12.6).
+var privateData = map[mad.Attr]int{mad.AttrREQ: 164, mad.AttrMRA: 34, mad.AttrREJ: 108, mad.AttrREP: 60, mad.AttrRTU: 32, mad.AttrDREQ: 36, mad.AttrDREP: 32}
+
+// Private returns the private data of a message of the connection manager, nil for other packets.
+func (f *Frame) Private() []byte {
+	attr, _ := f.Get("mad.attr")
+	if at := privateData[mad.Attr(attr)]; at > 0 {
+		return f.Payload[at:]
+	}
+	return nil
+}
+
 // sourcePort is the TCP port of the tester's end in a REQ.
 const sourcePort = 50000
 

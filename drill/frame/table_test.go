@@ -235,7 +235,8 @@ func TestManagement(t *testing.T) {
 	const names = `mad.method Method, mad.tid TID, mad.attr Attr, req.service ServiceID, req.qpn LocalQPN, req.resources ResponderResources,
 		req.depth InitiatorDepth, req.timeout RemoteCMTimeout, req.type Type, req.psn StartingPSN, req.local_timeout LocalCMTimeout, req.retry RetryCount,
 		req.pkey PKey, req.mtu PathMTU, req.rnr RNRRetry, req.cm_retries MaxCMRetries, req.ack_timeout Primary.LocalAckTimeout, rep.qpn LocalQPN,
-		rep.psn StartingPSN, rep.resources ResponderResources, rep.depth InitiatorDepth, rej.reason Reason, dreq.qpn RemoteQPN, cm.local LocalCommID,
+		rep.qkey LocalQKey, rep.eecn LocalEECN, rep.ack_delay TargetAckDelay, rep.failover FailoverAccepted, rep.flow FlowControl, rep.rnr RNRRetry,
+		rep.srq SRQ, rep.guid LocalCAGUID, rep.psn StartingPSN, rep.resources ResponderResources, rep.depth InitiatorDepth, rej.reason Reason, dreq.qpn RemoteQPN, cm.local LocalCommID,
 		cm.remote RemoteCommID`
 	decode := func(message string, m []byte) any {
 		switch message {

@@ -7,11 +7,13 @@ import (
 	"roced.io/roced/bth"
 )
 
-// transportHeaders maps the extension headers of an opcode to the headers of this package, in the order on the wire.
-var transportHeaders = []struct {
+type transportHeader struct {
 	bit bth.Headers
 	hdr header
-}{
+}
+
+// transportHeaders maps the extension headers of an opcode to the headers of this package, in the order on the wire.
+var transportHeaders = []transportHeader{
 	{bth.HdrMETH, hdrMETH}, {bth.HdrTSETH, hdrTSETH}, {bth.HdrDETH, hdrDETH}, {bth.HdrFETH, hdrFETH}, {bth.HdrRETH, hdrRETH},
 	{bth.HdrAtomicETH, hdrAtomicETH}, {bth.HdrAETH, hdrAETH}, {bth.HdrAtomicAck, hdrAtomicAck}, {bth.HdrImm, hdrImm}, {bth.HdrIETH, hdrIETH},
 	{bth.HdrSETH, hdrSETH}, {bth.HdrCCState, hdrCCState}, {bth.HdrNETH, hdrNETH}, {bth.HdrPETH, hdrPETH}, {bth.HdrERTH, hdrERTH},

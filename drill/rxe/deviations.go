@@ -45,7 +45,9 @@ func (l deviations) reason(dut, script string) string {
 }
 
 // bad reports whether a script failed, or the device hung.
-func (s *outcome) bad() bool { return s.Outcome == "failed" || s.Outcome == hung }
+func (s *outcome) bad() bool {
+	return s.Outcome == "failed" || s.Outcome == "differs" || s.Outcome == hung
+}
 
 // check compares the failures of a device with the known ones.
 func (l deviations) check(d *device) error {

@@ -39,7 +39,7 @@ func (d *device) sum(of string) string {
 		}
 	}
 	text := fmt.Sprint(n["passed"])
-	if bad := n["failed"] + n[hung]; bad > 0 {
+	if bad := n["failed"] + n["differs"] + n[hung]; bad > 0 {
 		text += fmt.Sprintf(", %d failed", bad)
 	}
 	if n["not applicable"] > 0 {

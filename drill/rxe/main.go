@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -91,8 +92,8 @@ func run(o options) error {
 // errSkip means that a device is not possible on this system.
 var errSkip = errors.New("skipped")
 
-// lost is the exit code of rocedrill if the device cannot be reached.
-const lost = 3
+// Exit codes of rocedrill if the device cannot be reached, and if a script is inconclusive.
+const lost, late = 3, 5
 
 // list returns the paths of the scripts to run.
 func list(o options) (paths []string, err error) {
@@ -150,10 +151,12 @@ func drill(o options, dut string, scripts []string) (d device, err error) {
 	err = c.Run()
 	if code := c.ProcessState.ExitCode(); code == lost && strings.Contains(diag.String(), "cannot be built here") {
 		return d, fmt.Errorf("%w: %s", errSkip, strings.TrimSpace(diag.String()))
-	} else if code != lost && code > 1 || code < 0 || out.Len() == 0 {
+	} else if code != lost && code != late && code > 1 || code < 0 || out.Len() == 0 {
 		return d, fmt.Errorf("%v: %w\n%s", c.Args, err, diag.String())
 	}
-	return d, json.Unmarshal(out.Bytes(), &d)
+	err = json.Unmarshal(out.Bytes(), &d)
+	d.Scripts = slices.DeleteFunc(d.Scripts, func(s outcome) bool { return s.Outcome == "not run" })
+	return d, err
 }
 
 // coverage returns the sections that the suite covers.

@@ -30,7 +30,7 @@ type Script struct {
 	Lines []string
 }
 
-// Stmt is a statement: *Assign, *Call, *Send, *Expect, *Ignore, *Pause or *For.
+// Stmt is a statement: *Assign, *Call, *Send, *Expect, *Ignore, *Pause, *Print or *For.
 type Stmt interface{ At() Pos }
 
 // At returns the place of the statement. Statements embed Pos.
@@ -98,8 +98,15 @@ type Ignore struct {
 // Pause is "wait 5ms", or "quiet 5ms": the device sends nothing meanwhile.
 type Pause struct {
 	Pos
-	For   time.Duration
+	For   Expr
 	Quiet bool
+}
+
+// Print is "print "text" VALUE": the report has the value.
+type Print struct {
+	Pos
+	Text  string
+	Value Expr
 }
 
 // For is "for i in 0..4 { ... }".
@@ -112,18 +119,24 @@ type For struct {
 
 // Time bounds when something happens, counted from the time of a label.
 type Time struct {
-	Within, After time.Duration // zero: no bound
-	Of            string        // label; empty: the previous statement
+	Within, After Expr   // nil: no bound
+	Of            string // label; empty: the previous statement
 	Pos           Pos
 }
 
-// Expr is an expression: *Number, *Text, *Name, *Binary, *Function or *Slice.
+// Expr is an expression: *Number, *Duration, *Text, *Name, *Binary, *Function or *Slice.
 type Expr interface{ At() Pos }
 
 // Number is a constant.
 type Number struct {
 	Pos
 	Value uint64
+}
+
+// Duration is a constant such as 20ms.
+type Duration struct {
+	Pos
+	Value time.Duration
 }
 
 // Text is a string in quotes.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // parser is a recursive descent parser. Its methods panic with *Error; Parse recovers.
@@ -179,6 +178,9 @@ func (p *parser) stmt() Stmt {
 		return &Pause{at, p.duration(), false}
 	case p.accept("quiet"):
 		return &Pause{at, p.duration(), true}
+	case t.text == "print" && t.kind == tokName && p.second().kind == tokText:
+		p.next()
+		return &Print{at, p.next().text, p.expr(0)}
 	case p.accept("for"):
 		f := &For{Pos: at, Var: p.take(tokName, "a name").text}
 		p.want("in")
@@ -196,12 +198,17 @@ func (p *parser) stmt() Stmt {
 		}
 		return &Assign{at, t.text, p.expr(0)}
 	}
-	p.fail(at, `%s begins no statement: expected "<", ">", "dut.", a name with "=", wait, quiet, ignore or for`, t)
+	p.fail(at, `%s begins no statement: expected "<", ">", "dut.", a name with "=", wait, quiet, ignore, print or for`, t)
 	return nil
 }
 
-func (p *parser) duration() time.Duration {
-	return p.take(tokDuration, "a duration such as 20ms").duration
+// duration parses a duration such as 20ms or 4*(4096ns<<t).
+func (p *parser) duration() Expr {
+	x := p.expr(0)
+	if n, ok := x.(*Number); ok {
+		p.fail(n.Pos, "%d instead of a duration such as 20ms", n.Value)
+	}
+	return x
 }
 
 func (p *parser) call(at Pos, label, name string) *Call {
@@ -303,7 +310,7 @@ func (p *parser) time() (t Time) {
 			t.After = p.duration()
 		}
 	}
-	if (t.Within > 0 || t.After > 0) && p.accept("of") {
+	if (t.Within != nil || t.After != nil) && p.accept("of") {
 		t.Of = p.take(tokName, "a label").text
 	}
 	return t
@@ -339,6 +346,8 @@ func (p *parser) single() Expr {
 	switch t.kind {
 	case tokNumber:
 		return &Number{t.Pos, t.number}
+	case tokDuration:
+		return &Duration{t.Pos, t.duration}
 	case tokText:
 		return &Text{t.Pos, t.text}
 	case tokPunct:

@@ -37,11 +37,11 @@ func TestParse(t *testing.T) {
 		t.Fatalf("%d statements", n)
 	}
 	first := s.Body[3].(*Expect)
-	if first.Time != (Time{Within: 20 * time.Millisecond, Of: "post", Pos: Pos{7, 48}}) || len(first.Packets[0].Fields) != 3 {
+	if d := first.Time.Within.(*Duration); d.Value != 20*time.Millisecond || first.Time.Of != "post" || first.Time.Pos != (Pos{7, 48}) || len(first.Packets[0].Fields) != 3 {
 		t.Errorf("%+v", first)
 	}
 	group := s.Body[5].(*Expect)
-	if group.Any || len(group.Packets) != 2 || group.Packets[0].Label != "a" || group.Time.After != time.Millisecond ||
+	if group.Any || len(group.Packets) != 2 || group.Packets[0].Label != "a" || group.Time.After.(*Duration).Value != time.Millisecond ||
 		group.Packets[1].Fields[0].Value != nil {
 		t.Errorf("%+v", group)
 	}
@@ -62,7 +62,7 @@ func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                               `1:1: the script names no rule: begin with spec "IBTA 9.7.1" must`,
 		"spec \"x\" maybe":               "1:10: maybe instead of must or policy",
-		head + "bla bla":                 `2:1: bla begins no statement: expected "<", ">", "dut.", a name with "=", wait, quiet, ignore or for`,
+		head + "bla bla":                 `2:1: bla begins no statement: expected "<", ">", "dut.", a name with "=", wait, quiet, ignore, print or for`,
 		head + "> SEND_ONLY psn":         "2:16: the end of the line instead of =",
 		head + "> SEND_ONLY psn=":        "2:17: the end of the line instead of a value",
 		head + "> SEND_ONLY psn=1 ]":     "2:19: unexpected ]",

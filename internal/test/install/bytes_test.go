@@ -82,7 +82,7 @@ func TestSameBytes(t *testing.T) {
 		return
 	}
 	t.Run("package", func(t *testing.T) { inspect(t, packages[0], head) })
-	t.Run("upgrade", func(t *testing.T) { upgrade(t, packages[0], build(t, dirs[0], runtime.GOARCH)) })
+	t.Run("upgrade", func(t *testing.T) { upgrade(t, packages[0], build(t, dirs[0], runtime.GOARCH)[0]) })
 }
 
 // sameFile compares a file in two folders and returns it.

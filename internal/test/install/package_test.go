@@ -20,10 +20,10 @@ var all = flag.Bool("all", false, "make packages for all processors, which takes
 // machines are the architectures of the packages.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// build makes a package of a built checkout, and returns its path.
-func build(t *testing.T, dir, arch string) string {
+// build makes a package of a built checkout and the tarball of rocedrill, and returns their paths.
+func build(t *testing.T, dir, arch string) []string {
 	t.Helper()
-	return strings.TrimSpace(command(t, []string{"SOURCE_DATE_EPOCH="}, filepath.Join(dir, "tools/scripts/package"), filepath.Join(dir, "bin"), filepath.Join(dir, "out"), arch))
+	return strings.Fields(command(t, []string{"SOURCE_DATE_EPOCH="}, filepath.Join(dir, "tools/scripts/package"), filepath.Join(dir, "bin"), filepath.Join(dir, "out"), arch))
 }
 
 // samePackages makes the packages of two checkouts, checks that they are equal, and returns the first checkout's. This
@@ -42,8 +42,11 @@ func samePackages(t *testing.T, dirs []string) (packages []string) {
 	for _, arch := range archs {
 		one := build(t, dirs[0], arch)
 		build(t, dirs[1], arch)
-		packages = append(packages, one)
-		sameFile(t, dirs, filepath.Join("out", filepath.Base(one)))
+		packages = append(packages, one[0])
+		for _, file := range one {
+			sameFile(t, dirs, filepath.Join("out", filepath.Base(file)))
+		}
+		agentOfTarball(t, one[1])
 		for _, name := range []string{"bin/roced", "bin/rocectl", "bin/roceperf", "bin/rocesim", "bin/rocedrill", "lib/roced/libroced.so"} {
 			f, err := elf.Open(filepath.Join(dirs[0], "out", arch, "root/usr", name))
 			lab.Must(t, err)
@@ -54,6 +57,27 @@ func samePackages(t *testing.T, dirs []string) (packages []string) {
 		}
 	}
 	return packages
+}
+
+// agentOfTarball builds the agent of the tarball by the line in its README, and lets its rocedrill check its suite.
+func agentOfTarball(t *testing.T, file string) {
+	t.Helper()
+	dir := t.TempDir()
+	command(t, nil, "tar", "-xzf", file, "--strip-components=1", "-C", dir)
+	text, err := os.ReadFile(filepath.Join(dir, "README"))
+	lab.Must(t, err)
+	_, line, ok := strings.Cut(string(text), "\n    cc ")
+	line, _, _ = strings.Cut(line, "\n")
+	if !ok {
+		t.Fatalf("no command in %s", text)
+	}
+	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err == nil {
+		command(t, nil, "sh", "-ec", "cd "+dir+"; cc "+line+"; test -x rocedrill-agent")
+	}
+	if f, err := elf.Open(filepath.Join(dir, "bin/rocedrill")); err != nil || f.Machine != machines[runtime.GOARCH] {
+		return // it does not run here
+	}
+	command(t, nil, filepath.Join(dir, "bin/rocedrill"), "lint", filepath.Join(dir, "suite"))
 }
 
 // inspect checks a package with dpkg-deb.
