@@ -15,16 +15,16 @@ var budgets = []struct {
 	folders []string
 	lines   int
 }{
-	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 22266},
+	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 22274},
 	{"links", []string{"port", "tap", "bpf"}, 5312},
 	{"verbs", []string{"verbs"}, 3568},
 	{"Flor", []string{"flor"}, 4287},
-	{"rocedrill", []string{"drill"}, 9721},
+	{"rocedrill", []string{"drill"}, 10380},
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19508},
 	{"observation", []string{"internal/observe"}, 5063},
 	{"simulator", []string{"internal/sim"}, 16174},
-	{"laboratory", []string{"internal/lab"}, 14134},
-	{"base", []string{"internal/base"}, 6668},
+	{"laboratory", []string{"internal/lab"}, 14216},
+	{"base", []string{"internal/base"}, 6665},
 	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2168},
 }
 
