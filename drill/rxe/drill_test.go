@@ -27,7 +27,7 @@ func results() []device {
 	return list
 }
 
-const reasons = "# comment\nb: x/one y/three: It is so.\na: x/one: Stale.\n"
+const reasons = "# comment\nb: x/one y/three: It is so.\na: x/one: Stale.\na: x/two: Sometimes: It is late.\n"
 
 // TestCheck: a failure needs a reason, and a reason needs a failure.
 func TestCheck(t *testing.T) {
