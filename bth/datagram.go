@@ -78,7 +78,7 @@ func ReadDatagram(etherType uint16, b []byte) (d Datagram, ok bool) {
 	if len(b) < d.UDP+UDPLen {
 		return d, false
 	}
-	if port := binary.BigEndian.Uint16(b[d.UDP+2:]); port != UDPPort && port != MRCUDPPort {
+	if !IsUDPPort(binary.BigEndian.Uint16(b[d.UDP+2:])) {
 		return d, false
 	}
 	d.SPort = binary.BigEndian.Uint16(b[d.UDP:])

@@ -24,8 +24,12 @@ const MRCEndpointQPN QPN = 2
 
 // MRCUDPPort is a second UDP destination port of MRC.
 //
-// Choice: two sources print 4971 and one 4791, the port of RoCEv2. MRC is sent to UDPPort; decoders of captures accept both.
+// Choice: two sources print 4971 and one 4791, the port of RoCEv2. MRC is sent to UDPPort unless the NIC is configured otherwise;
+// decoders of captures accept both.
 const MRCUDPPort = 4971
+
+// IsUDPPort reports whether a UDP destination port is that of RoCEv2 or the second one of MRC.
+func IsUDPPort(port uint16) bool { return port == UDPPort || port == MRCUDPPort }
 
 // DSCPs of packets that a switch has trimmed. A packet that was trimmed before its last link has MRCDSCPTrimmedLastHop,
 // where switches tell that apart.

@@ -49,8 +49,9 @@ type Config struct {
 	Translated func(Translation)
 	// Bound reports whether a socket is bound to a UDP port of that address, which belongs to this host. It makes the NIC
 	// check the source ports of connected peers on this host. nil: the NIC does not check them.
-	Bound func(netip.Addr, uint16) bool
-	Group func(group inet.GID, in bool) error
+	Bound   func(netip.Addr, uint16) bool
+	Group   func(group inet.GID, in bool) error
+	UDPPort uint16
 	// Ports is the number of planes of the link; 0 without planes. SetPorts changes which of them are up.
 	Ports int
 	// Offload describes the port's segmentation; SetOffload changes it.

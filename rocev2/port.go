@@ -33,7 +33,7 @@ func (n *NIC) initNet() (err error) {
 	}
 	n.net, err = stack.New(stack.Config{
 		MAC: c.MAC, MTU: c.MTU, Addrs: c.Addrs, VLANs: c.VLANs, PairedGIDs: c.PairedGIDs, Gateways: c.Gateways, Shared: c.Shared, Routes: c.Routes,
-		Sockets: c.Sockets, Translated: c.Translated, Group: c.Group, FirstID: binary.BigEndian.Uint16(c.Seed[:]),
+		Sockets: c.Sockets, Translated: c.Translated, Group: c.Group, FirstID: binary.BigEndian.Uint16(c.Seed[:]), UDPPort: c.UDPPort,
 	})
 	if err != nil {
 		return err

@@ -111,7 +111,7 @@ func genFrame(t *rapid.T) []byte {
 	payload[0] = rapid.SampledFrom([]byte{0, 0x1f, 0x20, 0x21, 0x60, 0x80}).Draw(t, "syndrome")
 	udp := make([]byte, 20, 20+len(payload))
 	binary.BigEndian.PutUint16(udp, rapid.SampledFrom([]uint16{49152, 50001, 65535, 7}).Draw(t, "source port"))
-	binary.BigEndian.PutUint16(udp[2:], rapid.SampledFrom([]uint16{4791, 4791, 4791, 4791, 4791, 4791, 4792}).Draw(t, "port"))
+	binary.BigEndian.PutUint16(udp[2:], rapid.SampledFrom([]uint16{4791, 4791, 4791, 4791, 4971, 4971, 4792}).Draw(t, "port"))
 	udp[8] = rapid.SampledFrom(opcodes).Draw(t, "opcode")
 	binary.BigEndian.PutUint32(udp[12:], rapid.SampledFrom([]uint32{0x11, 0x12, 0xffff31}).Draw(t, "qpn")|uint32(rapid.Byte().Draw(t, "ecn"))<<24)
 	psn := (0xfffffe + rapid.Uint32Range(0, 6).Draw(t, "psn")) & 0xffffff

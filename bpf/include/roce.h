@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Parses the RoCEv2 headers of a frame: Ethernet, one VLAN tag, IPv4 (with options, no
- * fragments) or IPv6 without extension headers, UDP to port 4791, BTH, and the first
+ * fragments) or IPv6 without extension headers, UDP to port 4791 or 4971, BTH, and the first
  * byte of an AETH (IBTA vol. 1 chapter 9.2, annex A17). It only reads, checks every
  * bound, and needs only the UAPI headers of the kernel. Both XDP and tc programs can
  * use it. A tc program first pulls ROCE_HEADERS bytes, because the linear part of a
@@ -21,6 +21,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define ROCE_PORT 4791	      /* UDP destination port of RoCEv2, IBTA annex A17 */
+#define MRC_PORT 4971	      /* another one of MRC */
 #define ROCE_IP_FRAGMENT 0x3fff /* more-fragments flag, offset */
 #define ROCE_24BITS 0xffffff  /* mask of QPN and PSN */
 #define ROCE_ICRC 4	      /* length of the ICRC */
@@ -98,7 +99,7 @@ static __always_inline int roce_parse_udp(const void *u, const void *end, __u32 
 	const struct udphdr *udp = u;
 	__u32 n;
 
-	if ((const void *)(udp + 1) > end || udp->dest != bpf_htons(ROCE_PORT))
+	if ((const void *)(udp + 1) > end || (udp->dest != bpf_htons(ROCE_PORT) && udp->dest != bpf_htons(MRC_PORT)))
 		return 0;
 	n = bpf_ntohs(udp->len);
 	if (n < sizeof(*udp) + sizeof(struct roce_bth) + ROCE_ICRC || n > len)

@@ -2,7 +2,7 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Steers RoCEv2 to AF_XDP sockets. UDP datagrams to port 4791 of the NIC's addresses
+ * Steers RoCEv2 to AF_XDP sockets. UDP datagrams to the port of the NIC at its addresses
  * go to the socket of the queue on which they were received. All other frames go to
  * the kernel, also those in VLANs, which have interfaces of their own. The program supports multi-buffer frames: it reads only headers, which
  * are in the first buffer.
@@ -22,12 +22,12 @@ enum verdict {
 	VERDICTS,
 };
 
-/* Addresses of the NIC; IPv4 addresses as ::ffff:a.b.c.d. */
+/* Addresses of the NIC and the UDP port there; IPv4 addresses as ::ffff:a.b.c.d. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_ADDRS);
 	__type(key, struct in6_addr);
-	__type(value, __u8);
+	__type(value, __u16);
 } addrs SEC(".maps");
 
 /* Sockets by queue. */
@@ -56,32 +56,38 @@ static __always_inline int decide(enum verdict v, int action)
 	return action;
 }
 
-/* Returns whether there is a UDP header to the RoCEv2 port. It does not use roce_parse(),
- * because the NIC also counts truncated packets to the port. */
-static __always_inline int is_roce(const struct udphdr *udp, const void *end)
+/* Returns whether there is a UDP header to the port of the NIC at an address. It does not use
+ * roce_parse(), because the NIC also counts truncated packets to the port. */
+static __always_inline int is_roce(const struct udphdr *udp, const void *end, const struct in6_addr *dst)
 {
-	return (const void *)(udp + 1) <= end && udp->dest == bpf_htons(ROCE_PORT);
+	const __u16 *port = bpf_map_lookup_elem(&addrs, dst);
+
+	return port && (const void *)(udp + 1) <= end && udp->dest == bpf_htons(*port);
 }
 
-/* Returns whether an IPv4 datagram is RoCEv2 and no fragment; sets dst. */
-static __always_inline int ipv4(const struct iphdr *ip, const void *end, struct in6_addr *dst)
+/* Returns whether an IPv4 datagram is RoCEv2 for the NIC and no fragment. */
+static __always_inline int ipv4(const struct iphdr *ip, const void *end)
 {
+	struct in6_addr dst = {};
+
 	if ((const void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
 		return 0;
 	if (ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(ROCE_IP_FRAGMENT))
 		return 0;
-	dst->in6_u.u6_addr32[2] = bpf_htonl(0xffff);
-	dst->in6_u.u6_addr32[3] = ip->daddr;
-	return is_roce((const void *)ip + ip->ihl * 4, end);
+	dst.in6_u.u6_addr32[2] = bpf_htonl(0xffff);
+	dst.in6_u.u6_addr32[3] = ip->daddr;
+	return is_roce((const void *)ip + ip->ihl * 4, end, &dst);
 }
 
 /* The same for IPv6 without extension headers. */
-static __always_inline int ipv6(const struct ipv6hdr *ip, const void *end, struct in6_addr *dst)
+static __always_inline int ipv6(const struct ipv6hdr *ip, const void *end)
 {
+	struct in6_addr dst;
+
 	if ((const void *)(ip + 1) > end || ip->version != 6 || ip->nexthdr != IPPROTO_UDP)
 		return 0;
-	*dst = ip->daddr;
-	return is_roce((const void *)(ip + 1), end);
+	dst = ip->daddr;
+	return is_roce((const void *)(ip + 1), end, &dst);
 }
 
 /* Returns the start of the packet and sets its EtherType. It skips a tag that carries only a priority. */
@@ -103,7 +109,6 @@ int steer(struct xdp_md *ctx)
 	const struct ethhdr *eth = (const void *)(long)ctx->data;
 	const void *l3;
 	__be16 type;
-	struct in6_addr dst = {};
 	__u32 queue = ctx->rx_queue_index;
 	int ours = 0;
 
@@ -111,10 +116,10 @@ int steer(struct xdp_md *ctx)
 		return decide(OTHER, XDP_PASS);
 	l3 = packet(eth, end, &type);
 	if (type == bpf_htons(ETH_P_IP))
-		ours = ipv4(l3, end, &dst);
+		ours = ipv4(l3, end);
 	else if (type == bpf_htons(ETH_P_IPV6))
-		ours = ipv6(l3, end, &dst);
-	if (!ours || !bpf_map_lookup_elem(&addrs, &dst))
+		ours = ipv6(l3, end);
+	if (!ours)
 		return decide(OTHER, XDP_PASS);
 	if (!bpf_map_lookup_elem(&sockets, &queue))
 		return decide(UNSTEERED, XDP_DROP);

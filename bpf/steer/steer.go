@@ -32,11 +32,12 @@ type Verdicts struct {
 type Steer struct {
 	objs  steerObjects
 	addrs []netip.Addr
+	port  uint16
 }
 
-// Load loads the program. It needs CAP_BPF and CAP_NET_ADMIN.
-func Load() (*Steer, error) {
-	s := &Steer{}
+// Load loads the program for frames to a UDP port. It needs CAP_BPF and CAP_NET_ADMIN.
+func Load(port uint16) (*Steer, error) {
+	s := &Steer{port: port}
 	if err := loadSteerObjects(&s.objs, nil); err != nil {
 		return nil, fmt.Errorf("steer: %w", err)
 	}
@@ -68,7 +69,7 @@ func (s *Steer) SetAddrs(addrs []netip.Addr) error {
 	}
 	s.addrs = slices.Clone(addrs)
 	for _, a := range addrs {
-		if err := s.objs.Addrs.Put(a.As16(), uint8(1)); err != nil {
+		if err := s.objs.Addrs.Put(a.As16(), s.port); err != nil {
 			return fmt.Errorf("steer: address %s: %w", a, err)
 		}
 	}

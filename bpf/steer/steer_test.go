@@ -10,6 +10,8 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/bth"
 )
 
 // Actions of an XDP program (linux/bpf.h).
@@ -27,7 +29,7 @@ var (
 // load loads the program with two addresses of the NIC.
 func load(t testing.TB) *Steer {
 	t.Helper()
-	s, err := Load()
+	s, err := Load(bth.UDPPort)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,4 +242,22 @@ func isOurs(f []byte) bool {
 	}
 	// The program accepts a mapped IPv4 address in an IPv6 header as well; no host sends it.
 	return len(f) >= at+8 && binary.BigEndian.Uint16(f[at+2:]) == 4791 && (dst.Unmap() == nic4 || dst == nic6)
+}
+
+// TestUDPPort: MRC may have another port, whose datagrams alone are the NIC's then.
+func TestUDPPort(t *testing.T) {
+	s, err := Load(bth.MRCUDPPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.SetAddrs([]netip.Addr{nic4, nic6}); err != nil {
+		t.Fatal(err)
+	}
+	addSocket(t, s)
+	for port, want := range map[uint16]uint32{bth.MRCUDPPort: actionRedirect, bth.UDPPort: actionPass} {
+		if got := run(t, s, udp(other4, nic4, port, nil)); got != want {
+			t.Errorf("port %d: action %d, want %d", port, got, want)
+		}
+	}
 }

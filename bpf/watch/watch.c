@@ -14,7 +14,6 @@
 #include "roce.h"
 #include <linux/stddef.h>
 
-#define MRC_PORT 4971 /* UDP destination port of MRC */
 
 #define GSI_QPN 1 /* queue pair of the connection manager */
 #define MAX_SEGMENTS 128 /* UDP_MAX_SEGMENTS of the kernel */

@@ -101,12 +101,12 @@ func (s *shared) open(c *config.Port) (p sharedPort, err error) {
 	addrs := addrsOf(s.planes[0].state.Addrs)
 	switch c.Type {
 	case "packet":
-		return packet.Open(packet.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Offload: c.UseOffload()})
+		return packet.Open(packet.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Offload: c.UseOffload(), UDPPort: s.cfg.MRCUDPPort})
 	case "xdp":
 		return xdp.Open(xdp.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Queues: c.Queues,
-			Attach: attachModes[c.Mode], Copy: copyModes[c.Copy]})
+			Attach: attachModes[c.Mode], Copy: copyModes[c.Copy], UDPPort: s.cfg.MRCUDPPort})
 	case "udp":
-		p, err := udp.Open(udp.Config{Netns: c.Netns, MAC: s.cfg.MAC.HardwareAddr(), Offload: superFrames(c),
+		p, err := udp.Open(udp.Config{Netns: c.Netns, MAC: s.cfg.MAC.HardwareAddr(), Offload: superFrames(c), UDPPort: s.cfg.MRCUDPPort,
 			Warn: func(what string) { s.log.Warn("port", "warning", what) }}, st.Index, addrs)
 		if err == nil {
 			p.SetLink(st.Index, s.linkOf(&st))
@@ -131,7 +131,7 @@ func superFrames(c *config.Port) udp.Offload {
 func (n *nic) coreConfig() (rocev2.Config, error) {
 	c := n.cfg
 	out := rocev2.Config{Name: c.Name, PairedGIDs: c.MLX5GIDs, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
-		Ports: c.Port.Ports(), Offload: n.port.Offload()}
+		Ports: c.Port.Ports(), Offload: n.port.Offload(), UDPPort: c.MRCUDPPort}
 	for _, v := range c.VLANs {
 		out.VLANs = append(out.VLANs, rocev2.VLAN{ID: v.ID, Addrs: v.Prefixes})
 	}

@@ -95,7 +95,7 @@ func Segment(dst, frame []byte, segSize, i int) []byte {
 // Destination returns address, VLAN and queue pair that a frame of RoCEv2 goes to. ok is false for other frames.
 func Destination(frame []byte) (dst inet.GID, vlan uint16, qpn bth.QPN, ok bool) {
 	l4, body, end, ok := inet.UDPBody(frame)
-	if !ok || end-body < bth.BTHLen || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort {
+	if !ok || end-body < bth.BTHLen || !bth.IsUDPPort(binary.BigEndian.Uint16(frame[l4+2:])) {
 		return dst, 0, 0, false
 	}
 	typ, l2, t := inet.EtherType(frame)

@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/bth"
 	"roced.io/roced/port"
 )
 
@@ -29,10 +28,10 @@ const (
 	ipv4FragMask    = 0x1fff               // offset; the filter accepts a first fragment, which the NIC counts
 )
 
-// filter returns a socket filter (classic BPF) that accepts unicast and multicast frames with UDP datagrams to the RoCEv2
+// filter returns a socket filter (classic BPF) that accepts unicast and multicast frames with UDP datagrams to a
 // port of one of the addresses, which may be multicast groups. Frames in VLANs are those of VLAN interfaces. The kernel
 // removes a VLAN tag from the frame, so only the filter can refuse tagged frames.
-func filter(addrs []netip.Addr) []unix.SockFilter {
+func filter(addrs []netip.Addr, port uint16) []unix.SockFilter {
 	p := program{}
 	p.load(unix.BPF_W|unix.BPF_ABS, filterPktType)
 	p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 2, 0, unix.PACKET_HOST)
@@ -48,7 +47,7 @@ func filter(addrs []netip.Addr) []unix.SockFilter {
 	p.add(unix.BPF_JMP|unix.BPF_JSET|unix.BPF_K, 0, 1, ipv4FragMask)
 	p.reject()
 	p.load(unix.BPF_B|unix.BPF_MSH, ethLen) // X = length of the IPv4 header
-	p.unless(unix.BPF_H|unix.BPF_IND, ethLen+2, bth.UDPPort)
+	p.unless(unix.BPF_H|unix.BPF_IND, ethLen+2, uint32(port))
 	for _, a := range addrs {
 		if !a.Is4() {
 			continue
@@ -62,7 +61,7 @@ func filter(addrs []netip.Addr) []unix.SockFilter {
 	p.land(six)
 	p.unless(unix.BPF_H|unix.BPF_ABS, offEtherType, unix.ETH_P_IPV6)
 	p.unless(unix.BPF_B|unix.BPF_ABS, offIPv6Next, unix.IPPROTO_UDP)
-	p.unless(unix.BPF_H|unix.BPF_ABS, offIPv6Port, bth.UDPPort)
+	p.unless(unix.BPF_H|unix.BPF_ABS, offIPv6Port, uint32(port))
 	for _, a := range addrs {
 		if !a.Is6() {
 			continue

@@ -5,21 +5,19 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"roced.io/roced/bth"
 )
 
-// openGuard opens a UDP socket on the RoCEv2 port that drops everything, for all addresses of the interface with this
+// openGuard opens a UDP socket on the port of RoCEv2 that drops everything, for all addresses of the interface with this
 // index. Without it the kernel answers RoCE datagrams on a shared interface with "port unreachable". In contrast to a
 // firewall rule, the socket always ends with the process.
 //
 // openGuard returns -1 if another socket, such as that of a NIC of the kernel, has the port: that one serves as well.
 //
 // An unprivileged process may bind a socket to an interface only once, so each interface needs a new socket.
-func openGuard(index int) (int, error) {
+func openGuard(index int, port uint16) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 	if err != nil {
-		return -1, guardError(err)
+		return -1, guardError(port, err)
 	}
 	none := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 	prog := unix.SockFprog{Len: 1, Filter: &none}
@@ -32,7 +30,7 @@ func openGuard(index int) (int, error) {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, index),
 	)
 	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrInet6{Port: bth.UDPPort})
+		err = unix.Bind(fd, &unix.SockaddrInet6{Port: int(port)})
 	}
 	if err == nil {
 		return fd, nil
@@ -41,9 +39,9 @@ func openGuard(index int) (int, error) {
 	if errors.Is(err, unix.EADDRINUSE) {
 		return -1, nil
 	}
-	return -1, guardError(err)
+	return -1, guardError(port, err)
 }
 
-func guardError(err error) error {
-	return fmt.Errorf("the kernel answers RoCE frames with ICMP errors: UDP socket on port %d: %w", bth.UDPPort, err)
+func guardError(port uint16, err error) error {
+	return fmt.Errorf("the kernel answers RoCE frames with ICMP errors: UDP socket on port %d: %w", port, err)
 }

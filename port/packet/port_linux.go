@@ -4,12 +4,14 @@
 package packet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/plugin/mono"
@@ -39,6 +41,8 @@ type Config struct {
 	Addrs []netip.Addr
 	// Offload asks for super-frames.
 	Offload bool
+	// UDPPort is the UDP port of the frames; 0 means bth.UDPPort.
+	UDPPort uint16
 }
 
 // Port is a port on an interface that the kernel also uses. It receives RoCEv2 frames to the configured addresses. The
@@ -64,6 +68,7 @@ type Port struct {
 // Open opens a port on an existing interface. It needs CAP_NET_RAW in the namespace, and CAP_SYS_ADMIN to enter
 // another one.
 func Open(c Config) (*Port, error) {
+	c.UDPPort = cmp.Or(c.UDPPort, bth.UDPPort)
 	p := &Port{cfg: c, sock: -1, guard: -1}
 	err := p.open()
 	if err == nil {
@@ -119,7 +124,7 @@ func (p *Port) Group(gid inet.GID, in bool) error {
 }
 
 func (p *Port) setFilter() error {
-	f := filter(p.groups.Behind(p.cfg.Addrs))
+	f := filter(p.groups.Behind(p.cfg.Addrs), p.cfg.UDPPort)
 	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	if err := unix.SetsockoptSockFprog(p.sock, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
 		return fmt.Errorf("packet: socket filter: %w", err)
@@ -222,7 +227,7 @@ func (p *Port) bind(index int) error {
 	p.index, p.note = index, ""
 	port.CloseSocket(&p.guard)
 	var err error
-	p.thread.Do(func() { p.guard, err = openGuard(index) })
+	p.thread.Do(func() { p.guard, err = openGuard(index, p.cfg.UDPPort) })
 	if err = errors.Join(err, p.groups.Move(index)); err != nil {
 		p.note = err.Error()
 	}

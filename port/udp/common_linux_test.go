@@ -106,7 +106,7 @@ func frame(src, dst netip.Addr, port uint16, tos uint8, packets ...[]byte) *link
 
 func headers(src, dst netip.Addr, port uint16, tos uint8, id uint16, size int) []byte {
 	var h header
-	h.init(link.SocketMAC(dst), dst)
+	h.init(link.SocketMAC(dst), dst, bth.UDPPort)
 	var from name
 	gid := inet.GIDOf(src)
 	from.set(&gid, src.Is4(), port, 0)

@@ -3,6 +3,7 @@ package udp
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,7 @@ import (
 // notices reports each warning once, and keeps the last one for Mode.
 type notices struct {
 	warn   func(string)
+	port   uint16 // of the peers
 	known  map[string]bool
 	latest string
 	hints  int // that tell has got from ICMP messages
@@ -39,7 +41,7 @@ func (n *notices) tell(what string) {
 
 // hint reports an ICMP message for a peer. Nothing verifies such a message, and the port does not act on it.
 func (n *notices) hint(peer netip.Addr, e unix.Errno) {
-	text := "unverified ICMP message: " + meaning(peer, e)
+	text := "unverified ICMP message: " + n.meaning(peer, e)
 	if n.known[text] {
 		return
 	}
@@ -55,8 +57,8 @@ func (n *notices) last() string { return n.latest }
 // meanings explains errors of system calls and of ICMP messages.
 var meanings = map[unix.Errno]string{
 	unix.EMSGSIZE:     "packets are too long for the path to %v: choose a smaller path MTU, or a smaller MTU of the interface or route",
-	unix.ECONNREFUSED: "%v refuses UDP port 4791: it has no NIC",
-	unix.EPERM:        "a firewall of this host forbids UDP to %v, port 4791",
+	unix.ECONNREFUSED: "%v refuses UDP port %d: it has no NIC",
+	unix.EPERM:        "a firewall of this host forbids UDP to %v, port %d",
 	unix.EACCES:       "UDP to %v is forbidden, by a route or a firewall on the way",
 	unix.ENETUNREACH:  "there is no route to %v",
 	unix.EHOSTUNREACH: "%v cannot be reached",
@@ -65,10 +67,13 @@ var meanings = map[unix.Errno]string{
 }
 
 // failed reports an error for a peer.
-func (n *notices) failed(peer netip.Addr, e unix.Errno) { n.tell(meaning(peer, e)) }
+func (n *notices) failed(peer netip.Addr, e unix.Errno) { n.tell(n.meaning(peer, e)) }
 
-func meaning(peer netip.Addr, e unix.Errno) string {
-	if format, known := meanings[e]; known {
+func (n *notices) meaning(peer netip.Addr, e unix.Errno) string {
+	switch format, known := meanings[e]; {
+	case strings.Contains(format, "%d"):
+		return fmt.Sprintf(format, peer, n.port)
+	case known:
 		return fmt.Sprintf(format, peer)
 	}
 	return fmt.Sprintf("UDP to %v: %v", peer, e)

@@ -27,7 +27,7 @@ type header struct {
 	v4  bool
 }
 
-func (h *header) init(mac inet.MAC, dst netip.Addr) {
+func (h *header) init(mac inet.MAC, dst netip.Addr, port uint16) {
 	h.v4 = dst.Is4()
 	copy(h.b[:], mac[:])
 	ip := h.b[ethLen:]
@@ -42,7 +42,7 @@ func (h *header) init(mac inet.MAC, dst netip.Addr) {
 		copy(ip, []byte{0: 0x60, 6: protoUDP, 7: hopLimit})
 		copy(ip[24:], dst.AsSlice())
 	}
-	binary.BigEndian.PutUint16(h.b[h.len-udpLen+2:], bth.UDPPort)
+	binary.BigEndian.PutUint16(h.b[h.len-udpLen+2:], port)
 }
 
 // put writes the headers of a datagram or super-frame with size bytes of payload.
@@ -79,9 +79,9 @@ type outgoing struct {
 	len      int    // of the headers
 }
 
-// read parses the headers of a frame. It returns false if the frame is not a datagram to the RoCEv2 port, for example
-// after a fault rule has changed it.
-func (o *outgoing) read(b []byte) bool {
+// read parses the headers of a frame. It returns false if the frame is not a datagram to the port, for example after a fault
+// rule has changed it.
+func (o *outgoing) read(b []byte, port uint16) bool {
 	if len(b) < ethLen+ipv4Len+udpLen {
 		return false
 	}
@@ -101,7 +101,7 @@ func (o *outgoing) read(b []byte) bool {
 	o.group = o.v4 && o.dst[12]>>4 == 0xe || o.dst[0] == 0xff
 	udp := b[o.len-udpLen:]
 	o.port = binary.BigEndian.Uint16(udp)
-	return binary.BigEndian.Uint16(udp[2:]) == bth.UDPPort
+	return binary.BigEndian.Uint16(udp[2:]) == port
 }
 
 // trimmed reports whether f is a packet of MRC as switches trim it, such as by a fault rule.

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/port"
 )
@@ -99,14 +98,14 @@ var (
 // listen opens the receiving socket of an address or group.
 func (p *Port) listen(a netip.Addr, opts []option) (*local, error) {
 	l := &local{addr: a, gid: inet.GIDOf(a), rx: -1, sources: map[uint16]*source{}}
-	l.hdr.init(p.cfg.MAC, a)
-	fd, err := p.socket(a, bth.UDPPort, opts)
+	l.hdr.init(p.cfg.MAC, a, p.cfg.UDPPort)
+	fd, err := p.socket(a, p.cfg.UDPPort, opts)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("address %v: UDP port %d is taken: by a NIC of the kernel (rdma link show), another roced, or another "+
-			"program (ss -ulpn sport = %d)", a, bth.UDPPort, bth.UDPPort)
+			"program (ss -ulpn sport = %d)", a, p.cfg.UDPPort, p.cfg.UDPPort)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("address %v, UDP port %d: %w", a, bth.UDPPort, err)
+		return nil, fmt.Errorf("address %v, UDP port %d: %w", a, p.cfg.UDPPort, err)
 	}
 	l.rx = fd
 	port.SetBuffers(fd, port.ReceiveBuffer, 0)

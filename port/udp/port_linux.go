@@ -10,6 +10,7 @@
 package udp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/plugin/mono"
@@ -36,6 +38,8 @@ type Config struct {
 	// Warn, if not nil, receives each warning for the administrator once. The goroutine of the port calls it; it must
 	// not block.
 	Warn func(text string)
+	// UDPPort is the port of the receiving sockets, of the NIC and of its peers; 0 means bth.UDPPort.
+	UDPPort uint16
 }
 
 // Offload selects the peers that receive super-frames. The kernel or the network card that segments a super-frame assigns
@@ -89,7 +93,8 @@ type Port struct {
 // Open opens a port on addresses of the kernel. They must exist, and UDP port 4791 must be free on them. The link is down
 // until SetLink.
 func Open(c Config, index int, addrs []netip.Addr) (*Port, error) {
-	p := &Port{cfg: c, epoll: -1, full: -1, retry: mono.Never, told: notices{warn: c.Warn}}
+	c.UDPPort = cmp.Or(c.UDPPort, bth.UDPPort)
+	p := &Port{cfg: c, epoll: -1, full: -1, retry: mono.Never, told: notices{warn: c.Warn, port: c.UDPPort}}
 	if err := p.open(index, addrs); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("udp: %w", err)

@@ -35,7 +35,7 @@ func (p *Port) Send(now mono.Time, f *link.Frame) error {
 		return port.ErrDown
 	}
 	var o outgoing
-	if len(f.Bufs) == 0 || !o.read(f.Bufs[0]) {
+	if len(f.Bufs) == 0 || !o.read(f.Bufs[0], p.cfg.UDPPort) {
 		p.Counters.SendDropped++
 		return errors.New("udp: not a RoCEv2 datagram")
 	}
@@ -147,7 +147,7 @@ func (p *Port) label(m *message, o *outgoing) {
 	if o.hop != hopLimit || o.group { // multicast has a separate default
 		m.ctl.add(level, hop, int32(o.hop))
 	}
-	m.hdr.Name, m.hdr.Namelen = &m.name[0], m.name.set(&o.dst, o.v4, bth.UDPPort, p.zone(o.dst.Addr()))
+	m.hdr.Name, m.hdr.Namelen = &m.name[0], m.name.set(&o.dst, o.v4, p.cfg.UDPPort, p.zone(o.dst.Addr()))
 }
 
 func appendAll(b []byte, bufs [][]byte) []byte {

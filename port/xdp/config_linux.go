@@ -27,6 +27,8 @@ type Config struct {
 	// Attach selects where the XDP program runs, and Copy how frames reach the sockets. Empty means auto.
 	Attach Attach
 	Copy   Copy
+	// UDPPort is the UDP port of the frames; 0 means bth.UDPPort.
+	UDPPort uint16
 }
 
 func (c *Config) validate() error {

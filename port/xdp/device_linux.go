@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/steer"
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/internal/base/xsk"
@@ -72,7 +74,7 @@ func (d *device) open(c *Config) (err error) {
 	if d.index, state = port.QueryInterface(d.ctl, c.Interface); d.index == 0 {
 		return state.Err
 	}
-	if d.steer, err = steer.Load(); err != nil {
+	if d.steer, err = steer.Load(cmp.Or(c.UDPPort, bth.UDPPort)); err != nil {
 		return err
 	}
 	if err := d.steer.SetAddrs(c.Addrs); err != nil {

@@ -74,7 +74,7 @@ func (s *Stack) NewPathOf(now mono.Time, av AddressVector, h Holder) (Path, erro
 		}
 		p.holder = h
 	}
-	p.makeHeaders(&s.cfg.MAC, from.VLAN, &av)
+	p.makeHeaders(&s.cfg, from.VLAN, &av)
 	return p, nil
 }
 
@@ -89,7 +89,7 @@ func (s *Stack) NewGroupPath(av AddressVector) (Path, error) {
 	}
 	p.Group = true
 	av.HopLimit = max(av.HopLimit, 1)
-	p.makeHeaders(&s.cfg.MAC, from.VLAN, &av)
+	p.makeHeaders(&s.cfg, from.VLAN, &av)
 	mac := groupMAC(&p.Dst)
 	copy(p.hdr[:], mac[:])
 	return p, nil
@@ -109,7 +109,7 @@ func (s *Stack) newPath(av *AddressVector) (Path, *GIDEntry, error) {
 }
 
 // makeHeaders fills the header template.
-func (p *Path) makeHeaders(mac *inet.MAC, vlan uint16, av *AddressVector) {
+func (p *Path) makeHeaders(c *Config, vlan uint16, av *AddressVector) {
 	t := inet.NewTag(vlan, av.Priority())
 	hop := av.HopLimit
 	if hop == 0 {
@@ -117,17 +117,17 @@ func (p *Path) makeHeaders(mac *inet.MAC, vlan uint16, av *AddressVector) {
 	}
 	var dst inet.MAC
 	if p.Next == nil {
-		dst = *mac
+		dst = c.MAC
 	}
 	p.l2 = uint8(t.Len())
 	if p.Src.Is4() {
 		p.hdrLen = uint16(p.l2) + inet.IPv4Len + inet.UDPLen
-		inet.PutIPv4(inet.PutEthernet(p.hdr[:], &dst, mac, t, inet.TypeIPv4), av.TrafficClass, hop, inet.ProtoUDP, &p.Src, &p.Dst)
+		inet.PutIPv4(inet.PutEthernet(p.hdr[:], &dst, &c.MAC, t, inet.TypeIPv4), av.TrafficClass, hop, inet.ProtoUDP, &p.Src, &p.Dst)
 	} else {
 		p.hdrLen = uint16(p.l2) + inet.IPv6Len + inet.UDPLen
-		inet.PutIPv6(inet.PutEthernet(p.hdr[:], &dst, mac, t, inet.TypeIPv6), av.TrafficClass, hop, inet.ProtoUDP, &p.Src, &p.Dst)
+		inet.PutIPv6(inet.PutEthernet(p.hdr[:], &dst, &c.MAC, t, inet.TypeIPv6), av.TrafficClass, hop, inet.ProtoUDP, &p.Src, &p.Dst)
 	}
-	binary.BigEndian.PutUint16(p.hdr[p.L4()+2:], bth.UDPPort)
+	binary.BigEndian.PutUint16(p.hdr[p.L4()+2:], c.UDPPort)
 	p.SetSourcePort(flowSourcePort(p.flow))
 }
 

@@ -14,7 +14,7 @@ import (
 func TestEntropy(t *testing.T) {
 	for _, addrs := range [][2]string{{"198.18.0.1", "198.18.0.2"}, {"fd00::1", "fd00::2"}} {
 		p := Path{Src: inet.GIDOf(netip.MustParseAddr(addrs[0])), Dst: inet.GIDOf(netip.MustParseAddr(addrs[1]))}
-		p.makeHeaders(&inet.MAC{2}, 7, &AddressVector{})
+		p.makeHeaders(&Config{MAC: inet.MAC{2}}, 7, &AddressVector{})
 		p.SetSourcePort(0xc123)
 		for _, entropy := range []uint32{0, 0x5678, 0x12345678} {
 			frame := slices.Clone(p.Headers())

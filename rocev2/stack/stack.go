@@ -12,6 +12,7 @@
 package stack
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -61,6 +62,8 @@ type Config struct {
 	// Group makes the kernel join or leave a multicast group of a shared interface. Nil: no groups there.
 	Group   func(group inet.GID, in bool) error
 	FirstID uint16 // IP ID of the first IPv4 packet
+	// UDPPort is the UDP destination port of the NIC and its peers; 0 means bth.UDPPort.
+	UDPPort uint16
 }
 
 // VLAN lists the addresses of a NIC in a VLAN (IEEE 802.1Q). Packets from them are tagged, with the Priority of
@@ -98,6 +101,7 @@ func New(cfg Config) (*Stack, error) {
 		return nil, fmt.Errorf("%w: %x", ErrMAC, cfg.MAC[:])
 	}
 	s := &Stack{cfg: cfg, ipID: cfg.FirstID}
+	s.cfg.UDPPort = cmp.Or(cfg.UDPPort, bth.UDPPort)
 	var err error
 	if s.addrs, err = s.addrs.from(&cfg); err != nil {
 		return nil, err
@@ -226,7 +230,7 @@ func (s *Stack) receiveUDP(d *Datagram) Drop {
 		return DropShort
 	}
 	d.UDP = d.Payload[:inet.UDPLen]
-	if binary.BigEndian.Uint16(d.UDP[2:]) != bth.UDPPort {
+	if binary.BigEndian.Uint16(d.UDP[2:]) != s.cfg.UDPPort {
 		return DropPort
 	}
 	if !s.addrs.own(&d.Dst, d.VLAN) && s.groups.byGID[d.Dst] == nil {

@@ -88,7 +88,7 @@ func (v *view) parse(dir int, frame []byte) {
 	}
 	udp := frame[l3+l4:]
 	body := int(binary.BigEndian.Uint16(udp[4:])) - udpLen
-	if binary.BigEndian.Uint16(udp[2:]) != bth.UDPPort || body < bth.BTHLen+bth.ICRCLen || body > len(udp)-udpLen {
+	if !bth.IsUDPPort(binary.BigEndian.Uint16(udp[2:])) || body < bth.BTHLen+bth.ICRCLen || body > len(udp)-udpLen {
 		return
 	}
 	v.port = binary.BigEndian.Uint16(udp)

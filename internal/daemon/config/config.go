@@ -109,7 +109,9 @@ type NIC struct {
 	Gateways  []string `yaml:"gateways"`
 	MTU       int      `yaml:"mtu"`
 	MLX5GIDs  bool     `yaml:"mlx5_gids"`
-	Profile   string   `yaml:"profile"`
+	// MRCUDPPort is the UDP destination port of the NIC, whose profiles are all mrc unless it is that of RoCEv2.
+	MRCUDPPort uint16 `yaml:"mrc_udp_port"`
+	Profile    string `yaml:"profile"`
 	// MoreProfiles are transport profiles besides Profile. Each gets its own verbs device.
 	MoreProfiles []string             `yaml:"profiles"`
 	Transports   map[string]Transport `yaml:"transports"` // key: profile

@@ -44,6 +44,7 @@ var meanings = map[string]meaning{
 	"nics[].gateways":       {"", "[198.18.0.254]", "next hops to other networks; for tap and unix", ""},
 	"nics[].mtu":            {"bytes", "1500", "MTU of the link, 576 to 65521; for tap and unix", "4200, room for path MTU 4096"},
 	"nics[].mlx5_gids":      {"", "true", "order of the GIDs as with mlx5: two entries for each address, first the link-local one, so that index 3 is the first other address", ""},
+	"nics[].mrc_udp_port":   {"", "4971", "UDP port of a NIC whose only transport is `mrc`: 4791 or 4971, as that of its peers and of the NICs of its switch", "4791"},
 	"nics[].profile":        {"", "irn", "transport: `rc`, `irn`, `melo`, `mp-rdma`, `eunomia` or `mrc`", "`rc`"},
 	"nics[].profiles":       {"", "[rc, irn]", "more transports; each gets a verbs device of its own", ""},
 	"nics[].switch":         {"", "local", "name of a switch: NICs of this daemon with the same switch exchange packets in memory; firewalls and `tc` of the host do not see these", ""},

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/base/strict"
@@ -98,6 +99,23 @@ func (c *Config) validate(f *faults) {
 		c.NICs[i].validate(f, fmt.Sprintf("nics.%d", i))
 	}
 	c.checkUnique(f)
+	c.checkSwitches(f)
+}
+
+// checkSwitches reports NICs of a switch with different UDP ports: they exchange packets without UDP headers.
+func (c *Config) checkSwitches(f *faults) {
+	first := map[string]int{}
+	for i := range c.NICs {
+		n := &c.NICs[i]
+		of, seen := first[n.Switch]
+		switch {
+		case n.Switch == "":
+		case !seen:
+			first[n.Switch] = i
+		case cmp.Or(n.MRCUDPPort, bth.UDPPort) != cmp.Or(c.NICs[of].MRCUDPPort, bth.UDPPort):
+			f.add(fmt.Sprintf("nics.%d.mrc_udp_port", i), "differs from that of nics.%d, of the same switch: set both to the same port", of)
+		}
+	}
 }
 
 // checkUnique reports settings that two NICs must not share.
@@ -232,6 +250,7 @@ func (n *NIC) validate(f *faults, path string) {
 		f.add(path+".shard", "%q is not a name (letters, digits, _ . -)", n.Shard)
 	}
 	n.validateTransports(f, path)
+	n.validateUDPPort(f, path+".mrc_udp_port")
 	if !n.Port.Shared() {
 		n.validateAddresses(f, path)
 	}
@@ -245,6 +264,23 @@ func (n *NIC) validate(f *faults, path string) {
 		}
 	}
 	n.Access.validate(f, path+".access")
+}
+
+// validateUDPPort checks the UDP port, which all transports of a NIC use.
+func (n *NIC) validateUDPPort(f *faults, key string) {
+	if n.MRCUDPPort == 0 || n.MRCUDPPort == bth.UDPPort {
+		return
+	}
+	if n.MRCUDPPort != bth.MRCUDPPort {
+		f.add(key, "%d is neither %d nor %d", n.MRCUDPPort, bth.UDPPort, bth.MRCUDPPort)
+		return
+	}
+	for _, p := range n.Profiles() {
+		if p != mrc {
+			f.add(key, "%d is for mrc, but the NIC also has the transport %s: set profile to mrc without profiles, or add a NIC for mrc", n.MRCUDPPort, p)
+			return
+		}
+	}
 }
 
 // validateShared rejects settings that belong to the interface.

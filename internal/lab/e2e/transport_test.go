@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/lab"
 	"roced.io/roced/internal/lab/netlab"
@@ -80,16 +82,23 @@ func dissectFields(t *testing.T, file, field string) {
 // TestMRC moves and verifies data by MRC, with and without losses. Wireshark dissects the frames. Other operations are
 // refused, and the device does not offer them.
 func TestMRC(t *testing.T) {
-	for kind, o := range map[string]netlab.LabOptions{"frames": onUnix, "sockets": onUDP, "switch": onSwitch} {
+	packets := netlab.LabOptions{Shared: [2]string{"packet", "packet"}}
+	for kind, o := range map[string]netlab.LabOptions{"frames": onUnix, "sockets": onUDP, "switch": onSwitch, "frames to 4971": onUnix,
+		"sockets to 4971": onUDP, "packets to 4971": packets} {
 		o.Extra = "    profile: mrc\n"
+		port := bth.UDPPort
+		if strings.HasSuffix(kind, " to 4971") {
+			port = bth.MRCUDPPort
+			o.Extra += fmt.Sprintf("    mrc_udp_port: %d\n", port)
+		}
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			newLab(t, o).mrc(t)
+			newLab(t, o).mrc(t, port)
 		})
 	}
 }
 
-func (l *rig) mrc(t *testing.T) {
+func (l *rig) mrc(t *testing.T, port int) {
 	transfers := []string{"write-bw -s 64k -n 60", "write-bw -s 5k -n 60 -q 4", "write-lat -s 64 -n 40"}
 	stop := l.capture(0)
 	for _, args := range transfers {
@@ -106,7 +115,7 @@ func (l *rig) mrc(t *testing.T) {
 	if seen["MRC_SACK"] == 0 || seen["MRC_ACKNOWLEDGE"] == 0 || seen["MRC_RDMA_WRITE_MIDDLE"] == 0 {
 		t.Errorf("%v", seen)
 	}
-	dissectFields(t, file, "roced.mrc.msn")
+	dissectFields(t, file, fmt.Sprintf("roced.mrc.msn and udp.dstport == %d", port))
 	l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
 	for _, args := range transfers {
 		l.verify(args + longTimeout)

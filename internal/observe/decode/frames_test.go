@@ -278,7 +278,7 @@ func TestSnapLength(t *testing.T) {
 	}
 }
 
-// TestOuter decodes a packet of MRC in SRv6, without and with a segment routing header.
+// TestOuter decodes a packet of MRC in SRv6, with and without a segment routing header.
 func TestOuter(t *testing.T) {
 	mrc := ipv4(17, encode(bth.Packet{Opcode: bth.TransportMRC | bth.OpAcknowledge}))
 	outer := func(next byte, rest ...byte) []byte {
@@ -289,12 +289,16 @@ func TestOuter(t *testing.T) {
 	}
 	srh := append([]byte{4, 2, 4, 1, 0, 0, 0, 0, 0xfd}, make([]byte, 15)...)
 	for want, frame := range map[string][]byte{
-		"ipip fd00::1 > fd00::2 ":                        outer(4),
+		"srv6 fd00::1 > fd00::2 ":                        outer(4),
 		"srv6 fd00::1 > fd00::2 segments fd00:: left 1 ": outer(43, srh...),
 	} {
 		got, _ := decodeOne(t, capture(t, pcapng.LinkRaw, pcapng.PacketInfo{Time: 1e9 + 2}, frame), decode.Options{})
 		if want := text4[:30] + want + text4[30:] + "MRC_ACKNOWLEDGE qp 17 (0x11) psn 5 ACK(0x00) msn 0 payload 0 icrc ok"; got != want {
 			t.Errorf("%s, want\n%s", got, want)
 		}
+	}
+	mrc = ipv4(17, encode(bth.Packet{Opcode: bth.OpAcknowledge}))
+	if got, _ := decodeOne(t, capture(t, pcapng.LinkRaw, pcapng.PacketInfo{}, outer(4)), decode.Options{}); !strings.Contains(got, "ipip fd00::1 > fd00::2 ") {
+		t.Errorf("RC in IPv6: %s", got)
 	}
 }

@@ -131,6 +131,8 @@ func TestEncapsulations(t *testing.T) {
 	via := " 192.0.2.1 > 192.0.2.2"
 	segments := []netip.Addr{netip.MustParseAddr("2001:db8::9"), netip.MustParseAddr("2001:db8::2")}
 	srh := &rocelayers.SRH{NextHeader: layers.IPProtocolIPv4, SegmentsLeft: 1, Segments: segments}
+	segment := v6(4).(*layers.IPv6)
+	segment.DstIP = netip.MustParseAddr("5f00:1:2:3::").AsSlice()
 	uses := func(all ...gopacket.SerializableLayer) []gopacket.SerializableLayer { return all }
 	for _, c := range []struct {
 		want  string
@@ -148,13 +150,14 @@ func TestEncapsulations(t *testing.T) {
 		{" erspan 7" + via, uses(eth, v4(47), gre(0x22eb), &rocelayers.ERSPANIII{Version: 2, SessionID: 7, Platform: make([]byte, 8)}, eth)},
 		{" erspan 7" + via, uses(eth, v4(47), gre(0x22eb), &rocelayers.ERSPANIII{Version: 2, SessionID: 7, FrameType: 2})},
 		{" ipip" + via, uses(eth, v4(4))},
-		{" ipip 2001:db8::1 > 2001:db8::2", uses(ethernet(layers.EthernetTypeIPv6), v6(4))},
+		{" srv6 2001:db8::1 > 2001:db8::2", uses(ethernet(layers.EthernetTypeIPv6), v6(4))},
+		{" srv6 2001:db8::1 > 5f00:1:2:3::", uses(ethernet(layers.EthernetTypeIPv6), segment)},
 		{" mpls 3", uses(ethernet(layers.EthernetTypeMPLSUnicast), &layers.MPLS{Label: 3, StackBottom: true})},
 		{" mpls 3" + via, uses(eth, v4(17), udp(6635), &layers.MPLS{Label: 3, StackBottom: true})},
 		{" srv6 2001:db8::1 > 2001:db8::2 segments 2001:db8::9 2001:db8::2 left 1",
 			uses(ethernet(layers.EthernetTypeIPv6), v6(layers.IPProtocolIPv6Routing), srh)},
-		{" ipip 2001:db8::1 > 2001:db8::2", uses(ethernet(layers.EthernetTypeIPv6), v6(60), gopacket.Payload([]byte{4, 0, 1, 4, 0, 0, 0, 0}))},
-		{" ipip 2001:db8::1 > 2001:db8::2", uses(ethernet(layers.EthernetTypeIPv6), v6(44), gopacket.Payload([]byte{4, 0, 0, 0, 0, 0, 0, 1}))},
+		{" srv6 2001:db8::1 > 2001:db8::2", uses(ethernet(layers.EthernetTypeIPv6), v6(60), gopacket.Payload([]byte{4, 0, 1, 4, 0, 0, 0, 0}))},
+		{" srv6 2001:db8::1 > 2001:db8::2", uses(ethernet(layers.EthernetTypeIPv6), v6(44), gopacket.Payload([]byte{4, 0, 0, 0, 0, 0, 0, 1}))},
 		{" vxlan 1" + via + " ipip" + via, uses(eth, v4(17), udp(4789), &layers.VXLAN{ValidIDFlag: true, VNI: 1}, eth, v4(4))},
 	} {
 		frame := serialise(append(c.outer, gopacket.Payload(inner()))...)

@@ -32,9 +32,32 @@ func (p *Packet) read(b *builder) {
 	if r.here.Kind == kindSRv6 { // the RoCEv2 packet itself has segments
 		r.Outer = append(r.Outer, Outer{Kind: kindSRv6, Segments: r.here.Segments, Left: r.here.Left})
 	}
+	r.reduced()
 	if p.RoCE {
 		p.ICRC = rocelayers.CheckLayers(b.layers)
 	}
+}
+
+// srv6SIDs is the block of SRv6 segment identifiers (RFC 9602).
+var srv6SIDs = netip.MustParsePrefix("5f00::/16")
+
+// reduced names reduced encapsulation of SRv6 (H.Encaps.Red, RFC 8986 section 5.2): the only segment, or a list of compressed
+// ones, is the destination, without a routing header. A plain tunnel of IPv6 looks the same, so the destination must be a segment
+// identifier or the packet one of MRC, which uses SRv6 for its paths.
+func (r *reader) reduced() {
+	if len(r.Outer) == 0 {
+		return
+	}
+	o := &r.Outer[len(r.Outer)-1]
+	if o.Kind == kindIPIP && o.Dst.Is6() && (srv6SIDs.Contains(o.Dst) || r.mrc()) {
+		o.Kind = kindSRv6
+	}
+}
+
+// mrc reports whether the packet is of MRC.
+func (r *reader) mrc() bool {
+	at := r.Datagram.UDP + bth.UDPLen
+	return r.RoCE && at < len(r.IP) && bth.Opcode(r.IP[at]).IsMRC()
 }
 
 // network reports whether l is an IP header, and begins its packet.
@@ -119,7 +142,7 @@ func (r *reader) transport(l gopacket.Layer) {
 	case *layers.IPv6Fragment:
 		r.fragment = l.MoreFragments || l.FragmentOffset != 0
 	case *layers.UDP:
-		if !r.RoCE && r.Datagram.Src.IsValid() && (l.DstPort == bth.UDPPort || l.DstPort == bth.MRCUDPPort) {
+		if !r.RoCE && r.Datagram.Src.IsValid() && bth.IsUDPPort(uint16(l.DstPort)) {
 			r.RoCE = true
 			r.Datagram.UDP, r.Datagram.SPort = r.off, uint16(l.SrcPort)
 			r.Datagram.UDPLen = int(binary.BigEndian.Uint16(l.Contents[4:]))

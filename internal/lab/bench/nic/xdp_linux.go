@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/steer"
+	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/internal/lab/bench/measure"
 	"roced.io/roced/internal/lab/namespace"
@@ -209,7 +210,7 @@ func (e *bare) open(addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if e.steer, err = steer.Load(); err != nil {
+	if e.steer, err = steer.Load(bth.UDPPort); err != nil {
 		return err
 	}
 	if e.umem, err = xsk.NewUMEM(bareChunks); err != nil {
