@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"roced.io/roced/internal/base/interrupt/cut"
 	"roced.io/roced/internal/observe/pcapng"
 )
 
@@ -355,17 +356,6 @@ func TestAnalyze(t *testing.T) {
 	}
 }
 
-// cut ends a context when the program has printed a line.
-type cut struct {
-	bytes.Buffer
-	cancel context.CancelFunc
-}
-
-func (c *cut) Write(b []byte) (int, error) {
-	c.cancel()
-	return c.Buffer.Write(b)
-}
-
 // TestInterrupted: an interrupt ends a script in each kind of loop: while its time passes, while it computes, while it sends. The
 // scripts that ran before are reported.
 func TestInterrupted(t *testing.T) {
@@ -375,7 +365,7 @@ func TestInterrupted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := folder(t, map[string]string{"a": passing, "b": head + "for i in 0..9999999999 { " + loop + " }\n"})
 			ctx, cancel := context.WithCancel(t.Context())
-			out := cut{cancel: cancel}
+			out := cut.Output{Cancel: cancel}
 			c := newCommand(&out, io.Discard)
 			c.SetArgs([]string{"run", dir, "--repeat", "1"})
 			err := c.ExecuteContext(ctx)

@@ -7,9 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"roced.io/roced/internal/base/suggest"
 )
 
-const actionNames = "drop, duplicate, delay, reorder, corrupt, truncate, trim, ecn"
+const (
+	actionNames    = "drop, duplicate, delay, reorder, corrupt, truncate, trim, ecn"
+	conditionNames = "qpn=, psn=, n=, op=, peer=, src=, dst=, path=, p=, seed=, count=, any, name="
+)
 
 // Parse reads a rule in the format of the package comment. The error contains the invalid word.
 func Parse(s string) (Rule, error) {
@@ -147,7 +152,7 @@ func (r *Rule) parseCondition(key, value string) (err error) {
 			err = errors.New("empty")
 		}
 	default:
-		err = errors.New("not a condition (qpn=, psn=, n=, op=, peer=, src=, dst=, path=, p=, seed=, count=, any, name=)")
+		err = fmt.Errorf("not a condition (%s)%s", conditionNames, suggest.Hint(key, strings.Split(strings.ReplaceAll(conditionNames, "=", ""), ", ")))
 	}
 	return err
 }

@@ -6,11 +6,14 @@ package fault
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"roced.io/roced/internal/base/suggest"
 )
 
 // Grammar is the language of rules, for help and manual.
@@ -171,7 +174,7 @@ const (
 // Validate returns the first error of r.
 func (r *Rule) Validate() error {
 	if r.Dir != Rx && r.Dir != Tx && r.Dir != Both {
-		return fmt.Errorf("%q is not a direction (rx, tx, both)", r.Dir)
+		return fmt.Errorf("%q is not a direction (rx, tx, both)%s", r.Dir, suggest.Hint(string(r.Dir), []string{"rx", "tx", "both"}))
 	}
 	if err := r.validateAction(); err != nil {
 		return err
@@ -199,7 +202,7 @@ func (r *Rule) Validate() error {
 		}
 	}
 	if _, ok := classes[r.Op]; !ok {
-		return fmt.Errorf("%q is not a class of packets (%s)", r.Op, classNames)
+		return fmt.Errorf("%q is not a class of packets (%s)%s", r.Op, classNames, suggest.Hint(r.Op, slices.Sorted(maps.Keys(classes))))
 	}
 	return nil
 }
@@ -209,7 +212,7 @@ func (r *Rule) validateAction() error {
 	foreign := func(a ...Action) bool { return !slices.Contains(a, r.Action) }
 	switch {
 	case foreign(Drop, Duplicate, Delay, Reorder, Corrupt, Truncate, Trim, ECN):
-		return fmt.Errorf("%q is not an action (%s)", r.Action, actionNames)
+		return fmt.Errorf("%q is not an action (%s)%s", r.Action, actionNames, suggest.Hint(string(r.Action), strings.Split(actionNames, ", ")))
 	case r.Copies != 0 && foreign(Duplicate), r.Delay != 0 && foreign(Delay, Reorder), r.Frames != 0 && foreign(Reorder),
 		r.Offset != nil && foreign(Corrupt), r.Length != 0 && foreign(Truncate), r.DSCP != 0 && foreign(Trim):
 		return fmt.Errorf("%s has an argument that it does not take", r.Action)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"roced.io/roced/internal/base/suggest"
 )
 
 // Document is a file as read, with the requested changes.
@@ -384,7 +386,7 @@ func (d *decoder) decodeStruct(n *yaml.Node, key string, v reflect.Value) {
 			}
 			more.SetMapIndex(reflect.ValueOf(name), reflect.ValueOf(x))
 		default:
-			d.addKey(n, i, full, "unknown key; the keys are %s", strings.Join(names(v.Type()), ", "))
+			d.addKey(n, i, full, "unknown key; the keys are %s%s", strings.Join(names(v.Type()), ", "), suggest.Hint(name, names(v.Type())))
 		}
 		seen[name] = true
 	}

@@ -62,7 +62,7 @@ func TestFaults(t *testing.T) {
 		{"", "", "f.yaml: the file is empty"},
 		{"a: [\n", "", "f.yaml:1: this is not YAML: did not find expected node content"},
 		{"7", "", "f.yaml:1:1: expected a mapping: {name: ..., wait: ..., on: ..., list: ..., by: ..., words: ...}"},
-		{"name: a\nwat: 1s", "", "f.yaml:2:1: wat: unknown key; the keys are name, wait, on, list, by, words"},
+		{"name: a\nwat: 1s", "", "f.yaml:2:1: wat: unknown key; the keys are name, wait, on, list, by, words; did you mean \"wait\"?"},
 		{"hidden: 1", "", "f.yaml:1:1: hidden: unknown key; the keys are name, wait, on, list, by, words"},
 		{"list:\n  - size: x\n    gain: much\non: maybe", "", `f.yaml:2:11: list.0.size: "x" is not a whole number` + "\n" +
 			`f.yaml:3:11: list.0.gain: "much" is not a number` + "\n" + `f.yaml:4:5: on: "maybe" is not true or false`},
@@ -75,7 +75,7 @@ func TestFaults(t *testing.T) {
 		{"name: a\nname: b", "", "f.yaml:2:1: name: duplicate key"},
 		{"list: [{size: 1, size: 2}]", "", "f.yaml:1:18: list.0.size: duplicate key"},
 		{"list: &a [*a]", "", "f.yaml:1:11: list.0: expected a mapping: {size: ...}"},
-		{"name: a", "wat=1", "--set wat=1: wat: unknown key; the keys are name, wait, on, list, by, words"},
+		{"name: a", "wat=1", "--set wat=1: wat: unknown key; the keys are name, wait, on, list, by, words; did you mean \"wait\"?"},
 		{"list: [{size: 1}]", "list.0.size=x", `--set list.0.size=x: list.0.size: "x" is not a whole number`},
 	} {
 		var changes []string

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/rundir"
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/environment"
 	"roced.io/roced/internal/daemon/transport"
@@ -70,9 +71,9 @@ func (w *wish) validate() error {
 	}
 	switch {
 	case !slices.Contains(may, w.port) && w.pair:
-		return fmt.Errorf("--port %q: must be one of %s for a pair", w.port, strings.Join(may, ", "))
+		return fmt.Errorf("--port %q: must be one of %s for a pair%s", w.port, strings.Join(may, ", "), suggest.Hint(w.port, may))
 	case !slices.Contains(may, w.port):
-		return fmt.Errorf("--port %q: must be one of %s", w.port, strings.Join(may, ", "))
+		return fmt.Errorf("--port %q: must be one of %s%s", w.port, strings.Join(may, ", "), suggest.Hint(w.port, may))
 	case w.noSwitch && !w.pair:
 		return errors.New("--no-switch requires --pair")
 	case w.pair && w.place != "":

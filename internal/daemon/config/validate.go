@@ -17,6 +17,7 @@ import (
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/base/strict"
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/rocev2"
 )
 
@@ -171,7 +172,7 @@ func oneOf(f *faults, path, got string, allowed ...string) {
 			return
 		}
 	}
-	f.add(path, "%q: must be one of %v", got, allowed)
+	f.add(path, "%q: must be one of %v%s", got, allowed, suggest.Hint(got, allowed))
 }
 
 func (w *Web) validate(f *faults) {

@@ -205,7 +205,7 @@ func sharedMemory() Finding {
 func receiveBuffer() Finding {
 	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
 	if err != nil {
-		return Finding{"rmem_max", OK, "not to be seen here", ""}
+		return Finding{"rmem_max", OK, "unknown: /proc/sys is not readable", ""}
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
@@ -230,7 +230,7 @@ func judgeBuffer(limit int, admin bool) Finding {
 func portOfDaemon() Finding {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err != nil {
-		return Finding{"UDP port 4791", OK, "not to be seen here who may bind it", ""}
+		return Finding{"UDP port 4791", OK, "unknown who may bind it: /proc/sys is not readable", ""}
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {

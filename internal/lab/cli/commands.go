@@ -18,6 +18,7 @@ import (
 	"roced.io/roced/bpf/bottleneck"
 	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/host"
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/daemon/environment"
 	"roced.io/roced/internal/daemon/transport"
 )
@@ -102,7 +103,7 @@ func (o *options) parse(topology string) (*bottleneck.Options, error) {
 		return nil, fmt.Errorf("topology %q: must be %s", topology, leafSpine)
 	}
 	if !slices.Contains(ports, o.port) {
-		return nil, fmt.Errorf("--port %q: must be one of %s", o.port, strings.Join(ports, ", "))
+		return nil, fmt.Errorf("--port %q: must be one of %s%s", o.port, strings.Join(ports, ", "), suggest.Hint(o.port, ports))
 	}
 	if err := o.Choice.Validate(); err != nil {
 		return nil, err

@@ -8,24 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"roced.io/roced/internal/base/interrupt/cut"
 )
-
-// watched ends a context when the program has written something.
-type watched struct {
-	bytes.Buffer
-	cancel context.CancelFunc
-}
-
-func (w *watched) Write(b []byte) (int, error) {
-	w.cancel()
-	return w.Buffer.Write(b)
-}
 
 // interruptedBy runs rocesim, with a context that ends when it first writes to out or diag.
 func interruptedBy(t *testing.T, args ...string) (out, diag string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	o, d := watched{cancel: func() {}}, watched{cancel: cancel}
+	o, d := cut.Output{}, cut.Output{Cancel: cancel}
 	c := newCommand(&o, &d)
 	c.SetArgs(args)
 	err = c.ExecuteContext(ctx)
