@@ -4,7 +4,7 @@ GO    ?= go
 BIN   := bin
 TOOLS := roced rocectl roceperf rocesim rocedrill
 
-.PHONY: all help needs-go build install package image release setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate web bench-page bench-sim profiles papers demo curves clean
+.PHONY: all help needs-go build install package image release setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate site web bench-page bench-sim profiles papers demo curves clean
 
 all: build
 
@@ -220,6 +220,9 @@ interop: setup-check build ## test against Linux's Soft-RoCE in a virtual machin
 	$(GO) run ./internal/lab/interop -bin $(BIN) -release trixie -out docs/results/interop-trixie.md
 	$(GO) run ./drill/rxe -bin $(BIN) -out docs/results/drill.md
 
+
+site: ## render docs/ to out/site, with search (needs npm); dead links and missing pictures fail
+	@tools/scripts/site
 
 generate: ## compile the BPF programs (needs clang and libbpf-dev); the result is committed
 	$(GO) generate ./bpf/...

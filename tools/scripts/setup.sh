@@ -13,6 +13,7 @@
 #   iperf3, ucx_perftest for comparison
 #   RDMA programs        run unmodified
 #   runc, buildah        containers, and the image
+#   npm                  the site of the documents
 #   Slurm                a sweep of the simulator as a job array
 #   valgrind
 #   Chromium             the live page
@@ -54,6 +55,7 @@ check)
 	tool prometheus-node-exporter prometheus-node-exporter
 	tool iperf3 iperf3
 	tool munged munge
+	tool npm npm
 	tool ibstat infiniband-diags
 	tool rping rdmacm-utils
 	tool runc runc

@@ -31,7 +31,7 @@ func (r *report) save(path string) error {
 // document writes everything in Markdown.
 func (r *report) document(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Interoperation with Linux's Soft-RoCE\n\nMade by `%s`, which runs a stock Debian kernel with rdma_rxe under QEMU's\n"+
+	fmt.Fprintf(&b, "# Interoperation with Linux's Soft-RoCE\n\nFor users of Soft-RoCE and other RoCEv2 devices: what works together, and how it was tested.\n\nMade by `%s`, which runs a stock Debian kernel with rdma_rxe under QEMU's\n"+
 		"emulation (no KVM), joins it to a daemon of ours, and checks every byte on both sides. Speeds of several runs, on several\n"+
 		"networks and ports, and their causes are in [interop-speed.md](interop-speed.md). Seed %d.\n\n", r.command, r.seed)
 	for _, v := range r.versions {

@@ -178,6 +178,8 @@ func (t *table) format() string {
 	var b strings.Builder
 	b.WriteString(`# Unmodified programs
 
+For users of RDMA programs: what was tested, and what failed.
+
 Every program and test that ran between two NICs in two network namespaces, or over a
 switch if the heading says so, on a kernel without RDMA, by release of Debian. Made by ` + "`make programs-table`" + `; ` + "`make verbs-test`" + `
 (what needs few packages) and ` + "`make programs`" + ` (all) run the same and fail on any difference.

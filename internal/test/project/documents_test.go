@@ -1,6 +1,7 @@
 package project
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,7 +21,35 @@ var (
 // documents returns all documents. TestLinks checks all of them, TestNamed those of the root.
 func documents(t *testing.T) []string {
 	t.Helper()
-	return slices.Concat(glob(t, "*.md"), glob(t, "docs/*.md"), glob(t, "docs/*/*.md"))
+	return slices.Concat(glob(t, "*.md"), pages(t))
+}
+
+// pages returns the documents in docs.
+func pages(t *testing.T) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			names = append(names, path)
+		}
+		return err
+	})
+	if err != nil || len(names) < 50 {
+		t.Fatalf("%d pages, %v", len(names), err)
+	}
+	return names
+}
+
+// TestReaders: the first paragraph of each page says for whom it is.
+func TestReaders(t *testing.T) {
+	for _, name := range pages(t) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parts := strings.SplitN(string(text), "\n\n", 3); len(parts) < 3 || !strings.HasPrefix(parts[0], "# ") || !strings.HasPrefix(parts[1], "For ") {
+			t.Errorf("%s: begins neither with a title nor with its readers (\"For users of ...: ...\")", name)
+		}
+	}
 }
 
 func exists(elem ...string) bool {

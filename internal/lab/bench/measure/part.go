@@ -57,7 +57,7 @@ func (r *Run) Write(p Part, w io.Writer) error {
 	if m := missing(p.Programs); len(m) > 0 {
 		return fmt.Errorf("%s: not installed; make setup installs them", strings.Join(m, ", "))
 	}
-	fmt.Fprintf(w, "# %s\n\n%s, %s, %d cores, %s,\ncommit %s: `bench %s`", p.Title, time.Now().UTC().Format(time.DateOnly), kernel(), runtime.NumCPU(),
+	fmt.Fprintf(w, "# %s\n\nFor readers who compare speeds: measurements, with their command and machine.\n\n%s, %s, %d cores, %s,\ncommit %s: `bench %s`", p.Title, time.Now().UTC().Format(time.DateOnly), kernel(), runtime.NumCPU(),
 		runtime.Version(), commit(), strings.Join(os.Args[1:], " "))
 	if r.Rounds > 0 {
 		fmt.Fprintf(w, ", median of %d rounds of %d s", r.Rounds, r.Seconds)
