@@ -17,10 +17,11 @@ function section(text: string, folder: string) {
   return { text, collapsed: true, items: files.sort().map((f) => page(join(folder, f))) }
 }
 
-// filesAsText shows links to files that are no pages, such as licences, as text.
-function filesAsText(md: any) {
-  md.core.ruler.push('files_as_text', (state: any) => {
+// adapt shows links to files that are no pages, such as licences, as text, and indented code like fenced code.
+function adapt(md: any) {
+  md.core.ruler.push('adapt', (state: any) => {
     for (const block of state.tokens) {
+      if (block.type === 'code_block') Object.assign(block, { type: 'fence', info: 'txt' })
       let file = false
       for (const t of block.children ?? []) {
         const href = t.type === 'link_open' ? t.attrGet('href') : ''
@@ -44,7 +45,7 @@ export default defineConfig({
   srcDir: src,
   outDir: '../site',
   rewrites: { 'README.md': 'index.md', 'docs/README.md': 'docs/index.md' },
-  markdown: { html: false, config: filesAsText },
+  markdown: { html: false, config: adapt },
   themeConfig: {
     search: { provider: 'local' },
     outline: [2, 3],
