@@ -15,6 +15,7 @@ import (
 // payload and ICRC. PFC frames follow IEEE 802.1Qbb.
 type capture struct {
 	k      *nic.Cluster
+	dscp   *[fabric.Classes]uint8
 	w      *pcapng.Writer
 	ifaces map[*fabric.Link]int
 	frame  []byte
@@ -24,7 +25,7 @@ type capture struct {
 // CaptureTo writes the packets that enter links to w as pcapng, with an interface for each. The links are those of parallel
 // cables: their packets are in order of time. The returned function reports the first error. A link has at most one capture.
 func (s *Simulation) CaptureTo(w io.Writer, links ...*fabric.Link) (failed func() error, err error) {
-	c := &capture{k: s.cluster, ifaces: map[*fabric.Link]int{}}
+	c := &capture{k: s.cluster, dscp: s.cfg.DSCP, ifaces: map[*fabric.Link]int{}}
 	if c.w, err = pcapng.NewWriter(w, "rocesim"); err != nil {
 		return nil, err
 	}
@@ -44,7 +45,7 @@ func (c *capture) Sent(now engine.Time, l *fabric.Link, d *fabric.Packet) {
 		c.frame = appendPause(c.frame[:0], d)
 	case fabric.Data:
 		p, _, port := c.k.Packet(d)
-		c.frame = AppendFrame(c.frame[:0], p, Headers{Src: d.Src, Dst: d.Dst, Port: port, ECN: d.ECN, Class: d.Class})
+		c.frame = AppendFrame(c.frame[:0], p, Headers{Src: d.Src, Dst: d.Dst, Port: port, ECN: d.ECN, DSCP: dscp(c.dscp, d.Class)})
 		if d.Cut() {
 			c.frame = c.frame[:len(c.frame)-len(p.Payload)-bth.ICRCLen]
 		}
@@ -61,7 +62,15 @@ type Headers struct {
 	Src, Dst uint32 // hosts
 	Port     uint16 // UDP source port
 	ECN      uint8
-	Class    uint8
+	DSCP     uint8
+}
+
+// dscp returns the DSCP of a class.
+func dscp(of *[fabric.Classes]uint8, class uint8) uint8 {
+	if of == nil {
+		return class << 3
+	}
+	return of[class]
 }
 
 // addr returns the address of a host, in 198.18.0.0/15 (RFC 2544).
@@ -80,8 +89,7 @@ const (
 	protoUDP = 17
 )
 
-// AppendFrame appends p as a frame between two hosts, in the format of the daemon. A class above zero becomes the
-// class selector of the DSCP (RFC 2474 4.2.2).
+// AppendFrame appends p as a frame between two hosts, in the format of the daemon.
 func AppendFrame(b []byte, p *bth.Packet, h Headers) []byte {
 	dst, src := mac(h.Dst), mac(h.Src)
 	b = append(append(b, dst[:]...), src[:]...)
@@ -89,7 +97,7 @@ func AppendFrame(b []byte, p *bth.Packet, h Headers) []byte {
 	ip := len(b)
 	from, to := addr(h.Src), addr(h.Dst)
 	n := p.WireLen()
-	b = append(b, 0x45, h.Class<<5|h.ECN)
+	b = append(b, 0x45, h.DSCP<<2|h.ECN)
 	b = binary.BigEndian.AppendUint16(b, uint16(ipv4Len+bth.UDPLen+n))
 	b = append(b, 0, 0, 0x40, 0, ttl, protoUDP, 0, 0) // don't fragment
 	b = append(append(b, from[:]...), to[:]...)

@@ -144,6 +144,23 @@ func (s *Simulation) collectives() (out []result.Collective) {
 	return out
 }
 
+// classes returns the traffic classes, if messages have others than class 0.
+func (s *Simulation) classes() (out []result.Class) {
+	n, others := s.cluster.Network(), false
+	for class := range uint8(fabric.Classes) {
+		c := s.result.OfClass(class)
+		c.Lost, c.Pauses = n.Lost(class), n.Pauses(class)
+		if c.Messages > 0 || c.Lost > 0 || c.Pauses > 0 {
+			out = append(out, c)
+		}
+		others = others || class > 0 && c.Messages > 0
+	}
+	if !others {
+		return nil
+	}
+	return out
+}
+
 // finish records the counters of links and switches.
 func (s *Simulation) finish() {
 	r, n, now := &s.result, s.cluster.Network(), s.clock.Now()
@@ -154,7 +171,7 @@ func (s *Simulation) finish() {
 		s.inside.Finish(now.Mono())
 		r.Inside = s.inside.Result()
 	}
-	r.Collectives = s.collectives()
+	r.Collectives, r.Classes = s.collectives(), s.classes()
 	r.Events, r.Stray, r.Late = s.clock.Fired()-s.repeated, s.cluster.Stray(), s.runner.Late()
 	r.Drops = map[string]uint64{}
 	for why := range fabric.Reasons {

@@ -5,9 +5,9 @@ import (
 	"roced.io/roced/internal/sim/result"
 )
 
-// deadlockTime is how long a run without Config.Until continues after a deadlock while no message ends. Flow control would keep
-// it running without an end.
-const deadlockTime = 10 * engine.Millisecond
+// idleLimit is how long a run without Config.Until continues after a deadlock while no message ends. Flow control would keep
+// it running.
+const idleLimit = 10 * engine.Millisecond
 
 // progress is the number of messages that have ended, and when it last rose.
 type progress struct {
@@ -35,5 +35,5 @@ func (s *Simulation) findDeadlock() {
 
 // stuck reports whether a deadlock keeps the run from ending.
 func (s *Simulation) stuck() bool {
-	return s.cfg.Until == 0 && s.result.Deadlock != nil && s.clock.Now()-max(s.last.at, s.result.Deadlock.Since) > deadlockTime
+	return s.cfg.Until == 0 && s.result.Deadlock != nil && s.clock.Now()-max(s.last.at, s.result.Deadlock.Since) > idleLimit
 }

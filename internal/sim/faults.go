@@ -12,6 +12,7 @@ import (
 // judge applies fault rules of the daemon's ports to the packets of a simulated link.
 type judge struct {
 	k      *nic.Cluster
+	dscp   *[fabric.Classes]uint8
 	engine fault.Engine
 	frame  []byte
 }
@@ -23,7 +24,7 @@ var possible = map[fault.Action]bool{fault.Drop: true, fault.ECN: true}
 // Faults sets the fault rules (package internal/base/fault) of a link: "tx drop psn=+3 n=1" loses the first
 // transmission of each flow's fourth packet.
 func (s *Simulation) Faults(links []*fabric.Link, rules ...string) error {
-	j, err := newJudge(s.cluster, rules)
+	j, err := newJudge(s.cluster, s.cfg.DSCP, rules)
 	for _, l := range links {
 		if err == nil {
 			l.Judge = j
@@ -32,8 +33,8 @@ func (s *Simulation) Faults(links []*fabric.Link, rules ...string) error {
 	return err
 }
 
-func newJudge(k *nic.Cluster, rules []string) (*judge, error) {
-	j := &judge{k: k}
+func newJudge(k *nic.Cluster, dscp *[fabric.Classes]uint8, rules []string) (*judge, error) {
+	j := &judge{k: k, dscp: dscp}
 	var parsed []fault.Rule
 	for _, text := range rules {
 		if err := CheckFault(text); err != nil {
@@ -66,7 +67,7 @@ func (j *judge) Lost(now engine.Time, _ *fabric.Link, d *fabric.Packet) bool {
 		return false
 	}
 	p, src, port := j.k.Packet(d)
-	h := Headers{Src: src, Dst: d.Dst, Port: port, ECN: d.ECN, Class: d.Class}
+	h := Headers{Src: src, Dst: d.Dst, Port: port, ECN: d.ECN, DSCP: dscp(j.dscp, d.Class)}
 	j.frame = AppendFrame(j.frame[:0], p, h)
 	v := j.engine.Process(now.Mono(), fault.Tx, j.frame)
 	if v.Copies > 0 && v.Frame[15]&3 == fabric.CE {

@@ -56,6 +56,8 @@ type Config struct {
 	Switch  func(i, ports int) fabric.SwitchConfig
 	Framing nic.Framing
 	Classes nic.Classes
+	// DSCP has the DSCP of packets in captures and for fault rules, by class; nil: class selectors (RFC 2474 4.2.2).
+	DSCP *[fabric.Classes]uint8
 
 	// Planes is the number of ports of each NIC, in as many copies of the network (fabric.Planes): Graph has the hosts of
 	// all. Zero is one.
@@ -410,5 +412,5 @@ func (s *Simulation) Progress() Progress {
 // ended records a message.
 func (s *Simulation) ended(f *workload.Flow) {
 	s.result.Flows = append(s.result.Flows, result.Flow{
-		ID: f.ID, Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, Start: f.Start, FCT: f.End - f.Start, Ideal: f.Ideal, Slowdown: f.Slowdown(), Port: f.Port})
+		ID: f.ID, Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, Start: f.Start, FCT: f.End - f.Start, Ideal: f.Ideal, Slowdown: f.Slowdown(), Class: f.Class, Port: f.Port})
 }

@@ -111,7 +111,7 @@ func simulated(t *testing.T, name string, rules []string) []string {
 	w := &teller{k: k}
 	links := k.Network().Links()
 	for i := range links {
-		j, err := newJudge(k, rules)
+		j, err := newJudge(k, nil, rules)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Deadlock is a cycle of links that flow control has stopped without an end: the packets of a class that keep each link stopped wait
+// Deadlock is a cycle of links that flow control has stopped permanently: the packets of a class that keep each link stopped wait
 // for the next link, and those of the last link for the first.
 type Deadlock struct {
 	Class uint8

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"math/rand/v2"
 
 	"roced.io/roced/internal/base/quantity"
@@ -13,7 +14,8 @@ type ECNConfig struct {
 	Probability float64        // at Max
 	// At is enqueue, the default, or dequeue: it uses the queue behind a departing packet instead of the one ahead of an
 	// arriving packet.
-	At string
+	At      string
+	Classes uint8 `yaml:"-"` // bit mask of the classes whose packets are marked; zero: all
 }
 
 type marker struct {
@@ -23,13 +25,14 @@ type marker struct {
 }
 
 func (m *marker) init(c ECNConfig) {
+	c.Classes = cmp.Or(c.Classes, 1<<Classes-1)
 	*m = marker{c, uint64(c.Probability * (1 << 32)), c.At == "dequeue"}
 }
 
 // mark marks p at random, depending on the length of its queue in bytes, and reports whether it did.
 func (m *marker) mark(p *Packet, bytes int64, rng *rand.PCG) bool {
 	c, queued := &m.cfg, quantity.Bytes(bytes)
-	if p.ECN != ECT || c.Max == 0 || queued <= c.Min {
+	if p.ECN != ECT || c.Max == 0 || queued <= c.Min || c.Classes>>p.Class&1 == 0 {
 		return false
 	}
 	if queued < c.Max && rng.Uint64()>>32*uint64(c.Max-c.Min) >= m.p*uint64(queued-c.Min) {

@@ -67,6 +67,7 @@ type Link struct {
 	pauseEnds   [Classes]engine.Time
 	hosts       *hostTimers // if one end is a host
 	faults      faults
+	pauses      [Classes]uint64 // received PFC frames that paused it
 }
 
 // hostTimers replace the agenda of a switch at a host's end of a link.

@@ -174,6 +174,22 @@ func (n *Network) Drops(why Reason) (sum uint64) {
 	return sum
 }
 
+// Lost returns the number of packets of a class that were lost.
+func (n *Network) Lost(class uint8) (sum uint64) {
+	for _, a := range n.parts {
+		sum += a.lost[class]
+	}
+	return sum
+}
+
+// Pauses returns the number of PFC frames that paused links for a class.
+func (n *Network) Pauses(class uint8) (sum uint64) {
+	for i := range n.links {
+		sum += n.links[i].pauses[class]
+	}
+	return sum
+}
+
 // Links returns both directions of all cables.
 func (n *Network) Links() []Link { return n.links }
 

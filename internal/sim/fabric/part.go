@@ -17,6 +17,7 @@ type Part struct {
 	id       int
 	pool     pool
 	drops    [Reasons]uint64
+	lost     [Classes]uint64 // the same packets by class
 	switches []*Switch
 	soonest  []engine.Time // by switch: lower bound of its next event
 
@@ -124,6 +125,7 @@ func (a *Part) Free(p *Packet) { a.pool.give(p) }
 func (a *Part) drop(now engine.Time, p *Packet, why Reason) {
 	if p.Kind == Data {
 		a.drops[why]++
+		a.lost[p.Class]++
 		a.Owner.Dropped(now, p, why)
 	}
 	a.Free(p)

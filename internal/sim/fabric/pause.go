@@ -22,6 +22,7 @@ func (l *Link) pause(now engine.Time, class uint8, hold engine.Time) {
 		return
 	}
 	l.Stats.Pauses++
+	l.pauses[class]++
 	if l.paused == 0 {
 		l.pausedSince = now
 	}

@@ -52,6 +52,7 @@ func (f *Framing) bytes(p *bth.Packet) uint32 {
 // Classes are the traffic classes of a NIC's packets.
 type Classes struct {
 	Data, Ack, CNP uint8
+	AckAsData      bool // acknowledgements have the class of their queue pair's data instead of Ack
 	// Limits, in descending order, raise the class of data: by one for each limit that the bytes left do not exceed.
 	Limits []uint32
 }

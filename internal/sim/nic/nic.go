@@ -123,7 +123,7 @@ func (n *NIC) class(q *QP, p *parcel) uint8 {
 	switch c := &n.k.cfg.Classes; {
 	case p.opcode.IsCNP():
 		return c.CNP
-	case !carriesData(p.opcode):
+	case !carriesData(p.opcode) && !c.AckAsData:
 		return c.Ack
 	case len(c.Limits) == 0:
 		return q.traffic

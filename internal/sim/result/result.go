@@ -20,7 +20,8 @@ type Flow struct {
 	FCT      engine.Time `json:"fct_ps"`
 	Ideal    engine.Time `json:"ideal_ps"` // in an empty network
 	Slowdown float64     `json:"slowdown"`
-	Port     uint16      `json:"-"` // destination port in the flow list; 0: none
+	Class    uint8       `json:"class"` // traffic class
+	Port     uint16      `json:"-"`     // destination port in the flow list; 0: none
 }
 
 // Sample is the state of the network at an instant.
@@ -101,6 +102,8 @@ type Result struct {
 	Peak          int64             `json:"peak_queue_bytes"`
 	CPU           []cpushare.Share  `json:"cpu,omitempty"` // with --profile
 
+	Classes []Class `json:"classes,omitempty"` // if messages have others than class 0
+
 	Deadlock *Deadlock `json:"deadlock,omitempty"` // the first one of flow control
 
 	Inside *Inside `json:"inside,omitempty"` // with Config.Inside
@@ -114,7 +117,31 @@ type Result struct {
 	HostIDs []int    `json:"-"` // IDs of hosts in the topology file; nil: their numbers
 }
 
-// Deadlock is a cycle of links that flow control has stopped for ever. Each waits for the next one, the last for the first.
+// Class describes the packets of a traffic class.
+type Class struct {
+	Class    uint8        `json:"class"`
+	Messages int          `json:"messages"`
+	Bytes    uint64       `json:"bytes"` // of the messages
+	FCT      Distribution `json:"fct_us"`
+	Slowdown Distribution `json:"slowdown"`
+	Lost     uint64       `json:"lost_packets"`
+	Pauses   uint64       `json:"pauses"` // PFC frames
+}
+
+// OfClass returns the messages of a class.
+func (r *Result) OfClass(class uint8) Class {
+	c := Class{Class: class}
+	b := r.bucket(func(f *Flow) bool { return f.Class == class })
+	c.Messages, c.FCT, c.Slowdown = b.Slowdown.Count, b.FCT, b.Slowdown
+	for i := range r.Flows {
+		if r.Flows[i].Class == class {
+			c.Bytes += uint64(r.Flows[i].Bytes)
+		}
+	}
+	return c
+}
+
+// Deadlock is a cycle of links that flow control has stopped permanently. Each waits for the next one, the last for the first.
 type Deadlock struct {
 	Class uint8       `json:"class"`
 	Since engine.Time `json:"since_ps"`
@@ -170,7 +197,9 @@ var limits = []uint32{1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8, math.Max
 func (r *Result) Buckets() (out []Bucket) {
 	from := uint32(0)
 	for i, to := range limits {
-		if b := r.bucket(from, to, i == 0); b.Slowdown.Count > 0 {
+		first := i == 0
+		if b := r.bucket(func(f *Flow) bool { return (f.Bytes > from || first) && f.Bytes <= to }); b.Slowdown.Count > 0 {
+			b.From, b.To = from, to
 			out = append(out, b)
 		}
 		from = to
@@ -179,17 +208,18 @@ func (r *Result) Buckets() (out []Bucket) {
 }
 
 // All returns all messages in one bucket.
-func (r *Result) All() Bucket { return r.bucket(0, math.MaxUint32, true) }
+func (r *Result) All() Bucket { return r.bucket(func(*Flow) bool { return true }) }
 
-func (r *Result) bucket(from, to uint32, first bool) Bucket {
+// bucket returns the messages that in selects, without limits of their sizes.
+func (r *Result) bucket(in func(*Flow) bool) Bucket {
 	var slow, fct []float64
 	for i := range r.Flows {
-		if f := &r.Flows[i]; (f.Bytes > from || first) && f.Bytes <= to {
+		if f := &r.Flows[i]; in(f) {
 			slow = append(slow, f.Slowdown)
 			fct = append(fct, float64(f.FCT)/float64(engine.Microsecond))
 		}
 	}
-	return Bucket{from, to, Describe(slow), Describe(fct)}
+	return Bucket{0, math.MaxUint32, Describe(slow), Describe(fct)}
 }
 
 // Goodput is the payload of all messages divided by the time until the last of them ended, in bits per second.

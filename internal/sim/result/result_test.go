@@ -142,17 +142,17 @@ func TestReadFlows(t *testing.T) {
 	if got, err := ReadFlows(bytes.NewReader(text)); err != nil || !slices.Equal(got, r.Flows) {
 		t.Errorf("%d flows, %v", len(got), err)
 	}
-	const head = "id,src,dst,bytes,start_ps,fct_ps,ideal_ps,slowdown\n0,0,1,5,6,7,8,9\n"
+	const head = "id,src,dst,bytes,start_ps,fct_ps,ideal_ps,slowdown,class\n0,0,1,5,6,7,8,9,0\n"
 	if !strings.HasPrefix(string(text), head[:strings.Index(head, "\n")+1]) {
 		t.Errorf("columns %.80s", text)
 	}
 	for text, want := range map[string]string{
-		"":                          "line 1: EOF",
-		"id,src\n":                  "line 1: no column dst",
-		head + "1,0,1\n":            "record on line 3: wrong number of fields",
-		head + "1,-1,1,5,6,7,8,9\n": `line 3: src "-1": must be from 0 to 2147483647`,
-		head + "1,0,1,5,6,0,8,9\n":  `line 3: fct_ps "0": must be from 1 to`,
-		head + "1,0,1,5,6,7,x,9\n":  `line 3: ideal_ps "x": must be from 1 to`,
+		"":                            "line 1: EOF",
+		"id,src\n":                    "line 1: no column dst",
+		head + "1,0,1\n":              "record on line 3: wrong number of fields",
+		head + "1,-1,1,5,6,7,8,9,0\n": `line 3: src "-1": must be from 0 to 2147483647`,
+		head + "1,0,1,5,6,0,8,9,0\n":  `line 3: fct_ps "0": must be from 1 to`,
+		head + "1,0,1,5,6,7,x,9,0\n":  `line 3: ideal_ps "x": must be from 1 to`,
 	} {
 		if _, err := ReadFlows(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
@@ -162,7 +162,7 @@ func TestReadFlows(t *testing.T) {
 
 // FuzzReadFlows: flows without error have positive durations.
 func FuzzReadFlows(f *testing.F) {
-	f.Add("id,src,dst,bytes,start_ps,fct_ps,ideal_ps,slowdown\n0,0,1,5,6,7,8,9\n")
+	f.Add("id,src,dst,bytes,start_ps,fct_ps,ideal_ps,slowdown,class\n0,0,1,5,6,7,8,9,0\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		flows, err := ReadFlows(strings.NewReader(text))
 		for i := range flows {

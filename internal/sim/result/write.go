@@ -61,6 +61,9 @@ func (r *Result) WriteText(w io.Writer) {
 		row(b.Name(), b)
 	}
 	row("all", r.All())
+	for _, c := range r.Classes {
+		fmt.Fprintf(w, "class %d: %d messages, mean FCT %.1f us, slowdown %.2f; %d packets lost, %d pauses\n", c.Class, c.Messages, c.FCT.Mean, c.Slowdown.Mean, c.Lost, c.Pauses)
+	}
 	r.writeCollectives(w)
 	r.Inside.write(w)
 	r.writeCPU(w)

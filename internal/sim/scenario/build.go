@@ -31,8 +31,10 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 	if (f.Framing.Header == 0) != (f.Framing.Control == 0) {
 		return c, f.At("framing", "set both header and control")
 	}
-	if err := f.strict(&c); err != nil {
-		return c, err
+	for _, step := range []func(*sim.Config) error{f.strict, f.qos} {
+		if err := step(&c); err != nil {
+			return c, err
+		}
 	}
 	if err := f.topology(&c, load); err != nil {
 		return c, err
@@ -84,7 +86,11 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 		return c, err
 	}
 	if s.ECN != nil {
-		c.ECN = *s.ECN
+		c.ECN = s.ECN.ECNConfig
+		var err error
+		if c.ECN.Classes, err = f.mask(key+".ecn.classes", s.ECN.Classes); err != nil {
+			return c, err
+		}
 	}
 	return c, f.thresholds(key, s)
 }
@@ -120,7 +126,15 @@ func (f *File) scheduling(key string, s *Switch, c *fabric.PortConfig) error {
 	}
 	if s.AckPriority {
 		c.Strict |= 1 << ackClass
+		if f.QoS != nil {
+			return f.At(key+".ack_priority", "acknowledgements have a class of qos; set strict to classes that leave first")
+		}
 	}
+	first, err := f.mask(key+".strict", s.Strict)
+	if err != nil {
+		return err
+	}
+	c.Strict |= first
 	if len(s.Weights) > 0 && s.Scheduling != "drr" {
 		return f.At(key+".weights", "only scheduling drr has weights")
 	}

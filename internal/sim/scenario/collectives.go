@@ -47,7 +47,7 @@ func (f *File) collectives(c *sim.Config, key string, w *Work, n uint64) (apps [
 	}
 	for _, ranks := range groups {
 		n := uint64(len(ranks))
-		g := workload.Collective{Ranks: ranks, QPs: w.QPs, Rounds: w.Rounds}
+		g := workload.Collective{Ranks: ranks, QPs: w.QPs, Rounds: w.Rounds, Class: w.Class}
 		switch w.Kind {
 		case "all-to-all":
 			apps = append(apps, &workload.AllToAll{Collective: g, Bytes: size, Outstanding: w.Outstanding})

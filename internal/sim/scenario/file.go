@@ -18,6 +18,7 @@ type File struct {
 	Seed        uint64
 	Topology    Topology
 	Framing     nic.Framing // as in other simulators; none: as on the wire
+	QoS         *QoS        `yaml:"qos"`
 	Switch      Switch
 	Switches    []Override
 	Transport   Transport
@@ -74,10 +75,11 @@ type Switch struct {
 	fabric.BufferConfig `yaml:",inline"`
 
 	PFC         *PFC
-	ECN         *fabric.ECNConfig
-	Scheduling  string // fifo, srpt, voq, strict, drr
-	Weights     []int  // drr: by class
-	AckPriority bool   `yaml:"ack_priority"` // acknowledgements leave first
+	ECN         *ECN
+	Scheduling  string  // fifo, srpt, voq, strict, drr
+	Weights     []int   // drr: by class
+	Strict      []uint8 // classes that leave before the others
+	AckPriority bool    `yaml:"ack_priority"` // acknowledgements leave first
 	Balance     fabric.BalanceConfig
 	Detour      bool
 	Trim        quantity.Bytes // remaining size of trimmed packets
@@ -93,6 +95,13 @@ type Override struct {
 // PFC is priority flow control. Classes are lossless; none: those of all workloads.
 type PFC struct {
 	fabric.PFCConfig `yaml:",inline"`
+
+	Classes []uint8
+}
+
+// ECN marks packets of classes; none: all.
+type ECN struct {
+	fabric.ECNConfig `yaml:",inline"`
 
 	Classes []uint8
 }
@@ -124,6 +133,7 @@ type Work struct {
 	Verb        string // write, write_imm, send, read, fetch_add, compare_swap
 	Service     string // rc, uc, ud
 	Class       uint8  // traffic class
+	DSCP        *uint8 `yaml:"dscp"` // selects the class by QoS
 	Transport   string // one of Transports; none: that of the source
 	Path        string // stream: the switch through which it goes
 	Sizes       string // poisson: a distribution or a size

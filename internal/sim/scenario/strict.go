@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/fabric"
 )
 
 // Keys by kind, besides those of all kinds. A key of another kind would have no effect.
@@ -24,17 +25,17 @@ var (
 		"ns3":        {"host_rate", "file", "relay"},
 	}
 	workKeys = map[string][]string{
-		"poisson":         {"verb", "service", "class", "transport", "sizes", "size", "load", "until", "cross_rack", "halves"},
-		"permutation":     {"verb", "service", "class", "transport", "size", "at", "halves"},
-		"incast":          {"verb", "service", "class", "transport", "to", "senders", "size", "at", "rounds", "every", "random"},
-		"queries":         {"verb", "service", "class", "transport", "senders", "size", "load", "until"},
-		"stream":          {"transport", "path", "from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait", "qps"},
-		"flows":           {"verb", "service", "class", "transport", "file"},
-		"rpc":             {"client", "server", "request", "response", "calls", "outstanding"},
-		"calls":           {"class", "clients", "servers", "connections", "request", "response", "outstanding", "plain", "random"},
-		"all-to-all":      {"size", "ranks", "jobs", "random", "qps", "rounds", "outstanding"},
-		"ring-all-reduce": {"size", "ranks", "jobs", "random", "qps", "rounds"},
-		"tree-all-reduce": {"size", "ranks", "jobs", "random", "qps", "rounds"},
+		"poisson":         {"verb", "service", "class", "dscp", "transport", "sizes", "size", "load", "until", "cross_rack", "halves"},
+		"permutation":     {"verb", "service", "class", "dscp", "transport", "size", "at", "halves"},
+		"incast":          {"verb", "service", "class", "dscp", "transport", "to", "senders", "size", "at", "rounds", "every", "random"},
+		"queries":         {"verb", "service", "class", "dscp", "transport", "senders", "size", "load", "until"},
+		"stream":          {"class", "dscp", "transport", "path", "from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait", "qps"},
+		"flows":           {"verb", "service", "class", "dscp", "transport", "file"},
+		"rpc":             {"class", "dscp", "client", "server", "request", "response", "calls", "outstanding"},
+		"calls":           {"class", "dscp", "clients", "servers", "connections", "request", "response", "outstanding", "plain", "random"},
+		"all-to-all":      {"class", "dscp", "size", "ranks", "jobs", "random", "qps", "rounds", "outstanding"},
+		"ring-all-reduce": {"class", "dscp", "size", "ranks", "jobs", "random", "qps", "rounds"},
+		"tree-all-reduce": {"class", "dscp", "size", "ranks", "jobs", "random", "qps", "rounds"},
 	}
 	balanceKeys = map[string][]string{
 		"ecmp": nil, "spray": nil, "round-robin": nil, "po2": nil, "drill": {"samples"}, "letflow": {"gap"}, "ksp": {"paths"},
@@ -103,8 +104,16 @@ func (f *File) senseless(c *sim.Config) error {
 
 // needsMarks rejects congestion control that waits for marks in vain.
 func (f *File) needsMarks(c *sim.Config, key string, t *Transport) error {
-	if name := t.Congestion.Name; slices.Contains(marked, name) && len(c.Graph.Switches) > 0 && !f.marks(c) {
+	name := t.Congestion.Name
+	if !slices.Contains(marked, name) || len(c.Graph.Switches) == 0 {
+		return nil
+	}
+	mask := f.marks(c)
+	if mask == 0 {
 		return f.At(key+".congestion", "%s needs ECN marks, and no switch marks packets: set switch.ecn", name)
+	}
+	if !slices.ContainsFunc(f.Workload, func(w Work) bool { return mask>>w.Class&1 != 0 }) {
+		return f.At(key+".congestion", "%s needs ECN marks, and no switch marks packets of the workloads' classes: set ecn.classes", name)
 	}
 	return nil
 }
@@ -113,14 +122,18 @@ func orECMP(name string) string {
 	return cmp.Or(name, "ecmp")
 }
 
-// marks reports whether a switch or a fault rule marks packets.
-func (f *File) marks(c *sim.Config) bool {
+// marks returns a bit mask of the classes whose packets a switch or a fault rule marks.
+func (f *File) marks(c *sim.Config) (mask uint8) {
+	const all = 1<<fabric.Classes - 1
 	for i := range c.Graph.Switches {
-		if c.Switch(i, 0).ECN.Max > 0 {
-			return true
+		if e := c.Switch(i, 0).ECN; e.Max > 0 {
+			mask |= cmp.Or(e.Classes, all)
 		}
 	}
-	return slices.ContainsFunc(f.Faults, func(x Faults) bool {
+	if slices.ContainsFunc(f.Faults, func(x Faults) bool {
 		return slices.ContainsFunc(x.Rules, func(rule string) bool { return strings.Contains(rule, "ecn") })
-	})
+	}) {
+		return all
+	}
+	return mask
 }

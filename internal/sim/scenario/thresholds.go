@@ -40,7 +40,7 @@ func (f *File) thresholds(key string, s *Switch) error {
 	if e := s.ECN.At; e != "" && e != "enqueue" && e != "dequeue" {
 		return f.At(key+".ecn.at", "%q is neither enqueue nor dequeue", e)
 	}
-	return f.marking(key+".ecn", s.ECN, s.Bytes)
+	return f.marking(key+".ecn", &s.ECN.ECNConfig, s.Bytes)
 }
 
 // pfc checks the thresholds of flow control.

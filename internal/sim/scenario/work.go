@@ -91,7 +91,7 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 		}
 		c.Payload += uint64(w.Calls) * uint64(w.Request+w.Response)
 		return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
-			Calls: w.Calls, Outstanding: w.Outstanding}}, nil
+			Calls: w.Calls, Outstanding: w.Outstanding, Class: w.Class}}, nil
 	}
 	if w.Kind == "calls" {
 		return f.calls(c, key, w)
@@ -198,7 +198,7 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane, carries int) ([]
 	var apps []workload.App
 	for i := range max(w.QPs, 1) {
 		apps = append(apps, &workload.Stream{From: w.From, To: w.To, Size: uint32(w.Size), Outstanding: w.Outstanding,
-			At: w.At, Until: w.Until, Lane: lane + i<<16, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed, Transport: carries, Via: w.Path})
+			At: w.At, Until: w.Until, Lane: lane + i<<16, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed, Transport: carries, Via: w.Path, Class: w.Class})
 	}
 	return apps, nil
 }

@@ -7,6 +7,7 @@ type Collective struct {
 	Ranks  []int // hosts by rank; nil: all hosts, by number
 	QPs    int   // connections between two ranks, which share each message; default 1
 	Rounds int   // operations, each after the previous one has ended at all ranks; default 1
+	Class  uint8 // traffic class
 
 	Ended []Round // completed operations
 	began engine.Time
@@ -53,7 +54,7 @@ func (c *Collective) parts(bytes uint64) int { return int(min(uint64(max(c.QPs, 
 
 // send sends bytes as f from one rank to another, in equal parts on all connections.
 func (c *Collective) send(r *Runner, f Flow, from, to int, bytes uint64) {
-	f.Src, f.Dst = c.Ranks[from], c.Ranks[to]
+	f.Src, f.Dst, f.Class = c.Ranks[from], c.Ranks[to], c.Class
 	n := uint64(c.parts(bytes))
 	for i := range n {
 		f.Lane, f.Bytes = int(i), uint32(bytes*(i+1)/n-bytes*i/n)

@@ -8,6 +8,7 @@ type RPC struct {
 	Request, Response uint32
 	Calls             int // total
 	Outstanding       int // default 1
+	Class             uint8
 
 	Times []engine.Time // durations of calls
 	begun int
@@ -29,14 +30,14 @@ func (c *RPC) call(now engine.Time, r *Runner) {
 	if c.begun < c.Calls {
 		c.begun++
 		c.start[uint64(c.begun)] = now
-		r.Send(Flow{Src: c.Client, Dst: c.Server, Bytes: c.Request, Verb: r.Notifying(), App: c, Tag: uint64(c.begun)})
+		r.Send(Flow{Src: c.Client, Dst: c.Server, Bytes: c.Request, Verb: r.Notifying(), Class: c.Class, App: c, Tag: uint64(c.begun)})
 	}
 }
 
 // Delivered implements App.
 func (c *RPC) Delivered(now engine.Time, r *Runner, f *Flow) {
 	if f.Tag&response == 0 {
-		r.Send(Flow{Src: c.Server, Dst: c.Client, Bytes: c.Response, Verb: r.Notifying(), App: c, Tag: f.Tag | response})
+		r.Send(Flow{Src: c.Server, Dst: c.Client, Bytes: c.Response, Verb: r.Notifying(), Class: c.Class, App: c, Tag: f.Tag | response})
 		return
 	}
 	call := f.Tag &^ response

@@ -18,7 +18,8 @@ type Stream struct {
 	Fence    float64
 	StopWait bool
 	Seed     uint64
-	// Transport and Via as in Flow.
+	// Class, Transport and Via as in Flow.
+	Class     uint8
 	Transport int
 	Via       string
 
@@ -48,7 +49,7 @@ func (s *Stream) draw() { s.next = s.rng.Float64() < s.Fence }
 // fill posts messages up to the limit.
 func (s *Stream) fill() {
 	for s.under < s.Outstanding && !(s.StopWait && s.next && s.under > 0) {
-		f := Flow{Src: s.From, Dst: s.To, Bytes: s.Size, App: s, Lane: s.Lane, Fence: s.next && !s.StopWait, Transport: s.Transport, Via: s.Via}
+		f := Flow{Src: s.From, Dst: s.To, Bytes: s.Size, App: s, Lane: s.Lane, Fence: s.next && !s.StopWait, Transport: s.Transport, Via: s.Via, Class: s.Class}
 		s.under++
 		s.draw()
 		s.r.Send(f)
