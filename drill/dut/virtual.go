@@ -37,7 +37,7 @@ const virtualDelay = time.Microsecond
 
 // VirtualCaps are the capabilities of our NIC on the virtual clock.
 var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv4", "ipv6", "vlan", "ecn", "inval", "virtual", "cm",
-	"retries", "irn", "melo", "mp_rdma", "eunomia", "dcqcn"}
+	"retries", "irn", "melo", "mp_rdma", "eunomia", "dcqcn", "mrc"}
 
 // options returns the options of a run between the addresses of this package.
 func options(seed uint64) engine.Options {

@@ -16,7 +16,7 @@ const anyPacket = "ANY"
 // sequence reports whether a field counts modulo 2^24: sums of PSNs wrap.
 func sequence(name string) bool {
 	switch name {
-	case "psn", "msn", "x.msn", "x.head", "x.sack", "x.hole1", "x.hole2", "x.hole3":
+	case "psn", "msn", "x.msn", "x.head", "x.sack", "x.hole1", "x.hole2", "x.hole3", "s.cack", "n.psn":
 		return true
 	}
 	return false
