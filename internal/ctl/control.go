@@ -30,10 +30,8 @@ language. While a NIC has rules, it sends single frames.`,
 		Long:    "Adds rules to a NIC. The language of rules:\n\n" + fault.Grammar + "\n\nRules and their meaning:\n\n" + fault.Examples,
 		Example: "  rocectl fault add rxe_a 'tx corrupt op=ack n=1'",
 		RunE: func(c *cobra.Command, args []string) error {
-			for _, r := range args[1:] {
-				if _, err := fault.Parse(r); err != nil {
-					return usageError{err}
-				}
+			if _, err := fault.ParseAll(args[1:]); err != nil {
+				return usageError{err}
 			}
 			return a.client().Do(c.Context(), "POST", api.RuleSet{Rules: args[1:], Replace: replace}, "faults", args[0])
 		},

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,18 +140,11 @@ func parseForInterface(texts []string) ([]fault.Rule, error) {
 	if len(texts) == 0 {
 		return nil, errors.New("no rules")
 	}
-	var rules []fault.Rule
-	for _, text := range texts {
-		r, err := fault.Parse(text)
-		if err == nil {
-			err = bpffault.Check(&r)
-		}
-		if err != nil {
-			return nil, err
-		}
-		rules = append(rules, r)
+	rules, err := fault.ParseAll(texts)
+	for i := range rules {
+		err = cmp.Or(err, bpffault.Check(&rules[i]))
 	}
-	return rules, nil
+	return rules, err
 }
 
 // inNetns runs f in a network namespace, on a thread of its own. With an empty name it runs f in the current

@@ -275,7 +275,7 @@ func postFaults(n *nic, w http.ResponseWriter, r *http.Request) error {
 	if err := readBody(w, r, &in); err != nil {
 		return err
 	}
-	rules, err := parseRules(in.Rules)
+	rules, err := fault.ParseAll(in.Rules)
 	if err != nil {
 		return badRequest{err}
 	}

@@ -163,7 +163,7 @@ func (n *nic) startShard(core *rocev2.NIC, beside *nic) (err error) {
 func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 	c := n.cfg
 	var err error
-	if n.rules, err = parseRules(c.Faults); err != nil {
+	if n.rules, err = fault.ParseAll(c.Faults); err != nil {
 		return nil, err
 	}
 	if err := n.port.SetRules(n.rules); err != nil {
@@ -221,17 +221,6 @@ func (n *nic) activity(ctx context.Context) (work uint64, idle bool) {
 		work += dev.server.Commands()
 	}
 	return work, err == nil && idle
-}
-
-func parseRules(texts []string) (rules []fault.Rule, err error) {
-	for _, text := range texts {
-		r, err := fault.Parse(text)
-		if err != nil {
-			return nil, err
-		}
-		rules = append(rules, r)
-	}
-	return rules, nil
 }
 
 // setRules replaces the fault rules by the result of change.

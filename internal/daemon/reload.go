@@ -179,7 +179,7 @@ func (r *reload) permit() error {
 
 // setFaults replaces the fault rules of a NIC, also those that were added since the start.
 func (r *reload) setFaults(n *nic) error {
-	rules, err := parseRules(r.next.NIC(n.cfg.Name).Faults)
+	rules, err := fault.ParseAll(r.next.NIC(n.cfg.Name).Faults)
 	if err != nil {
 		return err
 	}

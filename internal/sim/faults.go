@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 
 	"roced.io/roced/internal/base/fault"
@@ -35,16 +36,12 @@ func (s *Simulation) Faults(links []*fabric.Link, rules ...string) error {
 
 func newJudge(k *nic.Cluster, dscp *[fabric.Classes]uint8, rules []string) (*judge, error) {
 	j := &judge{k: k, dscp: dscp}
-	var parsed []fault.Rule
-	for _, text := range rules {
-		if err := CheckFault(text); err != nil {
-			return nil, err
-		}
-		r, err := fault.Parse(text)
-		if err != nil {
-			return nil, err
-		}
-		parsed = append(parsed, r)
+	parsed, err := fault.ParseAll(rules)
+	for i := range parsed {
+		err = cmp.Or(err, check(&parsed[i], rules[i]))
+	}
+	if err != nil {
+		return nil, err
 	}
 	return j, j.engine.SetRules(parsed)
 }
@@ -55,6 +52,10 @@ func CheckFault(text string) error {
 	if err != nil {
 		return err
 	}
+	return check(&r, text)
+}
+
+func check(r *fault.Rule, text string) error {
 	if r.Dir != fault.Tx || !possible[r.Action] {
 		return fmt.Errorf("%q: rules of a simulated link are \"tx drop\" and \"tx ecn\"", text)
 	}

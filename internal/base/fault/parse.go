@@ -25,6 +25,19 @@ func Parse(s string) (Rule, error) {
 	return r, nil
 }
 
+// ParseAll reads rules. The error is that of the first invalid one.
+func ParseAll(texts []string) ([]Rule, error) {
+	var rules []Rule
+	for _, s := range texts {
+		r, err := Parse(s)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
 func parse(s string) (r Rule, err error) {
 	words := strings.Fields(s)
 	if len(words) < 2 {

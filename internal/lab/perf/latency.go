@@ -244,6 +244,7 @@ func (p *pingpong) awaitSend(n uint64) error {
 
 // idle runs after each poll without a result. It checks for the end of the test and for errors.
 func (p *pingpong) idle() error {
+	ended := p.oob.ctx.Err() // before the poll, because the last note and the end of the peer may arrive together
 	if !p.active {
 		_, over, err := p.oob.poll("done")
 		if over {
@@ -253,8 +254,8 @@ func (p *pingpong) idle() error {
 			return err
 		}
 	}
-	if err := p.oob.ctx.Err(); err != nil {
-		return err
+	if ended != nil {
+		return ended
 	}
 	return p.reclaim() // returns errors of our own sends
 }

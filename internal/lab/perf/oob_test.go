@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +49,34 @@ func TestNotesComeBeforeTheEnd(t *testing.T) {
 	}
 	if _, got, err := a.poll("done"); got || !errors.Is(err, errGone) {
 		t.Errorf("after the end: %v, %v", got, err)
+	}
+}
+
+// endsNow is a context during whose first Err the peer ends the test and closes its connection.
+type endsNow struct {
+	context.Context
+	end func()
+}
+
+func (c *endsNow) Err() error {
+	c.end()
+	<-c.Done()
+	return c.Context.Err()
+}
+
+// TestLastNote: a server finds the note that ends the test although the connection has ended already.
+func TestLastNote(t *testing.T) {
+	a, b := ends(t)
+	a.watch()
+	a.ctx = &endsNow{a.ctx, sync.OnceFunc(func() {
+		if err := b.send(note{Kind: "done"}); err != nil {
+			t.Error(err)
+		}
+		b.close()
+	})}
+	p := &pingpong{side: &side{oob: a}}
+	if err := p.idle(); !errors.Is(err, errOver) {
+		t.Errorf("the server ends with %v", err)
 	}
 }
 
