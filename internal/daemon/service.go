@@ -11,9 +11,9 @@ import (
 
 // service is a server that a reload can replace: the metrics on TCP, or the live page.
 type service struct {
-	address string           // of the configuration
-	ln      *net.TCPListener // nil: path is set
-	path    string           // of its Unix socket
+	address string       // of the configuration
+	ln      net.Listener // on TCP; nil: path is set
+	path    string       // of its Unix socket
 	stop    func()
 }
 
@@ -30,7 +30,7 @@ func (s *service) end(next *service) {
 
 // listen opens a TCP listener for the configuration key. It takes that of the server that it will replace, if the address is the
 // same: no other program can get the port meanwhile.
-func listen(key, address string, old *service) (*net.TCPListener, error) {
+func listen(key, address string, old *service) (net.Listener, error) {
 	ln, err := listenAgain(address, old)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("%s: %w: another program, or another roced, uses this port; choose a free one", key, err)
@@ -41,23 +41,16 @@ func listen(key, address string, old *service) (*net.TCPListener, error) {
 	return ln, nil
 }
 
-func listenAgain(address string, old *service) (*net.TCPListener, error) {
-	var ln net.Listener
-	var err error
-	if old != nil && old.ln != nil && old.address == address {
-		f, ferr := old.ln.File()
-		if ferr != nil {
-			return nil, ferr
-		}
-		defer f.Close()
-		ln, err = net.FileListener(f)
-	} else {
-		ln, err = net.Listen("tcp", address)
+func listenAgain(address string, old *service) (net.Listener, error) {
+	if old == nil || old.ln == nil || old.address != address {
+		return net.Listen("tcp", address)
 	}
+	f, err := old.ln.(*net.TCPListener).File()
 	if err != nil {
 		return nil, err
 	}
-	return ln.(*net.TCPListener), nil
+	defer f.Close()
+	return net.FileListener(f)
 }
 
 // hinders reports whether err says that an address is in use, by s: one of two addresses with the same port includes the other,
