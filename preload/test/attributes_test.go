@@ -1,8 +1,10 @@
 package test
 
 import (
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -60,14 +62,111 @@ func TestAttributes(t *testing.T) {
 	lab.Must(t, err)
 	ours, theirs := attributes(string(out)), attributes(string(text))
 	delete(ours, "hca_id")
+	delete(theirs, "hca_id")
+	compare(t, ours, theirs, differences, func(name string) string { return name })
+}
+
+// compare compares all attributes. of returns the key of an attribute in the list of differences, all of which must occur.
+func compare(t *testing.T, ours, theirs, differences map[string]string, of func(name string) string) {
+	t.Helper()
 	names := maps.Clone(ours)
 	maps.Copy(names, theirs)
-	delete(names, "hca_id")
+	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		a, own := ours[name]
 		b, its := theirs[name]
-		if same, why := a == b && own == its, differences[name]; same == (why != "") {
-			t.Errorf("%s: %q (present: %v), rdma_rxe %q (%v); reason for a difference: %q", name, a, own, b, its, why)
+		if a == b && own == its {
+			continue
+		}
+		seen[of(name)] = true
+		if differences[of(name)] == "" {
+			t.Errorf("%s: %q (present: %v), rdma_rxe %q (%v)", name, a, own, b, its)
 		}
 	}
+	for key, why := range differences {
+		if !seen[key] {
+			t.Errorf("%s has no difference: %s", key, why)
+		}
+	}
+}
+
+// queryDifferences are the attributes in testdata/query.c that may differ, without the type and state of the queue pair.
+var queryDifferences = map[string]string{
+	"created max_send_wr": "a ring has one entry less than a power of two; rxe tells the requested number",
+	"gid 510":             "the table has 256 entries, as an index is a byte; that of rxe has 1024", "gid 765": "see above", "gid 1020": "see above",
+	"a.cap.max_send_sge":      "as requested; rxe tells those that fit where inline data would be",
+	"a.path_mtu":              "0 before RTR; rxe has the smallest one",
+	"a.cur_qp_state":          "the state; rxe tells that of the last IBV_QP_CUR_STATE",
+	"a.ah_attr.is_global":     "0 without an address vector",
+	"a.ah_attr.sl":            "the service level of the program, which becomes a priority; rxe has none",
+	"a.ah_attr.grh.hop_limit": "that of the program; rxe takes the default of IP",
+	"a.max_rd_atomic":         "that of the program; rxe rounds it up to a power of two",
+}
+
+// fileDifferences are the files of a device in sysfs that may differ, and the folders with files that rxe lacks.
+var fileDifferences = map[string]string{
+	"board_id": "as of adapters, for ibstat", "hca_type": "as of adapters, for ibstat", "hw_rev": "as of adapters, for ibstat",
+	"fw_ver": "a version of roced", "node_desc": "the device's name", "node_guid": "from the MAC", "sys_image_guid": "from the MAC",
+	"parent":                          "rxe's own file; the net device is below device/net",
+	"uevent":                          "the tree is no driver model",
+	"ports/1/lid":                     "lower half of the IPv4 address, for programs without GIDs",
+	"ports/1/rate":                    "100 Gb/s",
+	"counters":                        "of IBTA, as of adapters; rxe has none",
+	"hw_counters":                     "of mlx5 and of roced",
+	"ports/1/hw_counters/lifespan":    "the age of cached values; a read returns the current value",
+	"ports/1/hw_counters/link_downed": "among the counters of IBTA",
+}
+
+// queried returns the key of a line of testdata/query.c.
+func queried(name string) string {
+	f := strings.SplitN(name, " ", 4)
+	switch {
+	case f[0] != "qp":
+		return name
+	case f[2] == "created":
+		return "created " + f[3]
+	}
+	return f[3]
+}
+
+// TestQueries compares ibv_query_qp() in each state, ibv_query_srq(), ibv_query_gid() and ibv_query_pkey() with those of
+// rdma_rxe of Linux 6.1: testdata has the output of query.c in the virtual machine (internal/lab/vm).
+func TestQueries(t *testing.T) {
+	c := verbs(t, newLab(t), "query")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile("testdata/rxe.query")
+	lab.Must(t, err)
+	compare(t, attributes(string(out)), attributes(string(text)), queryDifferences, queried)
+}
+
+// TestFiles compares the files of a device in sysfs, and their contents, with those of rdma_rxe of Linux 6.1, except the entries
+// of the GID table, which TestGIDTable reads.
+func TestFiles(t *testing.T) {
+	h := newLab(t).Host[0]
+	dir := filepath.Join(h.RunDir, "sysfs/class/infiniband", h.Device) + "/"
+	ours := map[string]string{}
+	lab.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name := strings.TrimPrefix(path, dir)
+		if err != nil || !d.Type().IsRegular() || strings.Contains(name, "/gid") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		ours[name] = strings.TrimSpace(string(text))
+		if strings.Contains(name, "counters/") {
+			ours[name] = "0" // traffic of the network
+		}
+		return err
+	}))
+	text, err := os.ReadFile("testdata/rxe.sysfs")
+	lab.Must(t, err)
+	theirs := attributes(string(text))
+	compare(t, ours, theirs, fileDifferences, func(name string) string {
+		if _, both := theirs[name]; both || !strings.Contains(name, "/") {
+			return name
+		}
+		return filepath.Base(filepath.Dir(name))
+	})
 }
