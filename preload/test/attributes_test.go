@@ -48,9 +48,7 @@ func attributes(text string) map[string]string {
 // TestAttributes compares all attributes of ibv_devinfo -v with those of rdma_rxe of Linux 6.1, which testdata has. A
 // difference without a reason is an error, and so is a reason without a difference.
 func TestAttributes(t *testing.T) {
-	if release, err := os.ReadFile("/etc/debian_version"); err != nil || !strings.HasPrefix(string(release), "12.") {
-		t.Skip("testdata has the output of Debian 12; others name other attributes")
-	}
+	needDebian12(t)
 	run := newLab(t).Host[0].RunDir
 	var out []byte
 	lab.Eventually(t, lab.Limit, "an active port", func() bool {
@@ -64,6 +62,13 @@ func TestAttributes(t *testing.T) {
 	delete(ours, "hca_id")
 	delete(theirs, "hca_id")
 	compare(t, ours, theirs, differences, func(name string) string { return name })
+}
+
+func needDebian12(t *testing.T) {
+	t.Helper()
+	if release, err := os.ReadFile("/etc/debian_version"); err != nil || !strings.HasPrefix(string(release), "12.") {
+		t.Skip("testdata has the output of Debian 12; others name other attributes")
+	}
 }
 
 // compare compares all attributes. of returns the key of an attribute in the list of differences, all of which must occur.
@@ -142,31 +147,90 @@ func TestQueries(t *testing.T) {
 	compare(t, attributes(string(out)), attributes(string(text)), queryDifferences, queried)
 }
 
-// TestFiles compares the files of a device in sysfs, and their contents, with those of rdma_rxe of Linux 6.1, except the entries
-// of the GID table, which TestGIDTable reads.
-func TestFiles(t *testing.T) {
-	h := newLab(t).Host[0]
-	dir := filepath.Join(h.RunDir, "sysfs/class/infiniband", h.Device) + "/"
-	ours := map[string]string{}
+// filesOf returns the contents of the files of a device, except the entries of the GID table.
+func filesOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
 	lab.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		name := strings.TrimPrefix(path, dir)
 		if err != nil || !d.Type().IsRegular() || strings.Contains(name, "/gid") {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		ours[name] = strings.TrimSpace(string(text))
+		all[name] = strings.TrimSpace(string(text))
 		if strings.Contains(name, "counters/") {
-			ours[name] = "0" // traffic of the network
+			all[name] = "0" // traffic of the network
 		}
 		return err
 	}))
+	return all
+}
+
+// TestFiles compares the files of a device in sysfs, and their contents, with those of rdma_rxe of Linux 6.1, except the entries
+// of the GID table, which TestGIDTable reads.
+func TestFiles(t *testing.T) {
+	h := newLab(t).Host[0]
 	text, err := os.ReadFile("testdata/rxe.sysfs")
 	lab.Must(t, err)
 	theirs := attributes(string(text))
+	var ours map[string]string
+	lab.Eventually(t, lab.Limit, "an active port with all counters", func() bool {
+		ours = filesOf(t, filepath.Join(h.RunDir, "sysfs/class/infiniband", h.Device)+"/")
+		for name := range theirs {
+			if _, ok := ours[name]; !ok && fileDifferences[name] == "" {
+				return false
+			}
+		}
+		return ours["ports/1/counters/port_xmit_data"] != "" && ours["ports/1/state"] == theirs["ports/1/state"]
+	})
 	compare(t, ours, theirs, fileDifferences, func(name string) string {
 		if _, both := theirs[name]; both || !strings.Contains(name, "/") {
 			return name
 		}
 		return filepath.Base(filepath.Dir(name))
 	})
+}
+
+// rdmaDifferences are the words in the output of "rdma -d" that may differ.
+var rdmaDifferences = map[string]string{
+	"dev fw": "rxe has no version", "dev 1.0.0": "see above",
+	"dev adaptive-moderation": "the NIC delays no event", "dev off": "see above",
+	"dev AUTO_PATH_MIG": "rxe announces it without alternate paths", "dev CHANGE_PHY_PORT": "rxe announces it with one port",
+	"dev CURR_QP_STATE_MOD": "IBV_QP_CUR_STATE works",
+	"link netdev":           "the NIC of the test has none", "link eth0": "see above", "link netdev_index": "see above",
+	"resource ctx": "kept in the kernel; rocectl show has them", "resource srq": "rocectl show has them",
+	"statistic": "refused; hw_counters in sysfs and rocectl stat have the counters",
+}
+
+// wordsOf returns the words in the output of "rdma -d COMMAND", but no numbers, addresses and names of devices.
+func wordsOf(command, text string) map[string]string {
+	all := map[string]string{}
+	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \n,<>", r) }) {
+		if number := strings.Trim(w, "0123456789abcdef:") == ""; !number && !strings.HasPrefix(w, "rxe0") {
+			all[command+" "+w] = ""
+		}
+	}
+	return all
+}
+
+// TestRDMATool compares the words of "rdma -d" with those on rdma_rxe of Linux 6.1.
+func TestRDMATool(t *testing.T) {
+	needDebian12(t)
+	run := newLab(t).Host[0].RunDir
+	text, err := os.ReadFile("testdata/rxe.rdma")
+	lab.Must(t, err)
+	ours, theirs := map[string]string{}, map[string]string{}
+	for part := range strings.SplitSeq(strings.TrimPrefix(string(text), "# rdma -d "), "# rdma -d ") {
+		command, was, _ := strings.Cut(part, "\n")
+		out, err := preloaded(t, run, filepath.Join(run, "sysfs"), "rdma", "-d", command).CombinedOutput()
+		if err != nil {
+			if ours["statistic"] = string(out); command != "statistic" {
+				t.Errorf("%s: %v\n%s", command, err, out)
+			}
+			continue
+		}
+		maps.Copy(ours, wordsOf(command, string(out)))
+		maps.Copy(theirs, wordsOf(command, was))
+	}
+	compare(t, ours, theirs, rdmaDifferences, func(name string) string { return name })
 }
