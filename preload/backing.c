@@ -84,17 +84,30 @@ void backing_zero_around(uint64_t offset, uint64_t length)
 	backing_zero(end, start + STRETCH - end);
 }
 
-bool backing_allocate(uint64_t offset, uint64_t length)
+/* absent returns the first address of memory of the memfd without a page, end if there is none. */
+static uint64_t absent(uint64_t start, uint64_t end)
+{
+	uint8_t present[1024];
+	for (uint64_t n; start < end; start += n * MR_PAGE) {
+		n = (end - start) / MR_PAGE;
+		if (n > sizeof present)
+			n = sizeof present;
+		if (syscall(SYS_mincore, start, n * MR_PAGE, present) != 0)
+			return start;
+		for (uint64_t i = 0; i < n; i++)
+			if (!(present[i] & 1))
+				return start + i * MR_PAGE;
+	}
+	return end;
+}
+
+bool backing_allocate(uint64_t start, uint64_t end, uint64_t offset)
 {
 	const uint64_t step = 16 << 20; /* a signal undoes the work of a call */
-	int fd = backing_fd();
-	off_t hole = lseek(fd, offset, SEEK_HOLE);
-	uint64_t end = offset + length, n;
-	if (hole < 0)
-		return false;
-	for (offset = hole; offset < end; offset += n) {
-		n = end - offset < step ? end - offset : step;
-		while (fallocate(fd, 0, offset, n) != 0)
+	uint64_t from = absent(start, end), n;
+	for (offset += from - start; from < end; from += n, offset += n) {
+		n = end - from < step ? end - from : step;
+		while (fallocate(backing_fd(), 0, offset, n) != 0)
 			if (errno != EINTR)
 				return false;
 	}

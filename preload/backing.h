@@ -28,8 +28,9 @@ void backing_abandon(void);
 void backing_zero(uint64_t offset, uint64_t length);
 /* backing_zero_around does the same with a stretch except for this part. */
 void backing_zero_around(uint64_t offset, uint64_t length);
-/* backing_allocate allocates pages for holes. They count as memory of this process. */
-bool backing_allocate(uint64_t offset, uint64_t length);
+/* backing_allocate allocates pages for the holes of replaced memory, which lies at offset of the
+ * memfd. They count as memory of this process. */
+bool backing_allocate(uint64_t start, uint64_t end, uint64_t offset);
 /* backing_write writes a range of memory into the memfd. */
 bool backing_write(int fd, uint64_t start, uint64_t end, uint64_t offset);
 

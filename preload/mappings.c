@@ -10,6 +10,11 @@ struct map_command {
 	struct map_memory map;
 };
 
+/* Parts of the memfd after the first one follow the request. */
+struct map_part {
+	uint64_t length, offset;
+};
+
 enum { MAP_KNOWN = 1 }; /* flags: the daemon knows the memfd by its number */
 
 #define NO_HANDLE UINT32_MAX
@@ -28,14 +33,18 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mapping *mappings;
 static uint64_t departures; /* the clock of mapping.left */
 
+static uint64_t extent_length(const struct extent *e) { return e->end - e->start; }
+
+static uint64_t mapping_length(const struct mapping *m) { return m->part[m->n - 1].end - m->part[0].start; }
+
 void mr_lock(void) { pthread_mutex_lock(&lock); }
 void mr_unlock(void) { pthread_mutex_unlock(&lock); }
 
 void mappings_each(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg)
 {
 	for (struct mapping *m = mappings; m; m = m->next)
-		if (m->users > 0)
-			f(m->offset, m->offset + (m->end - m->start), arg);
+		for (unsigned i = 0; m->users > 0 && i < m->n; i++)
+			f(m->part[i].offset, m->part[i].offset + extent_length(&m->part[i]), arg);
 }
 
 /* It frees nothing: the child's heap may be locked. */
@@ -47,11 +56,24 @@ void mapping_add(struct mapping *m)
 	mappings = m;
 }
 
-/* covering returns a mapping of a whole range, which lies at offset of the memfd, or NULL. */
-static struct mapping *covering(struct context *c, uint64_t start, uint64_t end, uint64_t offset)
+/* covers returns true if a mapping contains all parts of another one. */
+static bool covers(const struct mapping *m, const struct mapping *other)
+{
+	unsigned i = 0, k = 0;
+	for (; i < other->n && k < m->n; k += i < other->n) {
+		const struct extent *e = &m->part[k];
+		for (const struct extent *o = &other->part[i]; i < other->n && e->start <= o->start && o->end <= e->end &&
+							       e->offset + (o->start - e->start) == o->offset; o++)
+			i++;
+	}
+	return i == other->n;
+}
+
+/* covering returns a mapping of all parts of a new one, or NULL. */
+static struct mapping *covering(const struct mapping *fresh)
 {
 	for (struct mapping *m = mappings; m; m = m->next)
-		if (m->context == c && m->start <= start && end <= m->end && m->offset + (start - m->start) == offset)
+		if (m->context == fresh->context && covers(m, fresh))
 			return m;
 	return NULL;
 }
@@ -68,7 +90,7 @@ static struct mapping *take_idle(struct context *c, unsigned most, uint64_t byte
 		if (!oldest || m->left < (*oldest)->left)
 			oldest = p;
 		idle++;
-		sum += m->end - m->start;
+		sum += mapping_length(m);
 	}
 	if (idle <= most && sum <= bytes)
 		return NULL;
@@ -79,63 +101,80 @@ static struct mapping *take_idle(struct context *c, unsigned most, uint64_t byte
 
 /* take_same removes the idle mapping of exactly this part of the memfd, NULL if there is none.
  * The daemon reuses it although the memory has another address now. The caller holds the lock. */
-static struct mapping *take_same(struct context *c, uint64_t offset, uint64_t length)
+static struct mapping *take_same(const struct mapping *fresh)
 {
 	for (struct mapping **p = &mappings, *m; (m = *p); p = &m->next)
-		if (m->context == c && m->users == 0 && m->offset == offset && m->end - m->start == length) {
+		if (m->context == fresh->context && m->users == 0 && m->n == 1 && m->part[0].offset == fresh->part[0].offset &&
+		    mapping_length(m) == mapping_length(fresh)) {
 			*p = m->next;
 			return m;
 		}
 	return NULL;
 }
 
-/* request_map makes the daemon map a range and fills *m. It sends the memfd only if the daemon
- * does not have it, or if another process has sent its own since. */
-static bool request_map(struct mapping *m, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
+/* send_map sends a request to map parts of the memfd, with the memfd unless the daemon knows it. */
+static bool send_map(const struct mapping *m, bool known, uint32_t answer[2])
 {
-	struct map_command cmd = {
-		.h = { .command = EXT_MAP_MEMORY, .in_words = sizeof cmd / 4, .out_words = 2 },
-		.map = { start, end - start, offset, MAP_KNOWN, c->mapped_number },
+	struct context *c = m->context;
+	struct {
+		struct map_command map;
+		struct map_part part[PARTS];
+	} cmd;
+	size_t size = sizeof cmd.map + (m->n - 1) * sizeof cmd.part[0];
+	cmd.map = (struct map_command){
+		.h = { .command = EXT_MAP_MEMORY, .in_words = size / 4, .out_words = 2 },
+		.map = { m->part[0].start, extent_length(&m->part[0]), m->part[0].offset, known ? MAP_KNOWN : 0,
+			 known ? c->mapped_number : 0 },
 	};
+	for (unsigned i = 1; i < m->n; i++)
+		cmd.part[i - 1] = (struct map_part){ extent_length(&m->part[i]), m->part[i].offset };
+	return context_call(c, &cmd, size, known ? -1 : backing_fd(), answer, 2 * sizeof answer[0]) == 0;
+}
+
+/* request_map makes the daemon map new memory. It sends the memfd only if the daemon does not have
+ * it, or if another process has sent its own since. */
+static bool request_map(struct mapping *m)
+{
+	struct context *c = m->context;
 	uint32_t answer[2];
-	bool known = c->mapped_ino == backing_ino() && context_call(c, &cmd, sizeof cmd, -1, answer, sizeof answer) == 0;
+	bool known = c->mapped_ino == backing_ino() && send_map(m, true, answer);
 	if (!known) {
-		cmd.map.flags = cmd.map.memory = 0;
-		if (context_call(c, &cmd, sizeof cmd, backing_fd(), answer, sizeof answer) != 0)
+		if (!send_map(m, false, answer))
 			return false;
 		c->mapped_ino = backing_ino();
 		c->mapped_number = answer[1];
 	}
-	*m = (struct mapping){ mappings, c, answer[0], start, end, offset, 1, 0 };
-	mappings = m;
+	m->handle = answer[0];
+	mapping_add(m);
 	return true;
 }
 
 /* to_map describes a mapping that the daemon makes with the region. The daemon releases another
  * one for it: that of the same memory or, at the limit, the longest idle one. The caller holds
  * the lock. */
-static struct mr_source to_map(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
+static struct mr_source to_map(struct mapping *fresh)
 {
+	struct context *c = fresh->context;
 	struct mr_source s = { .kind = MR_MAP, .handle = NO_HANDLE, .mapping = fresh };
-	s.map = (struct map_memory){ start, end - start, offset, MAP_KNOWN, c->mapped_number };
-	s.given_up = take_same(c, offset, end - start);
+	s.map = (struct map_memory){ fresh->part[0].start, mapping_length(fresh), fresh->part[0].offset, MAP_KNOWN,
+				     c->mapped_number };
+	s.given_up = take_same(fresh);
 	if (!s.given_up)
 		s.given_up = take_idle(c, IDLE_MAPPINGS - 1, IDLE_BYTES);
 	if (s.given_up)
 		s.handle = s.given_up->handle;
-	*fresh = (struct mapping){ NULL, c, NO_HANDLE, start, end, offset, 1, 0 };
 	return s;
 }
 
-struct mr_source mapping_use(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset,
-			     bool together)
+struct mr_source mapping_use(struct mapping *fresh, bool together)
 {
-	struct mapping *m = covering(c, start, end, offset);
+	struct mapping *m = covering(fresh);
+	fresh->users = 1;
 	if (m)
 		m->users++;
-	else if (together && c->mapped_ino == backing_ino())
-		return to_map(fresh, c, start, end, offset);
-	else if (request_map(fresh, c, start, end, offset))
+	else if (together && fresh->n == 1 && fresh->context->mapped_ino == backing_ino())
+		return to_map(fresh);
+	else if (request_map(fresh))
 		m = fresh;
 	return m ? (struct mr_source){ .kind = MR_MAPPED, .handle = m->handle, .mapping = m } :
 		   (struct mr_source){ .kind = MR_COPIED };

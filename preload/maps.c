@@ -80,6 +80,8 @@ void maps_set_memfd(unsigned major, unsigned minor, uint64_t ino)
 	memfd.ino = ino;
 }
 
+#define HEAP "[heap]"
+
 /* classify sets the kind of memory. Anonymous memory may have a name: [heap], or one from
  * prctl(PR_SET_VMA_ANON_NAME). The main thread's stack grows, and replaced pages could not,
  * so it is VMA_OTHER. */
@@ -93,8 +95,9 @@ static void classify(struct vma *v, const char *rights, const char *name)
 	else if (rights[0] == 'r' && rights[3] == 's' && f->ino)
 		v->kind = VMA_FILE;
 	else if (!strcmp(rights, "rw-p") && !f->ino &&
-		 (!*name || !strcmp(name, "[heap]") || !strncmp(name, "[anon:", 6)))
+		 (!*name || !strcmp(name, HEAP) || !strncmp(name, "[anon:", 6)))
 		v->kind = VMA_PLAIN;
+	v->heap = !strcmp(name, HEAP);
 }
 
 /* parse_range reads the address range of a line of maps. */

@@ -33,6 +33,7 @@ struct vma {
 	uint64_t offset; /* VMA_OURS, VMA_FILE: of start in the file */
 	enum vma_kind kind;
 	bool writable;
+	bool heap; /* VMA_PLAIN: the C library's heap, which only grows and shrinks at its end */
 	struct file_id file;
 	uint64_t whole_start, whole_end; /* the part before it was cut to a range */
 };

@@ -52,31 +52,55 @@ static bool in_copied_region(uint64_t start, uint64_t end)
 	return false;
 }
 
+/* place makes a range memory of the memfd, with all pages allocated. It returns the number of parts,
+ * 0 if that is impossible. If *m lacks room for them, place stores none. The caller holds the lock. */
+static unsigned place(struct mapping *m, unsigned room, uint64_t start, uint64_t end)
+{
+	unsigned n = may_replace() ? replace(start, end, m->part, room, !in_copied_region(start, end)) : 0;
+	for (unsigned i = 0; n <= room && i < n; i++)
+		if (!backing_allocate(m->part[i].start, m->part[i].end, m->part[i].offset))
+			return 0;
+	return n;
+}
+
+/* mapped makes a range memory that the daemon maps, in a new mapping with room for some parts. It
+ * returns the number of parts, 0 if that is impossible. */
+static unsigned mapped(struct mr_source *s, struct context *c, uint64_t start, uint64_t end, unsigned room, bool together)
+{
+	struct mapping *fresh = malloc(sizeof *fresh + room * sizeof fresh->part[0]);
+	unsigned n = 0;
+	if (fresh) {
+		mr_lock();
+		n = place(fresh, room, start, end);
+		if (n > 0 && n <= room) {
+			fresh->context = c;
+			fresh->n = n;
+			*s = mapping_use(fresh, together);
+		}
+		mr_unlock();
+	}
+	if (s->mapping != fresh)
+		free(fresh);
+	return n;
+}
+
 struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, bool write, unsigned ways)
 {
-	uint64_t from = start, end, offset = 0;
+	uint64_t from = start, end;
+	unsigned room = 1, n;
 	struct mr_source s = { .kind = MR_ANY };
-	struct mapping *fresh = malloc(sizeof *fresh);
-	if (!fresh || !pages(&start, &end, length)) {
-		free(fresh);
+	if (!pages(&start, &end, length))
 		return s;
-	}
 	maps_keep();
 	s.kind = MR_COPIED;
 	for (int attempt = 0; s.kind == MR_COPIED && attempt < 2; attempt++) {
 		if (attempt > 0)
 			mappings_trim(c, true);
-		mr_lock();
-		bool ours = may_replace() && replace(start, end, &offset, !in_copied_region(start, end)) &&
-			    backing_allocate(offset, end - start);
-		if (ours)
-			s = mapping_use(fresh, c, start, end, offset, ways & MR_TOGETHER);
-		mr_unlock();
-		if (!ours)
+		while ((n = mapped(&s, c, start, end, room, ways & MR_TOGETHER)) > room)
+			room = n;
+		if (n == 0)
 			break;
 	}
-	if (s.mapping != fresh)
-		free(fresh);
 	if (s.kind == MR_COPIED && ways & MR_SHARED && may_replace())
 		shared_prepare(&s, from, length, write);
 	return s;

@@ -11,6 +11,7 @@
  *
  *   mr.c        regions
  *   replace.c   page replacement
+ *   stretch.c   the parts of the memfd
  *   mappings.c  the daemon's mappings, the lock
  *   shared.c    files that the daemon maps as well
  *   mr_pass.c   the descriptor for all other memory
@@ -23,15 +24,21 @@
 
 /* ---- mappings.c ---- */
 
-/* A part of the memfd that the daemon has mapped for a connection. It stays mapped after its
- * last region, for the next registration there. */
+/* Limit on the parts of the memfd in one region. */
+enum { PARTS = 256 };
+
+/* Parts of the memfd that the daemon has mapped for a connection, one behind the other. They stay mapped after
+ * their last region, for the next registration there. */
 struct mapping {
 	struct mapping *next;
 	struct context *context;
 	uint32_t handle;
-	uint64_t start, end, offset;
 	unsigned users; /* regions in it, and registrations in progress */
 	uint64_t left;  /* the value of departures when the last user left */
+	unsigned n;
+	struct extent {
+		uint64_t start, end, offset;
+	} part[]; /* n adjacent ranges of addresses, each with its offset in the memfd */
 };
 
 /* How the daemon reaches the memory of a registration. */
@@ -57,11 +64,10 @@ struct mr_source {
 void mr_lock(void);
 void mr_unlock(void);
 
-/* mapping_use finds or makes the mapping of a range of the memfd and counts a use. A new one is
- * stored in fresh. If together, the daemon makes it with the registering command. The result is
- * MR_COPIED if the daemon refuses. The caller holds the lock. */
-struct mr_source mapping_use(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset,
-			     bool together);
+/* mapping_use finds or makes the mapping of memory and counts a use. fresh has the context and the
+ * parts of the memory, and becomes the new mapping. If together, the daemon may make it with the
+ * registering command. The result is MR_COPIED if the daemon refuses. The caller holds the lock. */
+struct mr_source mapping_use(struct mapping *fresh, bool together);
 /* mapping_add adds a mapping to the list. The caller holds the lock. */
 void mapping_add(struct mapping *m);
 /* mapping_leave drops a use of a mapping, unless it is NULL. The caller holds the lock. */
@@ -76,15 +82,38 @@ void mappings_each(void (*f)(uint64_t offset, uint64_t end, void *arg), void *ar
 /* mappings_forget empties the list in a child of fork(). */
 void mappings_forget(void);
 
+/* ---- stretch.c: the caller holds the lock ---- */
+
+/* The earlier use of a part of the memfd. */
+enum history {
+	FRESH, /* never used */
+	USED,  /* perhaps used earlier; must be emptied */
+	SPARE, /* a spare stretch, whose pages are overwritten */
+};
+
+/* stretch_fd returns the descriptor of the memfd, -1 if there is none. It may create it. */
+int stretch_fd(bool create);
+/* stretch_beside sets v->offset to the part of the memfd beside that of adjacent replaced memory;
+ * false if other memory might use that part. */
+bool stretch_beside(const struct vma *ours, struct vma *v);
+/* stretch_new sets v->offset to an unused part of the memfd; false if there is none. */
+bool stretch_new(struct vma *v, enum history *history);
+/* stretch_filled records that v was replaced. */
+void stretch_filled(struct vma *v, enum history history);
+/* stretch_seen records that v, replaced memory, will be registered. */
+void stretch_seen(const struct vma *v);
+/* stretch_moved records that the program has moved replaced memory. */
+void stretch_moved(void);
+/* replace_drop zeroes a part of the memfd. It frees the pages unless a region uses some: the
+ * daemon cannot access holes. */
+void replace_drop(uint64_t offset, uint64_t length);
+
 /* ---- replace.c ---- */
 
-/* replace makes a page-aligned range memory of the memfd, consecutive from *offset on. It
- * returns false if that is impossible, or if it would need a replacement and !may. The
- * caller holds the lock. */
-bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may);
-/* replace_drop zeroes a part of the memfd. It frees the pages unless a region uses some: the
- * daemon cannot access holes. The caller holds the lock. */
-void replace_drop(uint64_t offset, uint64_t length);
+/* replace makes a page-aligned range memory of the memfd. It stores the parts in the memfd, at most
+ * room, and returns their number. It returns 0 if that is impossible, or if it would need a
+ * replacement and !may. The caller holds the lock. */
+unsigned replace(uint64_t start, uint64_t end, struct extent *to, unsigned room, bool may);
 
 /* ---- shared.c ---- */
 

@@ -98,12 +98,18 @@ EXPORT void *roced_mremap(void *from, size_t old, size_t new, int flags, ...)
 	uint64_t start = (uintptr_t)from;
 	int was = errno;
 	REAL(mremap);
-	if (new > old && old > 0 && !(flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED)) && backing_fd() >= 0)
+	if (old > 0 && backing_fd() >= 0)
 		maps_walk(start, start + old, find_ours, &ours);
 	errno = was;
-	if (ours)
+	if (ours && new > old && !(flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED)))
 		return move_grown(from, old, new, flags, to);
-	return real_mremap(from, old, new, flags, to);
+	void *p = real_mremap(from, old, new, flags, to);
+	if (ours && p != from && p != MAP_FAILED) {
+		mr_lock();
+		stretch_moved();
+		mr_unlock();
+	}
+	return p;
 }
 
 INTERPOSE(mremap);

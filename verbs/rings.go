@@ -32,7 +32,7 @@ func (f *sharedFile) check() error {
 		return err
 	}
 	f.size = uint64(st.Size)
-	return shm.Check(f.fd, 0, f.size)
+	return shm.Check(f.fd, shm.Part{Length: f.size})
 }
 
 // mmap maps a part of the file, until unmap.

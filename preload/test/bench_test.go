@@ -8,14 +8,15 @@ import (
 	"testing"
 )
 
-// BenchmarkRegister measures the registration and deregistration of 64 KiB in microseconds (median and mean), on an idle
-// machine and with one spinning process per processor.
+// BenchmarkRegister measures the registration and deregistration of 64 KiB in microseconds (median and mean): on an idle
+// machine, with one spinning process per processor, and in a program with 16,000 mappings.
 func BenchmarkRegister(b *testing.B) {
 	const turns = "2000"
-	for _, spinners := range []int{0, runtime.NumCPU()} {
-		for _, kind := range []string{"inside", "again", "new"} {
-			b.Run(fmt.Sprintf("%s/spinners=%d", kind, spinners), func(b *testing.B) {
-				out, err := verbs(b, newLab(b), "regcost", kind, "65536", strconv.Itoa(spinners), turns).CombinedOutput()
+	for _, load := range []struct{ spinners, mappings int }{{0, 0}, {runtime.NumCPU(), 0}, {0, 16000}} {
+		for _, kind := range []string{"inside", "again", "new", "overlap"} {
+			b.Run(fmt.Sprintf("%s/spinners=%d/mappings=%d", kind, load.spinners, load.mappings), func(b *testing.B) {
+				out, err := verbs(b, newLab(b), "regcost", kind, "65536", strconv.Itoa(load.spinners), turns,
+					strconv.Itoa(load.mappings)).CombinedOutput()
 				var median, mean float64
 				if _, serr := fmt.Sscan(string(out), &median, &mean); err != nil || serr != nil {
 					b.Fatalf("%v, %v\n%s", err, serr, out)

@@ -112,6 +112,14 @@ func TestSpareMemory(t *testing.T) {
 	succeed(t, verbs(t, l, "spare", fmt.Sprint(l.Host[0].PID())))
 }
 
+// TestOverlap registers memory that shares pages with registered memory.
+func TestOverlap(t *testing.T) {
+	l := newLab(t)
+	run := l.Host[0].RunDir
+	succeed(t, preloaded(t, run, filepath.Join(run, "sysfs"), compile(t, "overlap", "-libverbs", "-rdynamic"),
+		fmt.Sprint(l.Host[0].PID())))
+}
+
 // TestRace registers memory while threads write to it.
 func TestRace(t *testing.T) {
 	lab.Long(t)

@@ -94,15 +94,19 @@ func (c *client) mapMemory(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	resp, err := c.mapPart(&in, q.FDs)
+	more, err := q.moreParts()
+	if err != nil {
+		return err
+	}
+	resp, err := c.mapParts(&in, more, q.FDs)
 	if err == nil {
 		q.core = resp
 	}
 	return err
 }
 
-// mapPart maps a part of the memfd in fds, or of the memfd sent last.
-func (c *client) mapPart(in *uverbs.MapMemory, fds []int) (r uverbs.MapMemoryResp, err error) {
+// mapParts maps parts of the memfd in fds, or of the memfd sent last.
+func (c *client) mapParts(in *uverbs.MapMemory, more []shm.Part, fds []int) (r uverbs.MapMemoryResp, err error) {
 	fd, err := c.memory.choose(fds, in.Flags, in.Memory)
 	if err != nil {
 		return r, err
@@ -110,12 +114,14 @@ func (c *client) mapPart(in *uverbs.MapMemory, fds []int) (r uverbs.MapMemoryRes
 	if c.maps.full() {
 		return r, unix.ENOMEM
 	}
-	m, err := c.mapFD(fd, in.Base, in.Length, in.Offset)
+	m, err := c.mapFD(fd, in.Base, append([]shm.Part{{Length: in.Length, Offset: in.Offset}}, more...))
 	if err != nil {
 		return r, err
 	}
 	c.memory.keep(fd)
-	m.part = memoryPart{c.memory.number, in.Offset}
+	if len(more) == 0 {
+		m.part = memoryPart{c.memory.number, in.Offset}
+	}
 	return uverbs.MapMemoryResp{Handle: c.maps.add(m), Memory: c.memory.number}, nil
 }
 

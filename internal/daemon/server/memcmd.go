@@ -102,7 +102,7 @@ func (c *client) mapAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, old uint
 	if err := c.takesLong(given); err != nil {
 		return err
 	}
-	mapped, err := c.mapPart(&m, nil)
+	mapped, err := c.mapParts(&m, nil, nil)
 	if err != nil {
 		return err
 	}

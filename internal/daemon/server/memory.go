@@ -81,30 +81,38 @@ func (c *client) discharge(n int64) {
 	c.account.Add(quota.Memory, -n)
 }
 
-// mapFD maps a client's memfd. Its seals prevent the client from truncating it. The NIC cannot access its holes.
-func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
-	if base%shm.PageSize != 0 || length%shm.PageSize != 0 || base+length < base {
+// mapFD maps parts of a client's memfd, one behind the other. Its seals prevent the client from truncating it. The NIC
+// cannot access its holes.
+func (c *client) mapFD(fd int, base uint64, parts []shm.Part) (*mapping, error) {
+	length := uint64(0)
+	for _, p := range parts {
+		if length += p.Length; p.Length > math.MaxInt64 || length > math.MaxInt64 || p.Length%shm.PageSize != 0 {
+			return nil, unix.EINVAL
+		}
+	}
+	if base%shm.PageSize != 0 || base+length < base {
 		return nil, unix.EINVAL
 	}
-	if err := shm.Check(fd, offset, length); err != nil {
+	if err := shm.Check(fd, parts...); err != nil {
 		return nil, err
 	}
-	if !c.account.Take(quota.Maps, 1) {
+	maps := int64(len(parts))
+	if !c.account.Take(quota.Maps, maps) {
 		return nil, unix.ENOMEM
 	}
-	if length > math.MaxInt64 || !c.charge(int64(length)) {
-		c.account.Add(quota.Maps, -1)
+	if !c.charge(int64(length)) {
+		c.account.Add(quota.Maps, -maps)
 		return nil, unix.ENOMEM
 	}
-	data, err := c.srv.cfg.Guard.Map(fd, offset, length)
+	data, err := c.srv.cfg.Guard.Map(fd, parts...)
 	if err != nil {
 		c.discharge(int64(length))
-		c.account.Add(quota.Maps, -1)
+		c.account.Add(quota.Maps, -maps)
 		return nil, err
 	}
 	return c.newMapping(base, data, int64(length), func() {
 		_ = shm.Unmap(data) // cannot fail for a mapping of our own
-		c.account.Add(quota.Maps, -1)
+		c.account.Add(quota.Maps, -maps)
 	}), nil
 }
 

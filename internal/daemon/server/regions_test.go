@@ -60,6 +60,57 @@ func TestMapQuota(t *testing.T) {
 	eventually(t, "an end of all accounts", func() bool { return len(h.srv.cfg.Quota.Usage()) == 0 })
 }
 
+// TestMapParts maps parts of a memfd one behind the other, and refuses others. A region may span the parts.
+func TestMapParts(t *testing.T) {
+	const page, base = shm.PageSize, 1 << 32
+	type request struct {
+		First uverbs.MapMemory
+		More  [2]shm.Part
+	}
+	var all quota.Amounts
+	all[quota.Maps] = 5
+	u := pair(t, testLimits, quota.New(quota.Amounts{}, all, nil))[0].connect(t) // uses one mapping
+	fd, mem, err := shm.New("parts", 8*page, shm.SealSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	defer func() { _ = shm.Unmap(mem) }()
+	first := uverbs.MapMemory{Base: base, Length: page, Offset: 6 * page}
+	for what, more := range map[string][2]shm.Part{
+		"an empty part": {{Length: page}, {}}, "a part of a page": {{Length: page}, {Length: 100}},
+		"a part at no page": {{Length: page, Offset: 100}, {Length: page}}, "a part beyond the end": {{Length: page}, {Length: page, Offset: 8 * page}},
+		"a long part": {{Length: page}, {Length: 1 << 63}}, "too long": {{Length: 1<<63 - page}, {Length: 1<<63 - page}},
+	} {
+		if _, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, request{first, more}); err != unix.EINVAL {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, struct {
+		First uverbs.MapMemory
+		Half  uint64
+	}{first, page}); err != unix.EINVAL {
+		t.Errorf("half a part: %v", err)
+	}
+	parts := request{first, [2]shm.Part{{Length: 2 * page, Offset: page}, {Length: page, Offset: 4 * page}}}
+	resp, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, parts); err != unix.ENOMEM {
+		t.Errorf("3 parts more than the quota of 5 mappings: %v", err)
+	}
+	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	for length, want := range map[uint64]error{4 * page: nil, 4*page + 1: unix.EFAULT} {
+		_, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, uverbs.Size[uverbs.RegMRResp](),
+			uverbs.RegMR{Start: base, HCAVA: base, Length: length, AccessFlags: 3, PDHandle: pd},
+			uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: word(resp, 0)}), nil)
+		if !errors.Is(err, want) {
+			t.Errorf("a region of %d bytes: %v, want %v", length, err, want)
+		}
+	}
+}
+
 // BenchmarkManyRegions registers memory beside 16,000 regions.
 func BenchmarkManyRegions(b *testing.B) {
 	l := testLimits

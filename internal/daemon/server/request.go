@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/shard"
 	"roced.io/roced/rocev2"
@@ -53,6 +54,22 @@ func (q *request) source(command any) (src source, err error) {
 // toMap returns the MapMemory that follows the source if its kind is SourceMap.
 func (q *request) toMap(command any) (in uverbs.MapMemory, err error) {
 	return uverbs.Decode[uverbs.MapMemory](q.Body[binary.Size(command)+uverbs.Size[uverbs.MRSource]():])
+}
+
+// moreParts returns the parts that follow a MapMemory.
+func (q *request) moreParts() ([]shm.Part, error) {
+	rest := q.Body[uverbs.Size[uverbs.MapMemory]():]
+	size := uverbs.Size[shm.Part]()
+	if len(rest)%size != 0 {
+		return nil, unix.EINVAL
+	}
+	parts := make([]shm.Part, len(rest)/size)
+	for i := range parts {
+		if err := uverbs.DecodeInto(rest[i*size:], &parts[i]); err != nil {
+			return nil, unix.EINVAL
+		}
+	}
+	return parts, nil
 }
 
 // attach adds a descriptor to the answer. It is closed after transmission.

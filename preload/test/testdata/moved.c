@@ -3,8 +3,8 @@
 #include "check.h"
 
 #include "../../backing.c"
-#include "../../replace.c"
 #include "../../spare.c"
+#include "../../stretch.c"
 
 enum { MOST_PIECES = 8 };
 
@@ -28,22 +28,19 @@ bool maps_walk(uint64_t start, uint64_t end, bool (*f)(const struct vma *v, void
 void maps_set_memfd(unsigned a, unsigned b, uint64_t ino) { (void)a, (void)b, (void)ino; }
 int fd_private(int fd) { return fd; }
 void fd_private_close(int fd) { close(fd); }
-bool maps_locked(uint64_t start, uint64_t end) { return start == end; }
 void mappings_each(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg) { (void)f, (void)arg; }
-int guard_open(void) { return -1; }
-void guard_close(int fd, bool replaced) { (void)fd, (void)replaced; }
-bool guard_raise(int fd, uint64_t start, uint64_t end) { return fd < 0 && start < end; }
-void guard_drop(int fd, uint64_t start, uint64_t end, bool replaced) { (void)fd, (void)start, (void)end, (void)replaced; }
 
 /* used creates a page in its own stretch; the given walks miss it. */
 static uint64_t used(unsigned missed)
 {
-	uint64_t offset, start = (filled + 1) * 0x10000;
+	uint64_t start = (filled + 1) * 0x10000;
+	struct vma v = { .start = start, .end = start + MR_PAGE, .kind = VMA_OURS };
 	enum history history;
-	CHECK(next_stretch(MR_PAGE, &offset, &history) && history == FRESH);
-	CHECK(filled < MOST_PIECES && pwrite(file.fd, "x", 1, offset) == 1);
-	pieces[filled++] = (struct piece){ { start, start + MR_PAGE, offset, VMA_OURS }, missed };
-	return offset;
+	CHECK(stretch_fd(true) >= 0 && stretch_new(&v, &history) && history == FRESH);
+	CHECK(filled < MOST_PIECES && pwrite(file.fd, "x", 1, v.offset) == 1);
+	stretch_filled(&v, history);
+	pieces[filled++] = (struct piece){ v, missed };
+	return v.offset;
 }
 
 static bool there(uint64_t offset)
@@ -71,6 +68,29 @@ static void collection(void)
 
 enum { NEVER = 0, ALWAYS = ~0U, FIRST = 1, SECOND = 2 };
 
+/* beside: memory continues the stretch of its neighbour only if all memory of the stretch is in
+ * place. What has moved may have grown. */
+static void beside(void)
+{
+	again();
+	used(NEVER);
+	struct vma ours = pieces[0].v, next = { .start = ours.end, .end = ours.end + 2 * MR_PAGE, .kind = VMA_OURS };
+	struct vma before = { .start = ours.start - MR_PAGE, .end = ours.start };
+	CHECK(stretch_beside(&ours, &next) && next.offset == ours.offset + MR_PAGE);
+	CHECK(stretch_beside(&ours, &before) && before.offset == ours.offset - MR_PAGE);
+	stretch_filled(&next, USED);
+	stretch_seen(&next);
+	struct vma more = { .start = next.end, .end = next.end + MR_PAGE };
+	CHECK(stretch_beside(&next, &more) && !stretch_beside(&ours, &before)); /* the second page is gone */
+	ours.whole_end = next.end; /* there it is */
+	CHECK(stretch_beside(&ours, &before));
+	struct vma far = { .start = ours.end, .end = ours.end + STRETCH / 2 };
+	CHECK(!stretch_beside(&ours, &far));
+	ours.start += 1 << 20, ours.end += 1 << 20; /* moved */
+	ours.whole_start = ours.start, ours.whole_end = ours.end;
+	CHECK(!stretch_beside(&ours, &more));
+}
+
 int main(void)
 {
 	uint64_t still = used(NEVER), first = used(FIRST), second = used(SECOND), gone = used(ALWAYS);
@@ -89,10 +109,6 @@ int main(void)
 	collection();
 	CHECK(!there(gone));
 
-	/* A part of a stretch is not reused either. */
-	again();
-	first = used(FIRST);
-	walks = 0;
-	CHECK(!unused(first, MR_PAGE, first) && unused(first + MR_PAGE, MR_PAGE, first));
+	beside();
 	return 0;
 }

@@ -40,9 +40,9 @@ func NewGuard() (*Guard, error) {
 	return g, nil
 }
 
-// Map is the function Map with protection; a nil Guard gives none.
-func (g *Guard) Map(fd int, offset, length uint64) ([]byte, error) {
-	mem, err := Map(fd, offset, length)
+// Map is MapParts with protection; a nil Guard gives none.
+func (g *Guard) Map(fd int, parts ...Part) ([]byte, error) {
+	mem, err := MapParts(fd, parts...)
 	if err != nil || g == nil {
 		return mem, err
 	}

@@ -35,7 +35,7 @@ func TestGuard(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	defer Unmap(own)
-	mem, err := g.Map(fd, page, size-page)
+	mem, err := g.Map(fd, Part{size - page, page})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestNoGuard(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	defer Unmap(own)
-	mem, err := (*Guard)(nil).Map(fd, 0, PageSize)
+	mem, err := (*Guard)(nil).Map(fd, Part{PageSize, 0})
 	if err != nil {
 		t.Fatal(err)
 	}

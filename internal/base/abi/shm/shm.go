@@ -5,6 +5,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -90,10 +91,13 @@ func Seal(fd int, seals int) error {
 	return nil
 }
 
-// Check verifies that [offset, offset+length) of the file behind fd, received from another process, can be mapped for
-// writing and will persist. The file must be a memfd without huge pages, of which there may be too few at the time of a
+// Part is a part of a memfd.
+type Part struct{ Length, Offset uint64 }
+
+// Check verifies that parts of the file behind fd, received from another process, can be mapped for writing and will
+// persist. The file must be a memfd without huge pages, of which there may be too few at the time of a
 // page fault. Check seals it against shrinking.
-func Check(fd int, offset, length uint64) error {
+func Check(fd int, parts ...Part) error {
 	var fs unix.Statfs_t
 	if err := ignoringEINTR(func() error { return unix.Fstatfs(fd, &fs) }); err != nil {
 		return fail("statfs", ErrNotMemory, unix.EINVAL)
@@ -121,8 +125,10 @@ func Check(fd int, offset, length uint64) error {
 		return fail("stat", ErrNotMemory, err)
 	}
 	size := uint64(st.Size)
-	if length == 0 || offset%PageSize != 0 || offset > size || length > size-offset {
-		return fail("range", ErrRange, unix.EINVAL)
+	for _, p := range parts {
+		if p.Length == 0 || p.Offset%PageSize != 0 || p.Offset > size || p.Length > size-p.Offset {
+			return fail("range", ErrRange, unix.EINVAL)
+		}
 	}
 	return nil
 }
@@ -138,6 +144,35 @@ func Map(fd int, offset, length uint64) ([]byte, error) {
 	mem, err := unix.Mmap(fd, int64(offset), int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fail("map", nil, err)
+	}
+	return mem, nil
+}
+
+// MapParts maps parts of fd one behind the other, like Map.
+func MapParts(fd int, parts ...Part) ([]byte, error) {
+	if len(parts) == 1 {
+		return Map(fd, parts[0].Offset, parts[0].Length)
+	}
+	total := uint64(0)
+	for _, p := range parts {
+		if p.Length == 0 || p.Length%PageSize != 0 || p.Length > maxMap-total || p.Offset > 1<<62 || p.Offset%PageSize != 0 {
+			return nil, fail("map", ErrRange, unix.EINVAL)
+		}
+		total += p.Length
+	}
+	mem, err := unix.Mmap(-1, 0, int(total), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fail("reserve", nil, err)
+	}
+	at := uint64(0)
+	for _, p := range parts {
+		_, err := unix.MmapPtr(fd, int64(p.Offset), unsafe.Pointer(&mem[at]), uintptr(p.Length),
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+		if err != nil {
+			_ = Unmap(mem)
+			return nil, fail("map", nil, err)
+		}
+		at += p.Length
 	}
 	return mem, nil
 }

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -78,7 +79,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeFD(t, fd)
-	if err := Check(fd, PageSize, 3*PageSize); err != nil {
+	if err := Check(fd, Part{3 * PageSize, PageSize}); err != nil {
 		t.Fatal(err)
 	}
 	if unix.Ftruncate(fd, PageSize) == nil {
@@ -87,7 +88,7 @@ func TestCheck(t *testing.T) {
 	if err := unix.Ftruncate(fd, 5*PageSize); err != nil {
 		t.Errorf("cannot grow: %v", err)
 	}
-	if err := Check(fd, 0, 5*PageSize); err != nil {
+	if err := Check(fd, Part{5 * PageSize, 0}); err != nil {
 		t.Errorf("sealed already: %v", err)
 	}
 	for name, r := range map[string][2]uint64{
@@ -95,7 +96,7 @@ func TestCheck(t *testing.T) {
 		"overflow": {PageSize, 1<<64 - PageSize}, "page": {1, 1}, "huge": {1 << 63, 1 << 63},
 	} {
 		var e *Error
-		if err := Check(fd, r[0], r[1]); !errors.Is(err, ErrRange) || !errors.Is(err, unix.EINVAL) || !errors.As(err, &e) {
+		if err := Check(fd, Part{r[1], r[0]}); !errors.Is(err, ErrRange) || !errors.Is(err, unix.EINVAL) || !errors.As(err, &e) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -151,7 +152,7 @@ func TestCheckRejects(t *testing.T) {
 		"huge pages": {func() int { return open(unix.MemfdCreate("x", unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB)) }, ErrNotMemory},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := Check(c.fd(), 0, PageSize)
+			err := Check(c.fd(), Part{PageSize, 0})
 			if err == nil || c.kind != nil && !errors.Is(err, c.kind) {
 				t.Errorf("%v, want %v", err, c.kind)
 			}
@@ -169,7 +170,7 @@ func TestShrinkRace(t *testing.T) {
 		}
 		shrunk := make(chan error)
 		go func() { shrunk <- unix.Ftruncate(fd, 0) }()
-		if Check(fd, 0, PageSize) == nil {
+		if Check(fd, Part{PageSize, 0}) == nil {
 			passed++
 			var st unix.Stat_t
 			if err := unix.Fstat(fd, &st); err != nil || st.Size != PageSize {
@@ -244,6 +245,39 @@ func TestErrorText(t *testing.T) {
 	} {
 		if err.Error() != want {
 			t.Errorf("%q, want %q", err, want)
+		}
+	}
+}
+
+// TestMapParts maps parts of a memfd in another order.
+func TestMapParts(t *testing.T) {
+	const page = PageSize
+	fd, own, err := New("roced-test", 8*page, SealShrink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	defer Unmap(own)
+	for i := range 8 {
+		own[i*page] = byte(i)
+	}
+	mem, err := MapParts(fd, Part{page, 5 * page}, Part{2 * page, page}, Part{page, 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := []byte{mem[0], mem[page], mem[2*page], mem[3*page]}; !bytes.Equal(got, []byte{5, 1, 2, 0}) || len(mem) != 4*page {
+		t.Errorf("%d bytes with the pages %v", len(mem), got)
+	}
+	mem[page] = 9
+	if own[page] != 9 {
+		t.Error("the memory is not shared")
+	}
+	if err := Unmap(mem); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range [][]Part{{{page, 0}, {0, page}}, {{page, 0}, {page, 1}}, {{page, 0}, {page + 1, 0}}, {{maxMap, 0}, {page, 0}}} {
+		if _, err := MapParts(fd, bad...); !errors.Is(err, ErrRange) {
+			t.Errorf("%v: %v", bad, err)
 		}
 	}
 }
