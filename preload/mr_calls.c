@@ -7,6 +7,7 @@
  */
 #include "interpose.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -33,6 +34,18 @@ static bool free_others(const struct vma *v, void *arg)
 	if (v->kind != VMA_OURS)
 		*result = syscall(SYS_madvise, v->start, v->end - v->start, MADV_FREE);
 	return *result == 0;
+}
+
+/* by_verbs returns true if libibverbs has made a call. After ibv_fork_init() it keeps registered
+ * pages from children, unless it is new enough (51) to ask whether that is needed. */
+static bool by_verbs(const void *caller)
+{
+	static const char verbs[] = "libibverbs.so";
+	Dl_info info;
+	if (!preload_active() || !dladdr(caller, &info) || !info.dli_fname)
+		return false;
+	const char *name = strrchr(info.dli_fname, '/');
+	return !strncmp(name ? name + 1 : info.dli_fname, verbs, sizeof verbs - 1);
 }
 
 static int do_madvise(void *addr, size_t length, int advice)
@@ -81,6 +94,8 @@ static void *move_grown(void *from, size_t old, size_t new, int flags, void *to)
 EXPORT int roced_madvise(void *addr, size_t length, int advice)
 {
 	int was = errno;
+	if ((advice == MADV_DONTFORK || advice == MADV_DOFORK) && by_verbs(__builtin_return_address(0)))
+		return keep_errno(was, 0);
 	return keep_errno(was, do_madvise(addr, length, advice));
 }
 

@@ -93,6 +93,23 @@ func TestSharedMemory(t *testing.T) {
 	}
 }
 
+// TestChildren makes children of a program with regions in all sorts of memory: with and without the ways to tell
+// libibverbs about fork(), and with and without page replacement.
+func TestChildren(t *testing.T) {
+	reserveHuge(t)
+	l := newLab(t)
+	for _, way := range []struct{ name, arg, env string }{
+		{"plain", "", ""}, {"init", "init", ""}, {"environment", "", "RDMAV_FORK_SAFE=1"}, {"old", "", "IBV_FORK_SAFE=1"},
+		{"copied", "init", "ROCED_MR=pass"}, {"huge", "init", "RDMAV_HUGEPAGES_SAFE=1"},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			c := verbs(t, l, "forkmem", way.arg)
+			c.Env = append(c.Env, way.env)
+			succeed(t, c)
+		})
+	}
+}
+
 func TestLifecycle(t *testing.T) {
 	lab.Long(t)
 	inModes(t, "lifecycle")
