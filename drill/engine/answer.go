@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"roced.io/roced/drill/script"
@@ -159,9 +160,12 @@ func counterDiffers(k *command, a map[string]string) string {
 	return ""
 }
 
-// refused takes the agent's error. A device that refuses a verb fails the test.
+// refused takes the agent's error. A device that refuses a verb fails the test. An agent that lacks the verb or a key ends the run.
 func (e *Engine) refused(now mono.Time, text string) {
 	e.record(now, FromDUT, nil, "error "+text)
+	if strings.HasPrefix(text, "no verb ") || strings.HasPrefix(text, "the agent has no key ") {
+		e.finish(Broken, e.command.call.Pos, "the agent answers: "+text)
+	}
 	e.finish(Failed, e.command.call.Pos, fmt.Sprintf("dut.%s: the device answers: %s", e.command.call.Verb, text))
 	e.command = nil
 }

@@ -100,6 +100,8 @@ func answer(command string) string {
 		return "ok value=3"
 	case "destroy":
 		return "error busy"
+	case "pd":
+		return "error no verb pd"
 	}
 	return "ok"
 }
@@ -192,6 +194,7 @@ func TestOutcomes(t *testing.T) {
 		"counter, too many":     {"dut.counter x max=2", nil, "failed: counter x has grown by 3"},
 		"refused":               {qp + "dut.destroy qp", nil, "failed: dut.destroy: the device answers: busy"},
 		"not applicable":        {"> SEND_ONLY", nil, "failed"},
+		"no verb":               {"p = dut.pd", nil, "broken: the agent answers: no verb pd"},
 		"no answer expected":    {"wait 1ms", []input{{1, "ok"}}, "broken: the agent answers without a command"},
 	} {
 		t.Run(name, func(t *testing.T) {
