@@ -165,6 +165,7 @@ func (e *Engine) refused(now mono.Time, text string) {
 	e.record(now, FromDUT, nil, "error "+text)
 	if strings.HasPrefix(text, "no verb ") || strings.HasPrefix(text, "the agent has no key ") {
 		e.finish(Broken, e.command.call.Pos, "the agent answers: "+text)
+		return
 	}
 	e.finish(Failed, e.command.call.Pos, fmt.Sprintf("dut.%s: the device answers: %s", e.command.call.Verb, text))
 	e.command = nil
