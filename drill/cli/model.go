@@ -118,6 +118,7 @@ func (a *app) printModel(r *model.Report, took time.Duration) error {
 		}
 		fmt.Fprintf(a.out, "failed         %s (%s): %s\n%15s%s%s\n", f.Rule, f.Spec, f.Reason, "", f.File, again)
 	}
-	_, err := fmt.Fprintf(a.out, "%d steps in %d sequences in %v, %d not applicable, %d rules failed\n", r.Steps, r.Sequences, took.Round(time.Second), r.NotApplicable, len(r.Failures))
+	_, err := fmt.Fprintf(a.out, "%d steps in %d sequences in %v, %d not applicable, %d inconclusive, %d rules failed\n", r.Steps, r.Sequences, took.Round(time.Second),
+		r.NotApplicable, r.Inconclusive, len(r.Failures))
 	return err
 }

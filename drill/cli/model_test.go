@@ -52,7 +52,7 @@ func TestModelFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "failed         gap (IBTA 9.7.5.1): no NAK\n               " + file + "; it passes when it is repeated\n" +
-		"7 steps in 2 sequences in 1m0s, 0 not applicable, 1 rules failed\n"
+		"7 steps in 2 sequences in 1m0s, 0 not applicable, 0 inconclusive, 1 rules failed\n"
 	if out.String() != want {
 		t.Errorf("%s, want %s", out.String(), want)
 	}

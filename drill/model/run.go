@@ -40,6 +40,7 @@ type Report struct {
 	Sequences     int            `json:"sequences"`
 	Steps         int            `json:"steps"`
 	NotApplicable int            `json:"not_applicable"` // sequences
+	Inconclusive  int            `json:"inconclusive"`   // sequences in which the tester was late
 	Checks        map[string]int `json:"checks"`         // statements by rule
 	Failures      []Failure      `json:"failures"`
 }
@@ -71,6 +72,8 @@ func Run(ctx context.Context, d Device, o Options) (*Report, error) {
 		switch result.Outcome {
 		case engine.NotApplicable:
 			r.NotApplicable++
+		case engine.Inconclusive:
+			r.Inconclusive++
 		case engine.Failed:
 			if rule := text.Rule(result.Pos.Line); !r.failed(rule) {
 				f, err := reduce(ctx, d, s, seed, rule, result.Text)
