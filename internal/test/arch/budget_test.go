@@ -19,12 +19,12 @@ var budgets = []struct {
 	{"links", []string{"port", "tap", "bpf"}, 5326},
 	{"verbs", []string{"verbs"}, 3568},
 	{"Flor", []string{"flor"}, 4287},
-	{"rocedrill", []string{"drill"}, 10381},
-	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19526},
+	{"rocedrill", []string{"drill"}, 10390},
+	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19547},
 	{"observation", []string{"internal/observe"}, 5078},
 	{"simulator", []string{"internal/sim"}, 16376},
-	{"laboratory", []string{"internal/lab"}, 14219},
-	{"base", []string{"internal/base"}, 6698},
+	{"laboratory", []string{"internal/lab"}, 14218},
+	{"base", []string{"internal/base"}, 6729},
 	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2168},
 }
 
