@@ -24,7 +24,7 @@ var cLayers = []cLayer{
 	{"context.h", []string{"context.c", "doorbell.c", "direct.c", "report.c"}},
 	{"maps.h", []string{"maps.c", "guard.c"}},
 	{"backing.h", []string{"backing.c", "spare.c"}},
-	{"mr.h", []string{"mappings.c", "replace.c", "mr.c", "mr_fork.c", "mr_pass.c", "shared.c"}},
+	{"mr.h", []string{"mappings.c", "stretch.c", "replace.c", "mr.c", "mr_fork.c", "mr_pass.c", "shared.c"}},
 	{"events.h", []string{"events.c", "death.c"}},
 	{"commands.h", []string{"uverbs_open.c", "uverbs.c", "uverbs_answer.c", "rdmacm.c", "netlink.c"}},
 	{"layout.h", nil},
