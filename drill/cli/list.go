@@ -71,7 +71,7 @@ before the first script. The exit code is 2 if a script is wrong.`,
 		Example: `  rocedrill lint drill/suite`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("usage: rocedrill lint SCRIPT|FOLDER...")}
+				return usageError{errors.New("no script: name scripts or folders, as in \"rocedrill lint drill/suite\"")}
 			}
 			scripts, err := load(args)
 			if err != nil {

@@ -163,7 +163,7 @@ func TestExitCodes(t *testing.T) {
 		{2, "x.drill:5:3: there is no packet SEND_ONLI", []string{"run", wrong}},
 		{2, "x.drill:5:3: there is no packet SEND_ONLI", []string{"lint", wrong}},
 		{0, "", []string{"lint", dir}},
-		{2, "usage: rocedrill lint SCRIPT|FOLDER...", []string{"lint"}},
+		{2, "no script: name scripts or folders", []string{"lint"}},
 		{2, "--must: no script tests a demand", []string{"run", dir + "/silent.drill", "--must"}},
 		{2, `--only "IBTA 9.8": no script has this section; did you mean "IBTA 9.7"?`, []string{"run", dir, "--only", "IBTA 9.8"}},
 		{2, "nowhere: no such file", []string{"run", dir, "--known", "nowhere"}},
