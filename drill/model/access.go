@@ -31,6 +31,10 @@ func (w *world) wrongKey() (rule, nak string) {
 	if w.open != nil {
 		return "", ""
 	}
+	if len(w.keys) > 0 && w.d.one(2) {
+		w.say("window", "< %s", w.remote(w.operation(), "mr.va", pick(&w.d, w.keys...), 1+w.d.n(w.mtu)))
+		return "window", "NAK_ACCESS"
+	}
 	key := pick(&w.d, "mr.rkey+0x100", "mr.rkey/256*256+(mr.rkey+1)%256", "mr.rkey/256*256+(mr.rkey+0x80)%256", "(mr.rkey+0x40000000)%0x100000000")
 	w.say("access", "< %s", w.remote(w.operation(), "mr.va", key, 1+w.d.n(w.mtu)))
 	return "access", "NAK_ACCESS"
@@ -50,6 +54,10 @@ func (w *world) wrongRange() (rule, nak string) {
 		return "access", "NAK_ACCESS"
 	case "WRITE_FIRST":
 		size = w.mtu
+	}
+	if w.bound && w.d.one(2) {
+		w.say("window", "< %s", w.remote(op, fmt.Sprintf("mr.va+%d", windowSize-size+1+w.d.n(size)), "K", n))
+		return "window", "NAK_ACCESS"
 	}
 	va := pick(&w.d, fmt.Sprintf("mr.va+%d", memorySize-size+1), fmt.Sprintf("mr.va+%d", memorySize), "mr.va-1", fmt.Sprintf("mr.va-%d", size),
 		fmt.Sprintf("%#x", ^uint64(0)-uint64(size)/2), "0", fmt.Sprintf("mr.va+%d", memorySize-size+1+w.d.n(size)))

@@ -117,7 +117,7 @@ func (w *world) unready() {
 		return
 	}
 	n := w.size()
-	m := &message{op: pick(&w.d, "SEND", "WRITE"), first: w.next, size: n, imm: 1, packets: 1}
+	m := &message{op: pick(&w.d, "SEND", "WRITE"), key: "mr.rkey", first: w.next, size: n, imm: 1, packets: 1}
 	if m.op == "SEND" {
 		m.packets = w.packets(n)
 	} else {

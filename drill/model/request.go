@@ -27,6 +27,7 @@ type work struct {
 	suffix         string // of the last packet: _IMM or _INV
 	imm            int
 	unsignaled     bool
+	fence          bool
 	solicited      bool
 	add, match     uint64
 	qkey           uint32 // of a datagram
@@ -44,7 +45,7 @@ func (w *world) post() {
 		n = 1 // before the others are posted, the device may send the first again
 	}
 	for i := range n {
-		k := w.newWork(used < w.readDepth)
+		k := w.newWork(w.operations(used < w.readDepth)...)
 		if k.responds() {
 			used++
 		}
@@ -62,19 +63,22 @@ func (w *world) post() {
 	w.answer()
 }
 
-// newWork chooses a work request.
-func (w *world) newWork(responds bool) *work {
+// operations returns the operations of work requests that may be posted.
+func (w *world) operations(responds bool) []string {
+	switch {
+	case w.service == "ud":
+		return []string{"SEND"}
+	case responds && w.atomic:
+		return []string{"SEND", "WRITE", "READ", "FETCH_ADD", "CMP_SWAP"}
+	case responds:
+		return []string{"SEND", "WRITE", "READ"}
+	}
+	return []string{"SEND", "WRITE"}
+}
+
+// newWork chooses a work request of one of these operations.
+func (w *world) newWork(ops ...string) *work {
 	d := &w.d
-	ops := []string{"SEND", "WRITE"}
-	if w.service == "ud" {
-		ops = ops[:1]
-	}
-	if responds {
-		ops = append(ops, "READ")
-	}
-	if responds && w.atomic {
-		ops = append(ops, "FETCH_ADD", "CMP_SWAP")
-	}
 	w.works++
 	k := &work{id: w.works, op: pick(d, ops...), first: w.sent, remote: 4096 + 8*d.n(1<<20), key: 1 + d.n(1<<30)}
 	switch k.op {
@@ -129,6 +133,9 @@ func (w *world) submit(k *work) {
 	}
 	if k.unsignaled {
 		text += " signaled=0"
+	}
+	if k.fence {
+		text += " fence=1"
 	}
 	if k.solicited {
 		text += " solicited=1"
@@ -215,7 +222,7 @@ func (w *world) answer() {
 	for w.una < w.sent {
 		at := w.una + d.n(w.limit()-w.una+1)
 		inside := w.inside()
-		switch d.n(10) {
+		switch d.n(12) {
 		case 1:
 			w.respondTo(w.una + 1 + d.n(w.sent-w.una))
 		case 2, 3:
@@ -232,10 +239,12 @@ func (w *world) answer() {
 				continue
 			}
 			at = pick(d, starts...)
-			if w.rnrRetry == 0 {
-				w.negative("rnr.retry", at, "RNR+1")
-				w.fails("rnr.retry", at, "RNR_RETRY_EXC_ERR")
+			if w.rnrRetry < 7 && d.n(4) != 1 {
+				w.exhaust(at)
 				return
+			}
+			if w.rnrRetry == 0 {
+				continue
 			}
 			again = again && w.rnrRetry == 7 // progress restores the counter; one retry is always permitted
 			w.retryLater(at)
@@ -244,6 +253,14 @@ func (w *world) answer() {
 				s := pick(d, [2]string{"NAK_ACCESS", "REM_ACCESS_ERR"}, [2]string{"NAK_INV", "REM_INV_REQ_ERR"}, [2]string{"NAK_OP", "REM_OP_ERR"})
 				w.negative("fatal", at, s[0])
 				w.fails("fatal", at, s[1])
+				return
+			}
+		case 7:
+			if again && w.loseResponse() {
+				again = false
+			}
+		case 8:
+			if d.one(3) && w.wrongResponse() {
 				return
 			}
 		default:

@@ -12,6 +12,7 @@ type message struct {
 	packets    int
 	size       int
 	at         int // offset in the target, or the word
+	key        string
 	imm        int // of the completion, 0 for none
 	data       []cell
 	sent       int // packets
@@ -58,7 +59,7 @@ func (w *world) packet(m *message, i int) string {
 	psn := w.q(m.first + i)
 	switch m.op {
 	case "READ":
-		return fmt.Sprintf("READ_REQUEST psn=%s %s len=%d", psn, w.address(m.at+i*w.mtu, m.size), m.size-i*w.mtu)
+		return fmt.Sprintf("READ_REQUEST psn=%s %s len=%d", psn, address(m, m.at+i*w.mtu), m.size-i*w.mtu)
 	case "FETCH_ADD":
 		return fmt.Sprintf("FETCH_ADD psn=%s va=at.va+%d rkey=at.rkey swap=%#x", psn, 8*m.at, m.add)
 	case "CMP_SWAP":
@@ -71,7 +72,7 @@ func (w *world) packet(m *message, i int) string {
 	}
 	text += " psn=" + psn
 	if m.op == "WRITE" && i == 0 {
-		text += fmt.Sprintf(" %s len=%d", w.address(m.at, m.size), m.size)
+		text += fmt.Sprintf(" %s len=%d", address(m, m.at), m.size)
 	}
 	if data := w.part(m.data, i); len(data) > 0 {
 		text += " payload=" + expression(data)
@@ -80,11 +81,11 @@ func (w *world) packet(m *message, i int) string {
 }
 
 // address returns the address and key of a remote operation. Without data, they do not matter.
-func (w *world) address(at, size int) string {
-	if size == 0 {
+func address(m *message, at int) string {
+	if m.size == 0 {
 		return "va=1 rkey=0x1234"
 	}
-	return fmt.Sprintf("va=mr.va+%d rkey=mr.rkey", at)
+	return fmt.Sprintf("va=mr.va+%d rkey=%s", at, m.key)
 }
 
 // harmless chooses header fields that do not matter to a receiver.
@@ -167,6 +168,7 @@ func (w *world) place(m *message) {
 	switch m.op {
 	case "WRITE", "READ":
 		m.at = w.region(m.op, m.size)
+		m.key = w.keyOf(m.at, m.size)
 	}
 	if !m.answered() {
 		m.data = w.payload(m.size)

@@ -18,7 +18,7 @@ type kind struct {
 // kinds are the kinds of steps by service.
 var kinds = map[string][]kind{
 	"rc": {{8, (*world).burst}, {8, (*world).post}, {2, (*world).more}, {2, (*world).dropped}, {2, (*world).ahead}, {4, (*world).again},
-		{2, (*world).unready}, {1, (*world).refuse}, {2, (*world).verify}},
+		{2, (*world).unready}, {1, (*world).refuse}, {2, (*world).verify}, {1, (*world).wait}, {1, (*world).unbind}},
 	"uc": {{8, (*world).stream}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify}},
 	"ud": {{8, (*world).datagrams}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify}},
 }

@@ -172,7 +172,7 @@ func (w *world) settleUnreliable() {
 func (w *world) send() {
 	w.batch = nil
 	for range 1 + w.d.n(3) {
-		k := w.newWork(false)
+		k := w.newWork(w.operations(false)...)
 		w.submit(k)
 		w.batch = append(w.batch, k)
 	}

@@ -17,7 +17,7 @@ const (
 type config struct {
 	service              string
 	mtu                  int
-	v6, atomic           bool
+	v6, atomic, window   bool
 	resources, readDepth int // of the device as responder and requester
 	timeout, rnrRetry    int
 }
@@ -51,8 +51,10 @@ type responder struct {
 	notReady bool // an RNR NAK is outstanding
 	silent   bool // the packets of this burst request no acknowledgement
 	answers  []answer
-	loose    bool // an acknowledgement may come later or not at all
-	pending  bool // the newest requests have no answer that has to come
+	bound    bool     // the window is bound
+	keys     []string // keys of windows that give access to nothing
+	loose    bool     // an acknowledgement may come later or not at all
+	pending  bool     // the newest requests have no answer that has to come
 }
 
 // receive is a posted receive.
@@ -72,6 +74,7 @@ func newWorld(head draws) *world {
 		w.mtu = 4096 // of the link
 	}
 	w.v6, w.atomic = d.one(4), w.service == "rc" && d.n(4) != 1
+	w.window = w.service == "rc" && d.one(4)
 	w.resources, w.readDepth = pick(d, 4, 1, 2, 4), pick(d, 4, 1, 2, 4)
 	w.timeout, w.rnrRetry = pick(d, 0, 0, 0, 16, 17), pick(d, 7, 7, 1, 2, 0)
 	need := w.service
@@ -80,6 +83,9 @@ func newWorld(head draws) *world {
 	}
 	if w.atomic {
 		need += ", atomic"
+	}
+	if w.window {
+		need += ", mw, inval"
 	}
 	w.say("", "need %s", need)
 	w.say("", "B = rand(%d)", payloadSize)
@@ -115,6 +121,9 @@ func (w *world) connect() {
 		return
 	case w.generation == 1:
 		w.say("", "qp = dut.qp rc %s %s", receiver, sender)
+		if w.window {
+			w.bind()
+		}
 		return
 	}
 	w.say("", "dut.modify qp state=RESET")

@@ -1,0 +1,52 @@
+package model
+
+import "slices"
+
+// windowSize is the part of the target that the memory window of a sequence covers. Its key is K.
+const windowSize = memorySize / 2
+
+// bind binds a memory window to the first part of the target.
+func (w *world) bind() {
+	w.works++
+	w.say("", "mw = dut.mw type=2")
+	w.say("", "K = mw.rkey/256*256+(mw.rkey+1)%%256")
+	w.say("", "dut.bind qp wr=%d mw=mw rkey=K to=mr[0:%d]", w.works, windowSize)
+	w.say("window", "dut.cqe qp SUCCESS wr=%d op=BIND_MW", w.works)
+	w.bound, w.keys = true, []string{"mw.rkey"}
+}
+
+// keyOf chooses a key for a range of the target.
+func (w *world) keyOf(at, size int) string {
+	if w.bound && at+size <= windowSize && w.d.one(2) {
+		return "K"
+	}
+	return "mr.rkey"
+}
+
+// unbind invalidates the window, by a request of the device or of the tester.
+func (w *world) unbind() {
+	if !w.bound || w.open != nil {
+		return
+	}
+	w.bound, w.keys = false, append(w.keys, "K")
+	w.past = slices.DeleteFunc(w.past, func(m *message) bool { return m.key == "K" })
+	if w.d.one(2) {
+		w.works++
+		w.say("", "dut.invalidate qp wr=%d rkey=K", w.works)
+		w.say("window", "dut.cqe qp SUCCESS wr=%d op=LOCAL_INV", w.works)
+		return
+	}
+	if len(w.recvs) == 0 {
+		w.receive(8)
+	}
+	r := w.recvs[0]
+	w.recvs = w.recvs[1:]
+	data := w.payload(min(8, r.size))
+	r.list.scatter(0, data)
+	w.say("window", "< SEND_ONLY_INV psn=%s inv=K ackreq=1 payload=%s", w.q(w.next), expression(data))
+	w.executed++
+	w.say("window", "> %s msn=%d", w.acknowledges(w.next), w.executed)
+	w.say("window", "dut.cqe qp SUCCESS wr=%d op=RECV len=%d inv=K", r.id, len(data))
+	w.next++
+	w.gap, w.notReady, w.pending = false, false, false
+}
