@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/drill/dut"
+	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/model"
 	"roced.io/roced/internal/base/interrupt"
 )
@@ -38,6 +39,8 @@ func (a *app) model() *cobra.Command {
 compares what it does with a model of the rules. Where a rule leaves a choice, the model
 permits all of it. --seed determines the sequences. A sequence that fails is made as short
 as possible and written as a script, which rocedrill run repeats.
+
+Some rules are policies: a device that does otherwise differs and does not fail.
 
 Exit codes: 0 no failure, 1 a rule failed, 2 the command line is wrong, 3 the device or its
 agent does not answer, 130 interrupted: the report has the sequences that have ended.`,
@@ -78,7 +81,7 @@ func (a *app) runModel(ctx context.Context, f *modelFlags) error {
 	f.o.Progress = func(r *model.Report) {
 		if time.Since(shown) >= progressPause {
 			shown = time.Now()
-			fmt.Fprintf(a.diag, "%d steps in %d sequences, %d rules failed\n", r.Steps, r.Sequences, len(r.Failures))
+			fmt.Fprintf(a.diag, "%d steps in %d sequences, %d rules failed\n", r.Steps, r.Sequences, r.Failed())
 		}
 	}
 	r, err := model.Run(ctx, device, f.o)
@@ -88,7 +91,7 @@ func (a *app) runModel(ctx context.Context, f *modelFlags) error {
 	case err != nil && !errors.Is(err, dut.ErrLost):
 		err = fmt.Errorf("%w: %w", dut.ErrLost, err)
 	}
-	if err = cmp.Or(err, end(), keepFailures(r, f.keep), a.printModel(r, time.Since(began))); err == nil && len(r.Failures) > 0 {
+	if err = cmp.Or(err, end(), keepFailures(r, f.keep), a.printModel(r, time.Since(began))); err == nil && r.Failed() > 0 {
 		return errFailed
 	}
 	return err
@@ -116,9 +119,13 @@ func (a *app) printModel(r *model.Report, took time.Duration) error {
 		if !f.Reproduced {
 			again = "; it passes when it is repeated"
 		}
-		fmt.Fprintf(a.out, "failed         %s (%s): %s\n%15s%s%s\n", f.Rule, f.Spec, f.Reason, "", f.File, again)
+		outcome := engine.Failed.String()
+		if f.Policy {
+			outcome = differs
+		}
+		fmt.Fprintf(a.out, "%-14s %s (%s): %s\n%15s%s%s\n", outcome, f.Rule, f.Spec, f.Reason, "", f.File, again)
 	}
 	_, err := fmt.Fprintf(a.out, "%d steps in %d sequences in %v, %d not applicable, %d inconclusive, %d rules failed\n", r.Steps, r.Sequences, took.Round(time.Second),
-		r.NotApplicable, r.Inconclusive, len(r.Failures))
+		r.NotApplicable, r.Inconclusive, r.Failed())
 	return err
 }

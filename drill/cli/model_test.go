@@ -41,7 +41,8 @@ func TestModel(t *testing.T) {
 // TestModelFailure: the report names the rule and the script that was kept.
 func TestModelFailure(t *testing.T) {
 	dir := t.TempDir()
-	r := &model.Report{Steps: 7, Sequences: 2, Failures: []model.Failure{{Rule: "gap", Spec: "IBTA 9.7.5.1", Seed: 9, Reason: "no NAK", Script: "text"}}}
+	r := &model.Report{Steps: 7, Sequences: 2, Failures: []model.Failure{{Rule: "gap", Spec: "IBTA 9.7.5.1", Seed: 9, Reason: "no NAK", Script: "text"},
+		{Rule: "read.rest", Spec: "Shanley 17", Policy: true, Seed: 8, Reason: "all of it", Reproduced: true}}}
 	var out strings.Builder
 	a := app{out: &out}
 	if err := keepFailures(r, dir); err != nil {
@@ -52,6 +53,7 @@ func TestModelFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "failed         gap (IBTA 9.7.5.1): no NAK\n               " + file + "; it passes when it is repeated\n" +
+		"differs        read.rest (Shanley 17): all of it\n               " + filepath.Join(dir, "model-8.drill") + "\n" +
 		"7 steps in 2 sequences in 1m0s, 0 not applicable, 0 inconclusive, 1 rules failed\n"
 	if out.String() != want {
 		t.Errorf("%s, want %s", out.String(), want)

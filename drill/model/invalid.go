@@ -101,13 +101,13 @@ func (w *world) answerAgain(m *message) {
 		return
 	}
 	k := w.d.n(m.packets)
-	part := *m // up to the end, or to a packet before
+	part, rule := *m, "dup.read" // up to the end, or to a packet before
 	if n := (k + 1) * w.mtu; n < m.size && w.d.one(3) {
-		part.size, part.packets, part.data = n, k+1, m.data[:n]
+		part.size, part.packets, part.data, rule = n, k+1, m.data[:n], "dup.part"
 	}
-	w.say("dup.read", "< %s", w.packet(&part, k))
+	w.say(rule, "< %s", w.packet(&part, k))
 	w.answers = nil
-	w.respond("dup.read", &part, k, slices.Equal(m.data, w.target.read(m.at, m.at+m.size)))
+	w.respond(rule, &part, k, slices.Equal(m.data, w.target.read(m.at, m.at+m.size)))
 	w.await()
 }
 

@@ -12,55 +12,58 @@ type Rule struct {
 	Text string
 	// Choice is the freedom that the rule leaves to the device, empty for none. The prediction permits all of it.
 	Choice string
+	// Policy says that no public source demands the rule: a device may do otherwise.
+	Policy bool
 }
 
 // Rules lists all rules.
 var Rules = []Rule{
 	{"ack", "IBTA 9.7.5.1.2", "A request for an acknowledgement is answered with its PSN and the number of messages executed.",
-		"coalescing; acknowledgements that no request asks for; message credits"},
-	{"read", "IBTA 9.7.5.1", "A READ is answered by its data in packets of the path MTU with consecutive PSNs.", "the MSN of the first packet"},
-	{"atomic", "IBTA 9.4", "An atomic operation returns the original value and changes the memory once.", ""},
-	{"receive", "IBTA 9.7.5.1", "A SEND or a WRITE with immediate data completes the oldest receive, with length and immediate data.", ""},
-	{"memory", "IBTA 9.4", "Messages change the memory that they name, and nothing beside it.", ""},
-	{"drop.icrc", "IBTA A17", "A packet with a wrong ICRC is dropped silently.", ""},
-	{"drop.pkey", "IBTA C9-43", "A packet of another partition is dropped silently.", ""},
-	{"drop.header", "Linux rxe_recv.c", "A packet of another version, queue pair, service or peer is dropped silently.", ""},
+		"coalescing; acknowledgements that no request asks for; message credits", false},
+	{"read", "IBTA 9.7.5.1", "A READ is answered by its data in packets of the path MTU with consecutive PSNs.", "the MSN of the first packet", false},
+	{"atomic", "IBTA 9.4", "An atomic operation returns the original value and changes the memory once.", "", false},
+	{"receive", "IBTA 9.7.5.1", "A SEND or a WRITE with immediate data completes the oldest receive, with length and immediate data.", "", false},
+	{"memory", "IBTA 9.4", "Messages change the memory that they name, and nothing beside it.", "", false},
+	{"drop.icrc", "IBTA A17", "A packet with a wrong ICRC is dropped silently.", "", false},
+	{"drop.pkey", "IBTA C9-43", "A packet of another partition is dropped silently.", "", false},
+	{"drop.header", "Linux rxe_recv.c", "A packet of another version, queue pair, service or peer is dropped silently.", "", false},
 	{"gap", "IBTA 9.7.5.1", "A request ahead of the expected PSN draws a NAK with the expected PSN and is not executed.",
-		"further NAKs for the same gap"},
+		"further NAKs for the same gap", false},
 	{"dup.write", "IBTA 9.7.5.1", "A duplicate SEND or WRITE is acknowledged again and not executed again.",
-		"the PSN of the acknowledgement, up to the newest; any answer inside a gap, or if none is asked for"},
-	{"dup.read", "IBTA 9.7.5.1", "A duplicate READ is answered again from its PSN on.", "old or new data, if the memory has changed"},
-	{"dup.atomic", "IBTA 9.7.5.1", "A duplicate atomic returns the saved result and is not executed again.", ""},
+		"the PSN of the acknowledgement, up to the newest; any answer inside a gap, or if none is asked for", false},
+	{"dup.read", "IBTA 9.7.5.1", "A duplicate READ is answered again from its PSN on.", "old or new data, if the memory has changed", false},
+	{"dup.part", "IBTA 9.7.5.1", "A duplicate READ may ask for some packets inside the original one.", "", true},
+	{"dup.atomic", "IBTA 9.7.5.1", "A duplicate atomic returns the saved result and is not executed again.", "", false},
 	{"rnr", "IBTA 9.7.5", "A message without a receive draws an RNR NAK and is executed when it is repeated after a post.",
-		"the timer; a NAK for packets behind it"},
-	{"opcode", "IBTA 9.7.4.1", "A packet that does not continue its message draws a NAK for an invalid request.", ""},
-	{"length", "IBTA 9.7.4.1", "A packet of a wrong length draws a NAK for an invalid request.", ""},
+		"the timer; a NAK for packets behind it", false},
+	{"opcode", "IBTA 9.7.4.1", "A packet that does not continue its message draws a NAK for an invalid request.", "", false},
+	{"length", "IBTA 9.7.4.1", "A packet of a wrong length draws a NAK for an invalid request.", "", false},
 	{"access", "IBTA 9.7.4.1.5", "A wrong key, range or right draws a NAK for a remote access error, and no data are written or returned.",
-		"precedence, if a packet has two faults or the queue pair lacks the right"},
-	{"operation", "IBTA 9.7.5", "A receive whose memory cannot be written draws a NAK for a remote operational error.", ""},
-	{"broken", "IBTA 9.9", "An error breaks the queue pair: its requests are flushed, and it answers nothing.", "events"},
-	{"reset", "ibv_modify_qp(3)", "A queue pair that was reset starts with new PSNs and without a trace of the old connection.", ""},
+		"precedence, if a packet has two faults or the queue pair lacks the right", false},
+	{"operation", "IBTA 9.7.5", "A receive whose memory cannot be written draws a NAK for a remote operational error.", "", false},
+	{"broken", "IBTA 9.9", "An error breaks the queue pair: its requests are flushed, and it answers nothing.", "events", false},
+	{"reset", "ibv_modify_qp(3)", "A queue pair that was reset starts with new PSNs and without a trace of the old connection.", "", false},
 	{"request", "IBTA Table 38", "Requests have consecutive PSNs, packets of the path MTU, and the fields of their work request.",
-		"the packets that request an acknowledgement"},
-	{"complete", "IBTA 9.7.5.1.2", "An acknowledgement completes the requests up to its PSN, in order, and no other.", ""},
-	{"response", "IBTA 9.4.4", "The data of READ and atomic responses are placed, and complete their requests.", ""},
-	{"response.wrong", "IBTA 9.9", "A response of a wrong length or opcode does not complete its request with success.", "the status; a retry before"},
-	{"read.rest", "Shanley 17", "After a missing response the requester asks for the rest of its READ.", "whether later requests follow at once"},
-	{"resources", "IBTA 9.4.4", "At most max_rd_atomic READs and atomics are outstanding; the next one leaves after a response.", ""},
-	{"fence", "IBTA 10.8.3.3", "A request with a fence waits for the READs and atomics before it.", ""},
-	{"window", "IBTA C10-75", "The key of a memory window gives access to its part of the region, until it is invalidated.", ""},
-	{"ghost", "Shanley 17", "A response for a PSN that is not outstanding has no effect.", ""},
-	{"nak", "IBTA 9.7.5.1.2", "A NAK for a sequence error completes earlier requests; the requester goes back to its PSN.", ""},
-	{"rnr.wait", "IBTA 9.7.5", "After an RNR NAK the requester waits at least for its timer and sends again from its PSN.", "longer waits"},
-	{"rnr.retry", "IBTA 9.9", "An RNR NAK more than rnr_retry permits ends the request.", ""},
+		"the packets that request an acknowledgement", false},
+	{"complete", "IBTA 9.7.5.1.2", "An acknowledgement completes the requests up to its PSN, in order, and no other.", "", false},
+	{"response", "IBTA 9.4.4", "The data of READ and atomic responses are placed, and complete their requests.", "", false},
+	{"response.wrong", "IBTA 9.9", "A response of a wrong length or opcode does not complete its request with success.", "the status; a retry before", false},
+	{"read.rest", "Shanley 17", "After a missing response the requester asks for the rest of its READ.", "whether later requests follow at once", true},
+	{"resources", "IBTA 9.4.4", "At most max_rd_atomic READs and atomics are outstanding; the next one leaves after a response.", "", false},
+	{"fence", "IBTA 10.8.3.3", "A request with a fence waits for the READs and atomics before it.", "", false},
+	{"window", "IBTA C10-75", "The key of a memory window gives access to its part of the region, until it is invalidated.", "", false},
+	{"ghost", "Shanley 17", "A response for a PSN that is not outstanding has no effect.", "", false},
+	{"nak", "IBTA 9.7.5.1.2", "A NAK for a sequence error completes earlier requests; the requester goes back to its PSN.", "", false},
+	{"rnr.wait", "IBTA 9.7.5", "After an RNR NAK the requester waits at least for its timer and sends again from its PSN.", "longer waits", false},
+	{"rnr.retry", "IBTA 9.9", "An RNR NAK more than rnr_retry permits ends the request.", "", false},
 	{"timeout", "IBTA 9.7.6.1.3", "Without a response the requester sends again from the oldest PSN after T to 4 T.",
-		"the time; which of the later packets follow before an acknowledgement"},
-	{"uc.lost", "Shanley 18", "A UC message with a lost packet or without a receive is dropped, and the next one is taken.", "the data of the packets before"},
-	{"uc.access", "Shanley 18", "A UC WRITE with a wrong key is dropped and writes nothing.", ""},
-	{"drop.service", "Shanley 20", "A UC or UD queue pair drops packets of another service, partition or Q_Key, or with a fault.", ""},
-	{"ud.receive", "IBTA A17", "A datagram completes a receive, with the sender's queue pair, behind 40 bytes for its addresses.", "the content of these bytes"},
-	{"ud.request", "Shanley 20", "A datagram has the Q_Key of its request, or that of the queue pair, and the number of its queue pair.", ""},
-	{"fatal", "IBTA 9.9", "A NAK for another error ends its request with its status and flushes later ones.", ""},
+		"the time; which of the later packets follow before an acknowledgement", false},
+	{"uc.lost", "Shanley 18", "A UC message with a lost packet or without a receive is dropped, and the next one is taken.", "the data of the packets before", false},
+	{"uc.access", "Shanley 18", "A UC WRITE with a wrong key is dropped and writes nothing.", "", false},
+	{"drop.service", "Shanley 20", "A UC or UD queue pair drops packets of another service, partition or Q_Key, or with a fault.", "", false},
+	{"ud.receive", "IBTA A17", "A datagram completes a receive, with the sender's queue pair, behind 40 bytes for its addresses.", "the content of these bytes", false},
+	{"ud.request", "Shanley 20", "A datagram has the Q_Key of its request, or that of the queue pair, and the number of its queue pair.", "", false},
+	{"fatal", "IBTA 9.9", "A NAK for another error ends its request with its status and flushes later ones.", "", false},
 }
 
 // rule returns the rule of an ID, nil if the engine has it.
@@ -89,6 +92,7 @@ func WriteReference(b *strings.Builder) {
 	b.WriteString("# Rules of rocedrill model\n\nFor users of [`rocedrill model`](drill.md#random-sequences): the rules that random sequences check. " +
 		"Written from the code by `go test ./drill/model -run TestReference -update`.\n\n| rule | section | meaning | choices that it permits |\n|---|---|---|---|\n")
 	for _, r := range Rules {
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", r.ID, r.Spec, r.Text, r.Choice)
+		policy := map[bool]string{true: ", policy"}[r.Policy]
+		fmt.Fprintf(b, "| `%s` | %s%s | %s | %s |\n", r.ID, r.Spec, policy, r.Text, r.Choice)
 	}
 }

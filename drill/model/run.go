@@ -27,6 +27,7 @@ type Options struct {
 type Failure struct {
 	Rule       string `json:"rule"`
 	Spec       string `json:"spec"`
+	Policy     bool   `json:"policy"` // the device may do otherwise
 	Seed       uint64 `json:"seed"`
 	Reason     string `json:"reason"`
 	Reproduced bool   `json:"reproduced"` // the script fails again; otherwise it is as long as the sequence
@@ -45,6 +46,16 @@ type Report struct {
 	Failures      []Failure      `json:"failures"`
 }
 
+// Failed returns the number of demands that have failed.
+func (r *Report) Failed() (n int) {
+	for _, f := range r.Failures {
+		if !f.Policy {
+			n++
+		}
+	}
+	return n
+}
+
 // failed reports whether a rule has failed.
 func (r *Report) failed(rule string) bool {
 	for _, f := range r.Failures {
@@ -58,7 +69,7 @@ func (r *Report) failed(rule string) bool {
 // Run runs random sequences. The error is ctx's, or says that the device is lost.
 func Run(ctx context.Context, d Device, o Options) (*Report, error) {
 	r := &Report{Seed: o.Seed, Checks: map[string]int{}, Failures: []Failure{}}
-	for seed := o.Seed; (o.Steps == 0 || r.Steps < o.Steps) && len(r.Failures) < o.Failures && !o.Over(); seed++ {
+	for seed := o.Seed; (o.Steps == 0 || r.Steps < o.Steps) && r.Failed() < o.Failures && !o.Over(); seed++ {
 		steps := 5 + rand.New(rand.NewPCG(seed, 1)).IntN(40)
 		if o.Steps > 0 {
 			steps = min(steps, o.Steps-r.Steps)
@@ -133,7 +144,7 @@ func reduce(ctx context.Context, d Device, s Sequence, seed uint64, id, reason s
 	}
 	about := fmt.Sprintf("Found by rocedrill model, seed %d.", seed)
 	if r := rule(id); r != nil {
-		f.Spec, about = r.Spec, r.Text+" "+about
+		f.Spec, f.Policy, about = r.Spec, r.Policy, r.Text+" "+about
 	}
 	f.Script = s.Script().Source(about, rule(id))
 	return f, lost

@@ -137,5 +137,6 @@ func (t *Text) Source(about string, r *Rule) string {
 	if r == nil {
 		r = &Rule{Spec: "IBTA 9.7"}
 	}
-	return fmt.Sprintf("about %q\nspec %q must\n%s\n", about, r.Spec, strings.Join(t.lines, "\n"))
+	kind := map[bool]string{false: "must", true: "policy"}[r.Policy]
+	return fmt.Sprintf("about %q\nspec %q %s\n%s\n", about, r.Spec, kind, strings.Join(t.lines, "\n"))
 }
