@@ -60,6 +60,9 @@ func (w *world) again() {
 		return
 	}
 	m := w.past[len(w.past)-1-w.d.n(min(len(w.past), 6))]
+	if m.key == "K" && !w.bound {
+		return
+	}
 	if m.answered() {
 		w.answerAgain(m)
 		return

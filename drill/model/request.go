@@ -239,12 +239,9 @@ func (w *world) answer() {
 				continue
 			}
 			at = pick(d, starts...)
-			if w.rnrRetry < 7 && d.n(4) != 1 {
+			if w.rnrRetry == 0 || w.rnrRetry < 7 && d.one(3) {
 				w.exhaust(at)
 				return
-			}
-			if w.rnrRetry == 0 {
-				continue
 			}
 			again = again && w.rnrRetry == 7 // progress restores the counter; one retry is always permitted
 			w.retryLater(at)
@@ -256,7 +253,7 @@ func (w *world) answer() {
 				return
 			}
 		case 7:
-			if again && w.loseResponse() {
+			if again && (d.one(2) && w.imply() || w.loseResponse()) {
 				again = false
 			}
 		case 8:

@@ -12,8 +12,7 @@ func (w *world) unfinished() *work {
 	return nil
 }
 
-// loseResponse sends a response behind a missing one of the same READ. The requester asks for the rest of the READ, and may send later
-// requests again at once.
+// loseResponse sends a response behind a missing one of the same READ. The requester asks for the rest of the READ.
 func (w *world) loseResponse() bool {
 	k := w.unfinished()
 	if k == nil || k.op != "READ" || k.first+k.packets-w.una < 2 || w.una < w.fresher {
@@ -27,15 +26,32 @@ func (w *world) loseResponse() bool {
 	}
 	w.say("read.rest", "< %s%s", text, w.fill(min(w.mtu, k.size-(i+1)*w.mtu)))
 	w.say("read.rest", "> %s", w.request(k, i))
+	w.asked(k, i, "read.rest")
+	return true
+}
+
+// asked notes that the requester has asked for the rest of a READ from packet i on. It may send later requests again at once.
+func (w *world) asked(k *work, i int, rule string) {
 	k.base, w.fresher = i, w.una+1
 	for _, later := range w.batch {
 		for j := 0; later.first > k.first && j < later.packets; j++ {
-			w.say("read.rest", ">? %s", w.request(later, j))
+			w.say(rule, ">? %s", w.request(later, j))
 			if later.op == "READ" {
 				break
 			}
 		}
 	}
+}
+
+// imply acknowledges a SEND or WRITE behind a READ or atomic without response, which the requester then sends again.
+func (w *world) imply() bool {
+	k, last := w.unfinished(), w.batch[len(w.batch)-1]
+	if k == nil || !k.responds() || w.una != k.first || w.una < w.fresher || last.responds() {
+		return false
+	}
+	w.say("implied", "< ACKNOWLEDGE psn=%s syndrome=ACK msn=%d", w.p(w.sent-1), w.finished+1)
+	w.say("implied", "> %s", w.request(k, 0))
+	w.asked(k, 0, "implied")
 	return true
 }
 

@@ -49,6 +49,8 @@ var Rules = []Rule{
 	{"response", "IBTA 9.4.4", "The data of READ and atomic responses are placed, and complete their requests.", "", false},
 	{"response.wrong", "IBTA 9.9", "A response of a wrong length or opcode does not complete its request with success.", "the status; a retry before", false},
 	{"read.rest", "Shanley 17", "After a missing response the requester asks for the rest of its READ.", "whether later requests follow at once", true},
+	{"implied", "Shanley 17", "An acknowledgement behind a missing READ or atomic response completes neither; the requester asks again.",
+		"whether later requests follow at once", false},
 	{"resources", "IBTA 9.4.4", "At most max_rd_atomic READs and atomics are outstanding; the next one leaves after a response.", "", false},
 	{"fence", "IBTA 10.8.3.3", "A request with a fence waits for the READs and atomics before it.", "", false},
 	{"window", "IBTA C10-75", "The key of a memory window gives access to its part of the region, until it is invalidated.", "", false},

@@ -1,7 +1,5 @@
 package model
 
-import "slices"
-
 // windowSize is the part of the target that the memory window of a sequence covers. Its key is K.
 const windowSize = memorySize / 2
 
@@ -29,7 +27,6 @@ func (w *world) unbind() {
 		return
 	}
 	w.bound, w.keys = false, append(w.keys, "K")
-	w.past = slices.DeleteFunc(w.past, func(m *message) bool { return m.key == "K" })
 	if w.d.one(2) {
 		w.works++
 		w.say("", "dut.invalidate qp wr=%d rkey=K", w.works)
