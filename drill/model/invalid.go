@@ -143,11 +143,19 @@ func (w *world) refuse() {
 	if w.atomic {
 		faults = append(faults, w.misaligned)
 	}
+	if w.window {
+		faults = append(faults, w.unknownKey)
+	}
 	rule, nak := pick(&w.d, faults...)()
 	if rule == "" {
 		return
 	}
-	w.say(rule, "> ACKNOWLEDGE psn=%s syndrome=%s", w.q(w.next), nak)
+	if nak == "" { // class J: the requester need not learn of it
+		w.say(rule, ">? ACKNOWLEDGE psn=%s syndrome=NAK_INV..NAK_OP", w.q(w.next))
+		w.say(rule, "quiet 2ms")
+	} else {
+		w.say(rule, "> ACKNOWLEDGE psn=%s syndrome=%s", w.q(w.next), nak)
+	}
 	w.breaks()
 	if w.d.one(2) {
 		w.say("broken", "< %s ackreq=1", w.candidate(w.next))

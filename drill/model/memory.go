@@ -42,6 +42,15 @@ func origin(from, at, n int) []cell {
 	return list
 }
 
+// unknown returns n bytes that the model does not know.
+func unknown(n int) []cell {
+	list := make([]cell, n)
+	for i := range list {
+		list[i] = unknownCell
+	}
+	return list
+}
+
 // memory is the model's copy of a region of the device.
 type memory struct {
 	name    string

@@ -82,11 +82,7 @@ func (w *world) wrongResponse() bool {
 	w.say("", "wait 1ms")
 	w.say("", "< ACKNOWLEDGE psn=%s syndrome=NAK_ACCESS msn=%d", w.p(w.una), w.finished)
 	for _, p := range k.list { // the device may have written a part
-		unknown := make([]cell, p.to-p.from)
-		for i := range unknown {
-			unknown[i] = unknownCell
-		}
-		p.of.write(p.from, unknown)
+		p.of.write(p.from, unknown(p.to-p.from))
 	}
 	w.fails("response.wrong", w.una, "ERROR")
 	return true

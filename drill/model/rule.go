@@ -54,6 +54,7 @@ var Rules = []Rule{
 	{"resources", "IBTA 9.4.4", "At most max_rd_atomic READs and atomics are outstanding; the next one leaves after a response.", "", false},
 	{"fence", "IBTA 10.8.3.3", "A request with a fence waits for the READs and atomics before it.", "", false},
 	{"window", "IBTA C10-75", "The key of a memory window gives access to its part of the region, until it is invalidated.", "", false},
+	{"invalidate", "IBTA 9.9.6.3", "A SEND that invalidates a key which does not exist breaks the queue pair.", "a NAK", false},
 	{"ghost", "Shanley 17", "A response for a PSN that is not outstanding has no effect.", "", false},
 	{"nak", "IBTA 9.7.5.1.2", "A NAK for a sequence error completes earlier requests; the requester goes back to its PSN.", "", false},
 	{"rnr.wait", "IBTA 9.7.5", "After an RNR NAK the requester waits at least for its timer and sends again from its PSN.", "longer waits", false},

@@ -62,14 +62,10 @@ func (w *world) denied(m *message) {
 
 // abandon drops a message. Its data may be in memory in part.
 func (w *world) abandon(m *message) {
-	unknown := make([]cell, m.size)
-	for i := range unknown {
-		unknown[i] = unknownCell
-	}
 	if m.op == "WRITE" {
-		w.target.write(m.at, unknown)
+		w.target.write(m.at, unknown(m.size))
 	} else {
-		m.recv.list.scatter(0, unknown)
+		m.recv.list.scatter(0, unknown(m.size))
 	}
 	w.reuse(m)
 }
@@ -143,11 +139,7 @@ func (w *world) arriveDatagram(n int) {
 		name, imm = "UD_SEND_ONLY_IMM", fmt.Sprintf(" imm=%#x", w.d.n(1<<30))
 	}
 	w.say("", "< %s psn=%s%s%s payload=%s", name, w.q(w.d.n(1<<24)), w.datagram(qkey), imm, expression(data))
-	header := make([]cell, grh)
-	for i := range header {
-		header[i] = unknownCell
-	}
-	r.list.scatter(0, append(header, data...))
+	r.list.scatter(0, append(unknown(grh), data...))
 	text := fmt.Sprintf("dut.cqe qp SUCCESS wr=%d op=RECV len=%d peer=%#x%s", r.id, grh+len(data), source, imm)
 	w.answers = append(w.answers, answer{rule: w.rule("receive"), text: text, local: true})
 }

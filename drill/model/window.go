@@ -26,6 +26,7 @@ func (w *world) unbind() {
 	if !w.bound || w.open != nil {
 		return
 	}
+	w.settle() // no request with its key is on its way
 	w.bound, w.keys = false, append(w.keys, "K")
 	if w.d.one(2) {
 		w.works++
@@ -46,4 +47,17 @@ func (w *world) unbind() {
 	w.say("window", "dut.cqe qp SUCCESS wr=%d op=RECV len=%d inv=K", r.id, len(data))
 	w.next++
 	w.gap, w.notReady, w.pending = false, false, false
+}
+
+// unknownKey sends a SEND that invalidates a key which does not exist.
+func (w *world) unknownKey() (rule, nak string) {
+	if w.open != nil {
+		return "", ""
+	}
+	if len(w.recvs) == 0 {
+		w.receive(8)
+	}
+	w.say("invalidate", "< SEND_ONLY_INV psn=%s inv=(mr.rkey+0x100)%%0x100000000 ackreq=1%s", w.q(w.next), w.fill(min(4, w.recvs[0].size)))
+	w.recvs[0].list.scatter(0, unknown(min(4, w.recvs[0].size)))
+	return "invalidate", ""
 }
