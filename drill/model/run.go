@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
@@ -120,15 +121,19 @@ func run(ctx context.Context, d Device, text *Text, seed uint64) (*engine.Result
 	return result, err
 }
 
-// mostRuns bounds the runs that make a failing sequence smaller.
-const mostRuns = 500
+// Bounds of the runs that make a failing sequence smaller.
+const (
+	mostRuns = 500
+	mostTime = time.Minute
+)
 
 // reduce returns a failure with a script that is as small as possible and still fails by the same rule.
 func reduce(ctx context.Context, d Device, s Sequence, seed uint64, id, reason string) (Failure, error) {
 	f := Failure{Rule: id, Seed: seed, Reason: reason}
 	var lost error
+	began := time.Now()
 	fails := func(c Sequence) bool {
-		if lost != nil {
+		if lost != nil || time.Since(began) > mostTime {
 			return false
 		}
 		text := c.Script()
