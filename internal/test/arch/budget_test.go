@@ -19,7 +19,7 @@ var budgets = []struct {
 	{"links", []string{"port", "tap", "bpf"}, 5326},
 	{"verbs", []string{"verbs"}, 3568},
 	{"Flor", []string{"flor"}, 4287},
-	{"rocedrill", []string{"drill"}, 10390},
+	{"rocedrill", []string{"drill"}, 10634},
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19547},
 	{"observation", []string{"internal/observe"}, 5078},
 	{"simulator", []string{"internal/sim"}, 16376},
