@@ -21,6 +21,9 @@ const char *run_dir(void);
 const char *sysfs_dir(void);
 /* path_below returns true if path is prefix or lies below it. */
 bool path_below(const char *path, const char *prefix);
+/* path_lists_pci returns true for the folder of all PCI devices below sys, which is /sys or
+ * the daemon's tree. */
+bool path_lists_pci(const char *path, const char *sys);
 /* read_file reads a small file as a string; false if it is missing or empty. */
 bool read_file(const char *path, char *buf, size_t size);
 /* class_rdev returns the device number of a class device ("misc/rdma_cm"), 0 if the

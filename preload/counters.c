@@ -1,4 +1,5 @@
-/* Counters of devices in sysfs: the daemon updates them before a program reads them. */
+/* Counters of devices in sysfs, and the list of PCI devices: the daemon updates them before a
+ * program reads them. */
 #include "interpose.h"
 
 #include <fcntl.h>
@@ -30,7 +31,7 @@ static bool counters_device(const char *path, char *dev, size_t size)
 	return true;
 }
 
-/* verbs_socket finds the name of a device's socket. */
+/* verbs_socket finds the name of a device's socket; any device's if dev is empty. */
 static bool verbs_socket(const char *dev, char *name, size_t size)
 {
 	char path[PATH_MAX], ibdev[NAME_MAX];
@@ -43,16 +44,19 @@ static bool verbs_socket(const char *dev, char *name, size_t size)
 			continue;
 		}
 		ibdev[strcspn(ibdev, "\n")] = 0;
-		if (!strcmp(ibdev, dev))
+		if (!*dev || !strcmp(ibdev, dev))
 			return true;
 	}
 }
 
 bool counters_refresh(const char *path)
 {
-	char dev[NAME_MAX], name[NAME_MAX];
+	char dev[NAME_MAX] = "", name[NAME_MAX];
 	KEEP_ERRNO;
-	if (!path || !preload_active() || !counters_device(path, dev, sizeof dev) || !verbs_socket(dev, name, sizeof name))
+	if (!path || !preload_active())
+		return false;
+	bool counter = counters_device(path, dev, sizeof dev);
+	if ((!counter && !path_lists_pci(path, sysfs_dir())) || !verbs_socket(dev, name, sizeof name))
 		return false;
 	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_REFRESH_SYSFS, .in_words = sizeof cmd / 4 };
 	int cancel;
@@ -65,7 +69,7 @@ bool counters_refresh(const char *path)
 		syscall(SYS_close, fd);
 	free(a);
 	pthread_setcancelstate(cancel, NULL);
-	return true;
+	return counter;
 }
 
 /* An open counter. */

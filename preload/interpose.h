@@ -89,7 +89,8 @@ char *path_shown(char *resolved);
 /* ---- counters.c ---- */
 
 /* counters_refresh makes the daemon update the counters of a device if path is one of them;
- * false for other paths. Failures leave the file as it is. */
+ * false for other paths. For the list of PCI devices it updates that list. Failures leave the
+ * file as it is. */
 bool counters_refresh(const char *path);
 /* counters_opened records the descriptor of a counter. The daemon replaces the file of a
  * counter, so an open descriptor would never change. counters_reread makes such a descriptor

@@ -77,6 +77,7 @@ EXPORT DIR *opendir(const char *path)
 {
 	char buf[PATH_MAX];
 	const char *to = path_redirect(path, buf);
+	counters_refresh(to);
 	REAL(opendir);
 	DIR *d = real_opendir(to);
 	explain_no_devices(to, d != NULL);

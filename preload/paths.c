@@ -1,8 +1,8 @@
 /*
  * Paths of devices: opening a device node connects to the daemon. Paths below
  * /sys/class/infiniband and its kin lead to the daemon's tree (SYSFS_PATH), as do those of the
- * NICs' PCI devices, which have a domain of their own. So does /dev/infiniband, which has a
- * placeholder for each device node there.
+ * NICs' PCI devices, which have a domain of their own, and the list of all PCI devices. So does
+ * /dev/infiniband, which has a placeholder for each device node there.
  */
 #include "interpose.h"
 
@@ -26,7 +26,7 @@
 
 /* The PCI devices of NICs (pci.go in internal/daemon/sysfs), in the tree and on the bus. */
 #define PCI "/devices/pci0ced:00"
-#define BUS "/sys/bus/pci/devices/0ced:"
+#define ON_BUS "/sys/bus/pci/devices/0ced:"
 
 const char *path_device(const char *path)
 {
@@ -46,7 +46,7 @@ static bool is_sysfs(const char *path)
 	static const char *const redirected[] = { "/sys/class/infiniband", "/sys/class/infiniband_verbs",
 					    "/sys/class/infiniband_cm", "/sys/class/infiniband_mad",
 					    "/sys/class/misc/rdma_cm", "/sys" PCI };
-	if (!strncmp(path, BUS, sizeof BUS - 1))
+	if (!strncmp(path, ON_BUS, sizeof ON_BUS - 1) || path_lists_pci(path, "/sys"))
 		return true;
 	for (size_t i = 0; i < sizeof redirected / sizeof *redirected; i++)
 		if (path_below(path, redirected[i]))

@@ -22,6 +22,16 @@ bool path_below(const char *path, const char *prefix)
 	return !strncmp(path, prefix, n) && (path[n] == 0 || path[n] == '/');
 }
 
+bool path_lists_pci(const char *path, const char *sys)
+{
+	static const char bus[] = "/bus/pci/devices";
+	if (!path_below(path, sys))
+		return false;
+	path += strlen(sys);
+	size_t n = sizeof bus - 1;
+	return !strncmp(path, bus, n) && !path[n + strspn(path + n, "/")];
+}
+
 bool read_file(const char *path, char *buf, size_t size)
 {
 	KEEP_ERRNO;

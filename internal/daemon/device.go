@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -71,7 +72,9 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 		Share: func(uid uint32, client uint64) rocev2.Share {
 			return c.Share.Of(uid, uint64(index)<<48|client) // the clients of all devices share the link
 		},
-		Refresh: func(ctx context.Context) error { return d.show(ctx, n, owner) },
+		Refresh: func(ctx context.Context) error {
+			return errors.Join(d.show(ctx, n, owner), d.tree.ListKernel(), n.tree.ListKernel())
+		},
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -59,6 +60,38 @@ func TestEnvironment(t *testing.T) {
 	succeed(t, c)
 	lab.Must(t, in.Close())
 	lab.Must(t, holder.Wait())
+}
+
+// TestTopology checks that programs that list the PCI bus find the NIC below its bridge, also with the tree of one NIC.
+func TestTopology(t *testing.T) {
+	lab.Long(t)
+	for _, tool := range []string{"lstopo-no-graphics", "lspci"} {
+		lab.Need(t, tool)
+	}
+	l := newLab(t)
+	linkUp(t, l)
+	h := l.Host[0]
+	trees, err := filepath.Glob(filepath.Join(h.RunDir, "nic/*"))
+	if err != nil || len(trees) != 1 {
+		t.Fatalf("trees %v, %v", trees, err)
+	}
+	for _, tree := range append(trees, filepath.Join(h.RunDir, "sysfs")) {
+		for _, c := range []struct {
+			program string
+			args    []string
+			want    string
+		}{
+			{"lstopo-no-graphics", []string{"-v", "--whole-io"}, `HostBridge .*buses=0ced:\[00-01\]\)\n +PCIBridge .*busid=0ced:00:00\.0 .*buses=0ced:\[01-01\]\)\n` +
+				` +PCI .*busid=0ced:01:00\.0 id=0ced:0001 class=0200\(Ethernet\) link=15\.75GB/s\)\n +OpenFabrics .*"` + h.Device + `"\n`},
+			{"lspci", []string{"-t"}, `\[0ced:00\]---00\.0-\[01\]----00\.0\n`},
+			{"lspci", []string{"-n"}, `\n0ced:01:00\.0 0200: 0ced:0001 \(rev 01\)\n`},
+		} {
+			out, err := preloaded(t, h.RunDir, tree, c.program, c.args...).CombinedOutput()
+			if !regexp.MustCompile(c.want).Match(out) || err != nil {
+				t.Errorf("%s %v with %s: %v, no %s in\n%s", c.program, c.args, tree, err, c.want, out)
+			}
+		}
+	}
 }
 
 // TestNodeExporter runs the collector of node_exporter. It is a Go program, which the library does not reach, so it reads

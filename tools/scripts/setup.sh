@@ -12,6 +12,7 @@
 # check: the further tools of make check and the benchmarks:
 #   iperf3, ucx_perftest for comparison
 #   RDMA programs        run unmodified
+#   lstopo, lspci        list PCI devices
 #   runc, buildah        containers, and the image
 #   npm                  the site of the documents
 #   Slurm                a sweep of the simulator as a job array
@@ -57,6 +58,8 @@ check)
 	tool munged munge
 	tool npm npm
 	tool ibstat infiniband-diags
+	tool lspci pciutils
+	tool lstopo-no-graphics hwloc-nox
 	tool rping rdmacm-utils
 	tool runc runc
 	tool sbatch slurm-client

@@ -15,9 +15,11 @@ func (t *Tree) files(files map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// write replaces a file atomically if its content has changed.
-func (t *Tree) write(name, text string) error {
-	text += "\n"
+// write replaces a text file atomically if its content has changed.
+func (t *Tree) write(name, text string) error { return t.put(name, text+"\n") }
+
+// put is write with the bytes as they are.
+func (t *Tree) put(name, text string) error {
 	if t.text[name] == text {
 		return nil
 	}

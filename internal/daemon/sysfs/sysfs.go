@@ -7,7 +7,8 @@
 //	class/infiniband/rxe_a -> ../../devices/pci0ced:00/0ced:00:00.0/0ced:01:00.0/infiniband/rxe_a
 //	class/misc/rdma_cm/{abi_version,dev}
 //	bus/pci/devices/0ced:01:00.0 -> ../../../devices/pci0ced:00/0ced:00:00.0/0ced:01:00.0
-//	devices/pci0ced:00/0ced:00:00.0/{vendor,device,class,...}: a bridge for each NIC
+//	bus/pci/devices/0000:00:00.0 -> /sys/bus/pci/devices/0000:00:00.0: the kernel's
+//	devices/pci0ced:00/0ced:00:00.0/{vendor,device,class,config,...}: a bridge for each NIC
 //	devices/pci0ced:00/0ced:00:00.0/0ced:01:00.0/{vendor,device,class,numa_node,max_link_speed,uevent,net/,...}
 //	.../0ced:01:00.0/infiniband/rxe_a/{node_type,node_guid,fw_ver,device,...}
 //	.../0ced:01:00.0/infiniband/rxe_a/ports/1/{state,gids/0,gid_attrs/types/0,counters/...}
@@ -83,6 +84,8 @@ func New(root string) (*Tree, error) {
 		t.write("class/misc/rdma_cm/dev", cmDev),
 		t.write(nodes+"/rdma_cm", ""),
 		os.MkdirAll(filepath.Join(root, "class/infiniband"), 0o755),
+		os.MkdirAll(filepath.Join(root, pciBus), 0o755),
+		t.ListKernel(),
 	)
 }
 
@@ -164,6 +167,8 @@ func (t *Tree) addPort(dev string, d *Device, p *Port) error {
 
 // Alias adds a device of another tree with symbolic links. It serves trees for programs that see only some devices.
 func (t *Tree) Alias(of *Tree, d *Device) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	pci := of.pci[d.Name]
 	bridge := filepath.Dir(pci)
 	for _, name := range []string{bridge, d.verbs()} {

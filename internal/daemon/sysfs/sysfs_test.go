@@ -176,6 +176,72 @@ func TestAlias(t *testing.T) {
 	read(t, whole, "infiniband/rxe_b/ports/1/state") // still exists
 }
 
+// TestListKernel checks that the bus lists the kernel's devices as they come and go, beside the NICs.
+func TestListKernel(t *testing.T) {
+	tree, err := New(filepath.Join(t.TempDir(), "sysfs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Add(&Device{Name: "rxe_a"}, &Port{}); err != nil {
+		t.Fatal(err)
+	}
+	kernel := t.TempDir()
+	for _, c := range []struct {
+		change func(string, fs.FileMode) error
+		device string
+		want   string
+	}{
+		{os.Mkdir, "0000:00:01.0", "[0000:00:01.0 0ced:00:00.0 0ced:01:00.0]"},
+		{os.Mkdir, "10000:01:00.0", "[0000:00:01.0 0ced:00:00.0 0ced:01:00.0 10000:01:00.0]"},
+		{func(path string, _ fs.FileMode) error { return os.Remove(path) }, "0000:00:01.0", "[0ced:00:00.0 0ced:01:00.0 10000:01:00.0]"},
+		{func(string, fs.FileMode) error { return os.RemoveAll(kernel) }, "", "[0ced:00:00.0 0ced:01:00.0]"},
+	} {
+		if err := c.change(filepath.Join(kernel, c.device), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.listKernel(kernel); err != nil {
+			t.Error(err)
+		}
+		bus := filepath.Join(tree.Root(), "bus/pci/devices")
+		list, err := os.ReadDir(bus)
+		var names []string
+		for _, e := range list {
+			names = append(names, e.Name())
+			if _, err := os.Stat(filepath.Join(bus, e.Name())); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := fmt.Sprint(names); got != c.want || err != nil {
+			t.Errorf("after %s: %s, want %s (%v)", c.device, got, c.want, err)
+		}
+	}
+}
+
+// TestConfigSpace checks the headers of a bridge and of the NIC behind it.
+func TestConfigSpace(t *testing.T) {
+	tree, err := New(filepath.Join(t.TempDir(), "sysfs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Add(&Device{Name: "rxe_a", Index: 4}, &Port{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]map[int]string{
+		"0ced:00:00.4": {0: "ed0c0200", 8: "01000406", 0x0e: "01", 0x18: "000505", 0x1c: "f000", 0x20: "f0ff0000f0ff0000"},
+		"0ced:05:00.0": {0: "ed0c0100", 8: "01000002", 0x0e: "00", 0x2c: "ed0c0100"},
+	} {
+		space := read(t, tree, "../bus/pci/devices/"+name+"/config")
+		if len(space) != 256 {
+			t.Fatalf("%s has %d bytes", name, len(space))
+		}
+		for at, field := range want {
+			if got := fmt.Sprintf("%x", space[at:at+len(field)/2]); got != field {
+				t.Errorf("%s at %#x: %s, want %s", name, at, got, field)
+			}
+		}
+	}
+}
+
 // TestWrites checks that a reader sees a complete file, old or new, and that unchanged files are not written.
 func TestWrites(t *testing.T) {
 	tree, err := New(filepath.Join(t.TempDir(), "sysfs"))

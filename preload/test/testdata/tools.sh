@@ -25,6 +25,15 @@ says 16 cat $pci/max_link_width
 says 0x0ced cat $pci/subsystem_vendor
 says "$(cat /sys/devices/system/cpu/online)" cat $pci/local_cpulist
 says 0x060400 cat $pci/../class
+# The list of all PCI devices has the kernel's that are there, and no longer one that has left.
+bus=/sys/bus/pci/devices
+all=$({ LD_PRELOAD= ls $bus; printf '%s\n' 0ced:00:00.0 0ced:01:00.0; } 2>/dev/null | sort)
+for list in "ls $bus" "ls $bus/" "find $bus/ -mindepth 1 | sed s,.*/,," "/usr/bin/python3 -c 'import os; print(*os.listdir(\"$bus\"), sep=\"\n\")'"; do
+	ln -s nowhere "$SYSFS_PATH/bus/pci/devices/0000:ff:1f.7"
+	says "$all" sh -c "$list | sort"
+done
+says "$all" sh -c "basename -a $bus/* | sort"
+says 256 sh -c "wc -c <$bus/0ced:01:00.0/config"
 says lo cat $ib/"$DEVICE"/ports/1/gid_attrs/ndevs/0
 says 256 sh -c "ls $ib/$DEVICE/ports/1/gids | wc -l"
 says "$DEVICE" ls $pci/infiniband
