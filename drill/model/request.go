@@ -40,7 +40,7 @@ func (k *work) responds() bool { return k.op != "SEND" && k.op != "WRITE" }
 // post posts some work requests, expects their packets and answers them.
 func (w *world) post() {
 	w.batch = nil
-	n, used := 1+w.d.n(4), 0
+	n, used, quiet := 1+w.d.n(4), 0, w.d.one(4)
 	if w.timeout > 0 {
 		n = 1 // before the others are posted, the device may send the first again
 	}
@@ -49,7 +49,7 @@ func (w *world) post() {
 		if k.responds() {
 			used++
 		}
-		k.unsignaled = i < n-1 && w.d.one(4)
+		k.unsignaled = i < n-1 && (quiet || w.d.one(4))
 		w.submit(k)
 		w.batch = append(w.batch, k)
 	}
@@ -337,7 +337,7 @@ func (w *world) respondTo(to int) {
 
 // acknowledge acknowledges the packets of a SEND or WRITE before a PSN. The next response or acknowledgement may do so instead.
 func (w *world) acknowledge(k *work, to, next int) {
-	if to == k.first+k.packets && to < next && w.d.one(2) {
+	if to == k.first+k.packets && to < next && w.d.n(3) > 0 {
 		return
 	}
 	w.completesTo(to, func() { w.say("complete", "< ACKNOWLEDGE psn=%s syndrome=ACK msn=%d", w.p(to-1), w.finished) })
