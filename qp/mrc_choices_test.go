@@ -37,8 +37,8 @@ func mrcChoices(t *testing.T) []choice {
 		m.Feedback(&f[i])
 	}
 	return []choice{
-		{"UDP destination port", "two sources print 4971, one 4791, one both", fmt.Sprintf("sent to %d; decoders of captures accept %d, too", bth.UDPPort,
-			bth.MRCUDPPort), "`MRCUDPPort`"},
+		{"UDP destination port", "two sources print 4971, one 4791, one both", fmt.Sprintf("sent to %d, or to %d with `mrc_udp_port`; "+
+			"decoders of captures accept both", bth.UDPPort, bth.MRCUDPPort), "`MRCUDPPort`"},
 		{"order of SE and M in byte 1 of the BTH", "one source has IBTA's, two the reverse", fmt.Sprintf("IBTA's: SE is 0x%02x; senders leave both clear",
 			bits), "`bitSolicited`"},
 		{"halves of an entropy value", "two sources put the UDP source port into the low half, one the flow label",
