@@ -1,9 +1,12 @@
 package programs
 
+import "strings"
+
 // built returns programs that have no packages in Debian 12. Each runs if it is in PATH; docs/results/known-problems.md has
 // the tested versions and how to build them.
 func built() []program {
-	return []program{
+	list := append(append(fabtests(), osu()...), rpma()...)
+	return append(append(list, mercury()...), []program{
 		{group: "built from source", name: "valkey-benchmark --rdma", need: "valkey-server", says: "GET", moves: "1m", ready: listensCM, endless: true,
 			server: "valkey-server --port 0 --rdma-bind $SERVER --rdma-port 6379 --protected-mode no --save '' --dir $DIR",
 			client: "valkey-benchmark --rdma -h $SERVER -p 6379 -t set,get -n 2000 -c 4 -d 1024"},
@@ -16,7 +19,55 @@ func built() []program {
 			client: mooncake + "--mode=initiator --local_server_name=$CLIENT --segment_id=$SERVER:15000 --operation=write --duration=2 --threads=2"},
 		{group: "built from source", name: "SPDK bdevperf, NVMe-oF", need: "nvmf_tgt", says: "Total", moves: "1m", ready: listensCM, endless: true,
 			server: "sh testdata/spdk.sh target", client: "sh testdata/spdk.sh initiator"},
+	}...)
+}
+
+// fabtests returns tests of libfabric that check the data. Unlike fi_pingpong, they listen on an address that an option gives.
+func fabtests() (list []program) {
+	for _, test := range []string{"fi_msg_pingpong -p verbs", "fi_rma_bw -e msg -o write -p verbs", "fi_rdm_tagged_pingpong -p 'verbs;ofi_rxm'"} {
+		command := test + " -v -I 100 -S 65536"
+		name, _, _ := strings.Cut(test, " ")
+		list = append(list, program{group: "built from source", name: "fabtests " + test, need: name, says: "64k", ready: listensCM,
+			server: command + " -s $SERVER", client: command + " -s $CLIENT $SERVER"})
 	}
+	return list
+}
+
+// osu returns benchmarks of MPI, which MPICH starts on one host and UCX connects over the NIC.
+func osu() []program {
+	const ranks = "UCX_NET_DEVICES=$DEV:1 UCX_TLS=rc,self MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np "
+	return []program{
+		{group: "built from source", name: "osu_bw", need: "osu_bw", says: "4194304 ", moves: "64m", client: ranks + "2 $(command -v osu_bw) -x 1 -i 5"},
+		{group: "built from source", name: "osu_allreduce, 4 ranks", need: "osu_allreduce", says: "65536 ", moves: "1m",
+			client: ranks + "4 $(command -v osu_allreduce) -x 2 -i 5 -m 65536"},
+	}
+}
+
+// rpma returns examples of librpma.
+func rpma() []program {
+	return []program{
+		{group: "built from source", name: "librpma 05-flush-to-persistent", need: "rpma-05-server", says: "Translation: ", ready: listensCM,
+			server: "exec rpma-05-server $SERVER 7204", client: "exec rpma-05-client $SERVER 7204"},
+		{group: "built from source", name: "librpma 13-messages-ping-pong-with-srq", need: "rpma-13-server", says: "value received: 12", ready: listensCM,
+			server: "exec rpma-13-server $SERVER 7204", client: "exec rpma-13-client $SERVER 7204 7 5"},
+	}
+}
+
+// mercury returns tests of Mercury over libfabric. The server writes its address into a file when it is ready. The file of the
+// client has the same text, because the port is fixed.
+func mercury() (list []program) {
+	const over, port = " -c ofi -p 'verbs;ofi_rxm' -f $DIR/ready -H ", ":15001"
+	for _, p := range []program{
+		{name: "na_lat", server: "na_perf_server", says: "4096 "},
+		{name: "hg_test_rpc", server: "hg_test_server", says: "PASSED"},
+		{name: "hg_test_bulk", server: "hg_test_server", says: "PASSED"},
+	} {
+		p.client = "echo 'ofi+verbs;ofi_rxm://'$SERVER" + port + " >$DIR/ready; exec " + p.name + over + "$CLIENT"
+		p.group, p.need, p.server = "built from source", p.name, "exec "+p.server+over+"$SERVER"+port
+		p.name, p.moves, p.ready, p.endless = "Mercury "+p.name, "4k", saysReady, true
+		list = append(list, p)
+	}
+	return list
 }
 
 // erpc prepares a process of eRPC, which reads the addresses of all processes from a file of a fixed name.
