@@ -136,11 +136,14 @@ func (r *rxe) Connect(peer address) error {
 	if s.IPv6 {
 		ip = 6
 	}
-	err := r.command("modify on=qp state=RTR ip=%d peer=%d mtu=%d rqpsn=%d dest_rd_atomic=%d min_rnr=%d", ip, peer.QPN, bytesOf(s.MTU), peer.PSN,
-		readDepth, minRNRTimer)
+	var rtr, rts string // attributes that only RC has; the kernel refuses others
+	if s.Type == verbs.RC {
+		rtr = fmt.Sprintf(" dest_rd_atomic=%d min_rnr=%d", readDepth, minRNRTimer)
+		rts = fmt.Sprintf(" timeout=%d retry=%d rnr_retry=%d rd_atomic=%d", s.Timeout, s.RetryCnt, s.RNRRetry, readDepth)
+	}
+	err := r.command("modify on=qp state=RTR ip=%d peer=%d mtu=%d rqpsn=%d%s", ip, peer.QPN, bytesOf(s.MTU), peer.PSN, rtr)
 	if err == nil {
-		err = r.command("modify on=qp state=RTS psn=%d timeout=%d retry=%d rnr_retry=%d rd_atomic=%d", r.own.PSN, s.Timeout, s.RetryCnt, s.RNRRetry,
-			readDepth)
+		err = r.command("modify on=qp state=RTS psn=%d%s", r.own.PSN, rts)
 	}
 	if err == nil && s.Type == verbs.UD {
 		_, err = r.create("ah", "ip=%d", ip)
