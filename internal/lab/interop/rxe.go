@@ -136,12 +136,15 @@ func (r *rxe) Connect(peer address) error {
 	if s.IPv6 {
 		ip = 6
 	}
-	var rtr, rts string // attributes that only RC has; the kernel refuses others
+	var rtr, rts string // the kernel refuses attributes that a type does not have
+	if s.Type != verbs.UD {
+		rtr = fmt.Sprintf(" ip=%d peer=%d mtu=%d rqpsn=%d", ip, peer.QPN, bytesOf(s.MTU), peer.PSN)
+	}
 	if s.Type == verbs.RC {
-		rtr = fmt.Sprintf(" dest_rd_atomic=%d min_rnr=%d", readDepth, minRNRTimer)
+		rtr += fmt.Sprintf(" dest_rd_atomic=%d min_rnr=%d", readDepth, minRNRTimer)
 		rts = fmt.Sprintf(" timeout=%d retry=%d rnr_retry=%d rd_atomic=%d", s.Timeout, s.RetryCnt, s.RNRRetry, readDepth)
 	}
-	err := r.command("modify on=qp state=RTR ip=%d peer=%d mtu=%d rqpsn=%d%s", ip, peer.QPN, bytesOf(s.MTU), peer.PSN, rtr)
+	err := r.command("modify on=qp state=RTR%s", rtr)
 	if err == nil {
 		err = r.command("modify on=qp state=RTS psn=%d%s", r.own.PSN, rts)
 	}

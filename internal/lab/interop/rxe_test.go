@@ -65,7 +65,7 @@ func TestRXEConnects(t *testing.T) {
 	want := []string{
 		"cq name=cq size=512",
 		"qp name=qp type=ud scq=cq rcq=cq size=256 rsize=256 sges=1 inline=0 state=INIT qkey=286331153",
-		"modify on=qp state=RTR ip=6 peer=33 mtu=256 rqpsn=44",
+		"modify on=qp state=RTR",
 		fmt.Sprintf("modify on=qp state=RTS psn=%d", a.PSN),
 		"ah name=ah ip=6",
 		"query on=qp",
