@@ -41,9 +41,8 @@ func (s *Session) measure(ctx context.Context) error {
 // Slack returns the time that is added to each upper bound.
 func (s *Session) Slack() time.Duration { return s.options.Slack }
 
-// judge makes a run inconclusive if the tester sent late. A run that failed is also inconclusive if the tester read late, if its agent
-// answers late, or if a device on this machine that was late or
-// early had to wait for a processor.
+// judge makes a run inconclusive if the tester sent late. A run that failed is also inconclusive if the tester read late, if its
+// agent answers late, or if a device on this machine whose time was wrong had to wait for a processor.
 func (s *Session) judge(ctx context.Context, r *engine.Result, waited time.Duration) error {
 	late, text := s.late.sends, "the tester sent late by"
 	switch slack := s.options.Slack; {

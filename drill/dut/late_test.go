@@ -39,11 +39,7 @@ func TestLate(t *testing.T) {
 			}
 			f.connect(t, false)
 			f.agent.Slack = limit
-			s, err := StartAgent(t.Context(), f.agent)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
+			s := f.session(t)
 			r := &engine.Result{Outcome: c.outcome, Timed: c.silent}
 			if c.outcome == engine.Failed {
 				r.Text = "reason"
@@ -60,11 +56,7 @@ func TestLate(t *testing.T) {
 func TestRepeated(t *testing.T) {
 	f := newFake(t, answers)
 	f.connect(t, false)
-	s, err := StartAgent(t.Context(), f.agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := f.session(t)
 	text, err := script.Parse("x.drill", "spec \"x\" must\nneed rc\nqp = dut.qp rc\n> SEND_ONLY within 1ms")
 	if err != nil {
 		t.Fatal(err)

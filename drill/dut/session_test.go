@@ -161,6 +161,17 @@ func TestAgentIsLost(t *testing.T) {
 	})
 }
 
+// session starts a session with the agent, which ends with the test.
+func (f *fake) session(t *testing.T) *Session {
+	t.Helper()
+	s, err := StartAgent(t.Context(), f.agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
 // run runs a script whose device does nothing. end, if not nil, is called while the script waits.
 func (f *fake) run(t *testing.T, text string, end func(cancel func())) (*engine.Result, error) {
 	t.Helper()
@@ -210,11 +221,7 @@ func TestLateFrames(t *testing.T) {
 func TestEarlierRuns(t *testing.T) {
 	f := newFake(t, answers)
 	f.connect(t, false)
-	s, err := StartAgent(t.Context(), f.agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := f.session(t)
 	old := s.ids.next()
 	current := s.ids.next()
 	message := func(attr mad.Attr, id uint32) []byte {
@@ -266,11 +273,7 @@ func TestBrokenFrame(t *testing.T) {
 	f := newFake(t, opens+"while read n line; do case $line in qp*) echo >$dir/asked; until [ -e $dir/go ]; do sleep 0.01; done;; esac; "+
 		"echo $n ok va=1 lkey=1 rkey=1 num=5; done\n")
 	f.connect(t, false)
-	s, err := StartAgent(t.Context(), f.agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := f.session(t)
 	broken, err := (&frame.Spec{SrcMAC: dutMAC, DstMAC: testerMAC, Src: dutIP, Dst: testerIP, Opcode: bth.OpAcknowledge, BadICRC: true,
 		Fields: []frame.Set{{Name: "dst", Value: 0x11}}}).Build()
 	if err != nil {

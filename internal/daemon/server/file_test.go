@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -311,11 +310,7 @@ func TestRacingFiles(t *testing.T) {
 		}
 	}
 	t.Log(statuses)
-	for _, h := range hosts {
-		if st, err := h.shard.Stats(context.Background()); err != nil || st.MemFaults != 0 {
-			t.Errorf("%d faults reached the loop, %v", st.MemFaults, err)
-		}
-	}
+	noMemFaults(t, hosts)
 }
 
 // TestRegionKinds reports the kinds of registered memory.

@@ -188,6 +188,12 @@ func TestRacingHoles(t *testing.T) {
 		}
 	}
 	t.Log(statuses)
+	noMemFaults(t, hosts)
+}
+
+// noMemFaults checks that no memory fault has reached the loops of the hosts.
+func noMemFaults(t *testing.T, hosts [2]*host) {
+	t.Helper()
 	for _, h := range hosts {
 		if st, err := h.shard.Stats(context.Background()); err != nil || st.MemFaults != 0 {
 			t.Errorf("%d faults reached the loop, %v", st.MemFaults, err)

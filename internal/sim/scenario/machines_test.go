@@ -84,15 +84,7 @@ func onTopology(t *testing.T, topology, work string, set ...string) *result.Resu
 		t.Fatal(err)
 	}
 	c.Check = true
-	s, err := sim.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Run()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return run(t, c)
 }
 
 // used returns the links with packets whose names have a prefix.
