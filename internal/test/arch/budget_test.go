@@ -23,7 +23,7 @@ var budgets = []struct {
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19612},
 	{"observation", []string{"internal/observe"}, 5078},
 	{"simulator", []string{"internal/sim"}, 16376},
-	{"laboratory", []string{"internal/lab"}, 14218},
+	{"laboratory", []string{"internal/lab"}, 14224},
 	{"base", []string{"internal/base"}, 6729},
 	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2168},
 }
