@@ -27,7 +27,7 @@ type report struct {
 	Seconds float64 `json:"seconds"`
 	Log     []entry `json:"log,omitempty"`          // of a failed script, its last entries
 	Others  int     `json:"other_frames,omitempty"` // of other traffic on the link
-	// Measured are the values that the script measured, of each seed.
+	// Measured has the values that the script measured, seed by seed.
 	Measured []measured `json:"measured,omitempty"`
 
 	script *script.Script

@@ -109,7 +109,7 @@ type NIC struct {
 	Gateways  []string `yaml:"gateways"`
 	MTU       int      `yaml:"mtu"`
 	MLX5GIDs  bool     `yaml:"mlx5_gids"`
-	// MRCUDPPort is the UDP destination port of the NIC, whose profiles are all mrc unless it is that of RoCEv2.
+	// MRCUDPPort is the UDP destination port of the NIC: 4791, or 4971 for a NIC that has no other profile than mrc.
 	MRCUDPPort uint16 `yaml:"mrc_udp_port"`
 	Profile    string `yaml:"profile"`
 	// MoreProfiles are transport profiles besides Profile. Each gets its own verbs device.

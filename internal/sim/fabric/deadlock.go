@@ -102,7 +102,7 @@ func (k *knot) into(s *Switch, in uint16) (sum int64) {
 	return sum
 }
 
-// cycle follows the links of the knot, each of which waits for another one, from the first.
+// cycle begins with the first link of the knot and follows the links. Each link of a knot waits for another one.
 func (k *knot) cycle() *Deadlock {
 	d := &Deadlock{Class: k.class}
 	for l := k.links[0]; ; {

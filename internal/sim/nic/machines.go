@@ -20,7 +20,7 @@ type machines struct {
 // ends are two NICs that can be connected.
 type ends struct{ a, b int }
 
-// choice is the ends of two machines that have the fewest links between them and, of these, the highest rate.
+// choice has the pairs of NICs that connect two machines by the fewest links. If their rates differ, it has the fastest pairs.
 type choice struct {
 	best []ends
 	made uint32 // number of connections

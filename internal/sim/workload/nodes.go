@@ -55,7 +55,7 @@ func (n *Nodes) number(id uint64) (int, bool) {
 	return slices.BinarySearch(n.IDs, int(id))
 }
 
-// list returns the IDs of the hosts as ranges, of which it names a few.
+// list formats the IDs of the hosts as ranges. After four ranges only the last ID follows.
 func (n *Nodes) list() string {
 	if n.IDs == nil {
 		return fmt.Sprintf("0 to %d", n.Hosts-1)

@@ -95,8 +95,8 @@ func Seal(fd int, seals int) error {
 type Part struct{ Length, Offset uint64 }
 
 // Check verifies that parts of the file behind fd, received from another process, can be mapped for writing and will
-// persist. The file must be a memfd without huge pages, of which there may be too few at the time of a
-// page fault. Check seals it against shrinking.
+// persist. The file must be a memfd without huge pages, because a page fault may find none free. Check seals the file
+// against shrinking.
 func Check(fd int, parts ...Part) error {
 	var fs unix.Statfs_t
 	if err := ignoringEINTR(func() error { return unix.Fstatfs(fd, &fs) }); err != nil {
