@@ -9,17 +9,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exampleFolders are the folders that documents name: configurations with scenarios of the simulator, and scripts of rocedrill.
-var exampleFolders = []string{"configs", "drill/suite"}
+// exampleFolders are the folders that documents name: configurations with scenarios of the simulator, scripts of rocedrill,
+// and captures of Linux' rdma_rxe.
+var exampleFolders = []string{"configs", "drill/suite", "bth/testdata"}
 
 // examples returns the command examples.
 func examples() *cobra.Command {
 	return &cobra.Command{
-		Use: "examples [FOLDER]", Short: "Print or copy configurations, scenarios and scripts",
-		Long: `Prints the folder with configs (configurations, and scenarios of rocesim in configs/sim)
-and drill/suite (scripts of rocedrill): the clone, or the folder of the installation. With
-FOLDER it copies both there, so that the documents' commands work in FOLDER. It overwrites
-no file.`,
+		Use: "examples [FOLDER]", Short: "Print or copy configurations, scripts and captures",
+		Long: `Prints the folder with configs (configurations, and scenarios of rocesim in configs/sim),
+drill/suite (scripts of rocedrill) and bth/testdata (captures of Linux' rdma_rxe): the clone,
+or the folder of the installation. With FOLDER it copies them there, so that the documents'
+commands work in FOLDER. It overwrites no file.`,
 		Example: "  roced examples\n  roced examples try && cd try && rocesim run configs/sim/incast.yaml",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -57,5 +58,5 @@ func exampleFolder(bin string) (string, error) {
 			return filepath.Abs(at)
 		}
 	}
-	return "", errors.New("the examples are not installed: they are in the folders configs and drill/suite of a clone")
+	return "", errors.New("the examples are not installed: they are in the folders configs, drill/suite and bth/testdata of a clone")
 }

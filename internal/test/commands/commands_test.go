@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,7 +19,8 @@ func TestMain(m *testing.M) { lab.LongMain(m, nil) }
 
 // TestCommands runs the commands of each page in order, in one shell, and compares their output. The shell begins in a
 // fresh clone with built programs, in namespaces of its own (testdata/prelude.sh). Commands "until Ctrl-C" are interrupted
-// after their first output. No page may change tracked files of the clone or add files to it, except in bin and out.
+// after their first output. No page may change tracked files of the clone or add files to it, except in bin and out. The
+// tutorials without plug-ins also run with an installation and a copy of its examples.
 func TestCommands(t *testing.T) {
 	for _, program := range []string{"unshare", "ip", "ibv_devices", "ib_write_bw", "curl"} {
 		lab.Need(t, program)
@@ -33,9 +35,28 @@ func TestCommands(t *testing.T) {
 	for page, commands := range all {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			t.Parallel()
-			run(t, unshare, source, page, commands)
+			run(t, unshare, page, commands, "SOURCE="+source)
 		})
 	}
+	prefix := filepath.Join(lab.Dir(t), "usr")
+	install := exec.Command("make", "-s", "install", "BIN="+lab.Bin, "DESTDIR=", "PREFIX="+prefix, "SYSCONFDIR="+prefix+"/etc")
+	install.Dir = root
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
+	}
+	for page, commands := range all {
+		if filepath.Base(filepath.Dir(page)) == "tutorials" && !needsClone(commands) {
+			t.Run("package/"+filepath.Base(page), func(t *testing.T) {
+				t.Parallel()
+				run(t, unshare, page, commands, "SOURCE="+source, "PACKAGE="+prefix)
+			})
+		}
+	}
+}
+
+// needsClone reports whether a page builds programs with the Go packages.
+func needsClone(commands []*command) bool {
+	return slices.ContainsFunc(commands, func(c *command) bool { return strings.HasPrefix(c.text, "go ") })
 }
 
 // tree makes a repository of the tracked files as they are.
@@ -53,7 +74,7 @@ cd "$1"; git init -q; git add -A; git -c user.name=t -c user.email=t@localhost c
 }
 
 // run runs the commands of a page and compares their output.
-func run(t *testing.T, unshare []string, source, page string, commands []*command) {
+func run(t *testing.T, unshare []string, page string, commands []*command, env ...string) {
 	dir := lab.Dir(t)
 	prelude, err := filepath.Abs("testdata/prelude.sh")
 	lab.Must(t, err)
@@ -67,7 +88,7 @@ func run(t *testing.T, unshare []string, source, page string, commands []*comman
 	script += "echo '@end'\nleave\n"
 	c := exec.Command(unshare[0], append(unshare[1:], "bash", "-c", script)...)
 	c.Dir, c.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true}
-	c.Env = append(os.Environ(), "SOURCE="+source, "BUILT="+lab.Bin, "PWD="+dir)
+	c.Env = append(append(os.Environ(), "BUILT="+lab.Bin, "PWD="+dir), env...)
 	p := lab.LaunchCmd(t, (*exec.Cmd).Start, c)
 	err = p.Wait(10 * lab.Limit)
 	compare(t, commands, p.Out.String())

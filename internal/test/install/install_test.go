@@ -100,7 +100,7 @@ func installed(t *testing.T, prefix string) string {
 func TestFiles(t *testing.T) {
 	for _, prefix := range []string{"/usr/local", "/opt/roced-1"} {
 		dir := installed(t, prefix)
-		is, examples, docs, scripts := tree(t, dir), 0, 0, 0
+		is, examples, docs := tree(t, dir), 0, 0
 		for name, mode := range wanted(prefix) {
 			if is[name] != mode {
 				t.Errorf("%s has mode %v, not %v", name, is[name], mode)
@@ -109,12 +109,10 @@ func TestFiles(t *testing.T) {
 		}
 		for name := range is {
 			switch {
-			case strings.HasPrefix(name, prefix+"/share/roced/configs/"):
+			case strings.HasPrefix(name, prefix+"/share/roced/"):
 				examples++
 			case strings.HasPrefix(name, prefix+"/share/doc/roced/docs/"):
 				docs++
-			case strings.HasPrefix(name, prefix+"/share/roced/drill/suite/"):
-				scripts++
 			default:
 				t.Errorf("%s is installed, too", name)
 			}
@@ -122,7 +120,11 @@ func TestFiles(t *testing.T) {
 		if source := len(tree(t, filepath.Join(root, "docs"))); docs != source {
 			t.Errorf("%d of %d files of the documentation", docs, source)
 		}
-		if source := len(tree(t, filepath.Join(root, "configs"))); examples != source {
+		source := 0
+		for _, folder := range []string{"configs", "drill/suite", "bth/testdata"} {
+			source += len(tree(t, filepath.Join(root, folder)))
+		}
+		if examples != source {
 			t.Errorf("%d examples of %d", examples, source)
 		}
 		if out := strings.TrimSpace(command(t, nil, dir+prefix+"/bin/roced", "examples")); out != dir+prefix+"/share/roced" {
@@ -130,11 +132,8 @@ func TestFiles(t *testing.T) {
 		}
 		try := filepath.Join(t.TempDir(), "try")
 		command(t, nil, dir+prefix+"/bin/roced", "examples", try)
-		if copied := len(tree(t, try)); copied != examples+scripts {
-			t.Errorf("roced examples copies %d files of %d", copied, examples+scripts)
-		}
-		if source := len(tree(t, filepath.Join(root, "drill/suite"))); scripts == 0 || scripts > source {
-			t.Errorf("%d scripts of %d", scripts, source)
+		if copied := len(tree(t, try)); copied != examples {
+			t.Errorf("roced examples copies %d files of %d", copied, examples)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 # The shell of a page: SOURCE is the repository, BUILT the folder of the programs. It begins in a clone, in a network with
-# an interface eth0, and with a /run of its own.
+# an interface eth0, and with a /run of its own. With PACKAGE, the prefix of an installation, it begins in a copy of the examples.
 set -e
 exec 2>&1
 scratch=$PWD said=$PWD/said
@@ -23,11 +23,18 @@ tool xdg-open <<'END'
 exec curl -sfo /dev/null "$(sed -n 's/.*url=\([^"]*\)".*/\1/p' "$1")"
 END
 printf '#!/bin/sh\nexec ibv_devices\n' | tool PROGRAM
-export PATH=$scratch/tools:$BUILT:$PATH
+export PATH=$scratch/tools:${PACKAGE:-$BUILT}${PACKAGE:+/bin}:$PATH
 
-git clone -q --shared "$SOURCE" roced
-mkdir roced/bin
-ln -s "$BUILT"/* roced/bin/
+if [ -n "${PACKAGE-}" ]; then
+	roced examples roced
+	git init -q roced
+	git -C roced add -A
+	git -C roced -c user.name=t -c user.email=t@localhost commit -qm examples
+else
+	git clone -q --shared "$SOURCE" roced
+	mkdir roced/bin
+	ln -s "$BUILT"/* roced/bin/
+fi
 cd roced
 
 # A second before a client starts is for the server of perftest or UCX to listen (ports 18515, 13337), here also on a busy
