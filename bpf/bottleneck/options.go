@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/base/quantity"
+	"roced.io/roced/internal/base/suggest"
 )
 
 // Options describe a bottleneck. Queue lengths are in bytes of frames, including the Ethernet header but not the FCS.
@@ -56,7 +57,7 @@ func Parse(words []string) (o Options, err error) {
 		case "roce":
 			o.RoCEOnly = true
 		default:
-			err = errors.New("unknown word")
+			err = fmt.Errorf("unknown word%s", suggest.Hint(key, []string{"rate", "burst", "kmin", "kmax", "pmax", "limit", "seed", "roce"}))
 		}
 		if err != nil {
 			return o, fmt.Errorf("bottleneck: %q: %w (%s)", w, err, Usage)

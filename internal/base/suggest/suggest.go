@@ -1,6 +1,11 @@
 // Package suggest finds the name that a user may have meant.
 package suggest
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Hint returns the end of an error about an unknown name: the most similar known name, if one is similar, as in
 // `; did you mean "irn"?`. Otherwise it is empty.
 func Hint(name string, known []string) string {
@@ -14,6 +19,12 @@ func Hint(name string, known []string) string {
 		return ""
 	}
 	return `; did you mean "` + best + `"?`
+}
+
+// OneOf returns an error about an unknown name, such as
+// `"irm": must be one of irn, melo; did you mean "irn"?`.
+func OneOf(name string, known []string) error {
+	return fmt.Errorf("%q: must be one of %s%s", name, strings.Join(known, ", "), Hint(name, known))
 }
 
 // longest bounds the names that are compared.

@@ -20,3 +20,9 @@ func TestHint(t *testing.T) {
 		}
 	}
 }
+
+func TestOneOf(t *testing.T) {
+	if got, want := OneOf("irm", []string{"irn", "melo"}).Error(), `"irm": must be one of irn, melo; did you mean "irn"?`; got != want {
+		t.Errorf("%s, not %s", got, want)
+	}
+}

@@ -71,9 +71,9 @@ func (w *wish) validate() error {
 	}
 	switch {
 	case !slices.Contains(may, w.port) && w.pair:
-		return fmt.Errorf("--port %q: must be one of %s for a pair%s", w.port, strings.Join(may, ", "), suggest.Hint(w.port, may))
+		return fmt.Errorf("--pair and --port %w", suggest.OneOf(w.port, may))
 	case !slices.Contains(may, w.port):
-		return fmt.Errorf("--port %q: must be one of %s%s", w.port, strings.Join(may, ", "), suggest.Hint(w.port, may))
+		return fmt.Errorf("--port %w", suggest.OneOf(w.port, may))
 	case w.noSwitch && !w.pair:
 		return errors.New("--no-switch requires --pair")
 	case w.pair && w.place != "":

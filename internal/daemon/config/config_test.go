@@ -353,8 +353,8 @@ func TestFaults(t *testing.T) {
 		{shared("packet", "device: x", ""), "nics.0.port.device: does not apply to a port"},
 		{shared("xdp", "offload: true", ""), "nics.0.port.offload: does not apply to a port"},
 		{shared("xdp", "mode: fast", ""), `nics.0.port.mode: "fast": must be one of`},
-		{shared("xdp", "mode: genric", ""), `must be one of [auto native generic]; did you mean "generic"?`},
-		{shared("pakcet", "", ""), `must be one of [tap unix packet udp xdp]; did you mean "packet"?`},
+		{shared("xdp", "mode: genric", ""), `must be one of auto, native, generic; did you mean "generic"?`},
+		{shared("pakcet", "", ""), `must be one of tap, unix, packet, udp, xdp; did you mean "packet"?`},
 		{shared("xdp", "modes: auto", ""), `; did you mean "mode"?`},
 		{shared("xdp", "copy: never", ""), `nics.0.port.copy: "never": must be one of`},
 		{shared("xdp", "queues: -1", ""), "nics.0.port.queues: -1 is not between"},
@@ -384,7 +384,7 @@ func TestFaults(t *testing.T) {
 		{"nics: [{name: a, port: {type: udp, address: 10.0.0.1}}, {name: b, port: {type: udp, address: 10.0.0.1}}]",
 			"nics.1.port: is the same as that of nics.0"},
 		{"nics: [{name: a, switch: '?', port: {type: tap}}]", `nics.0.switch: "?" is not a name`},
-		{"nics: [{name: a, write_segments: one, port: {type: tap}}]", `nics.0.write_segments: "one": must be one of [standard single]`},
+		{"nics: [{name: a, write_segments: one, port: {type: tap}}]", `nics.0.write_segments: "one": must be one of standard, single`},
 		{"nics: [{name: a, switch: s, write_segments: single, port: {type: tap}}]", "nics.0.write_segments: single is for ports; "},
 		{"nics: [{name: a, switch: s, shard: '?', port: {type: tap}}]", `nics.0.shard: "?" is not a name`},
 		{"nics: [{name: a, profile: mrc, mrc_udp_port: 4972, port: {type: tap}}]", "nics.0.mrc_udp_port: 4972 is neither 4791 nor 4971"},
@@ -427,11 +427,11 @@ nics:
     vlans:
       - {id: 4095, addresses: 3}
 `))
-	want := `configuration:1:14: log.level: "loud": must be one of [debug info warn error]
+	want := `configuration:1:14: log.level: "loud": must be one of debug, info, warn, error
 configuration:3:11: nics.0.name: "" is not a device name (letters, digits, _ . -)
 configuration:4:10: nics.0.mtu: "much" is not a whole number
 configuration:5:5: nics.0.colour: unknown key; the keys are `
-	rest := `configuration:6:18: nics.0.port.type: "x": must be one of [tap unix packet udp xdp]
+	rest := `configuration:6:18: nics.0.port.type: "x": must be one of tap, unix, packet, udp, xdp
 configuration:8:14: nics.0.vlans.0.id: 4095 is not between 1 and 4094
 configuration:8:31: nics.0.vlans.0.addresses: expected a list: [...]`
 	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "\n"+rest) {

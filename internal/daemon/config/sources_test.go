@@ -59,7 +59,7 @@ func TestPrecedence(t *testing.T) {
 func TestOverrideFaults(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ file, env, set, want string }{
-		{minimal, "ROCED_LOG_LEVEL=loud", "", `ROCED_LOG_LEVEL: log.level: "loud": must be one of [debug info warn error]`},
+		{minimal, "ROCED_LOG_LEVEL=loud", "", `ROCED_LOG_LEVEL: log.level: "loud": must be one of debug, info, warn, error`},
 		{minimal, "ROCED_LIMITS_QPS=many", "", `ROCED_LIMITS_QPS: limits.qps: "many" is not a whole number`},
 		{minimal, "ROCED_LOGLEVEL=debug", "", "ROCED_LOGLEVEL: no setting has this variable: unset it, or use one that roced.yaml(5) lists in ENVIRONMENT"},
 		{minimal, "", "drain=3", `--set drain=3: drain: "3" is not a duration such as 5s`},

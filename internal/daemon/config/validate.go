@@ -172,7 +172,7 @@ func oneOf(f *faults, path, got string, allowed ...string) {
 			return
 		}
 	}
-	f.add(path, "%q: must be one of %v%s", got, allowed, suggest.Hint(got, allowed))
+	f.add(path, "%v", suggest.OneOf(got, allowed))
 }
 
 func (w *Web) validate(f *faults) {

@@ -103,7 +103,7 @@ func (o *options) parse(topology string) (*bottleneck.Options, error) {
 		return nil, fmt.Errorf("topology %q: must be %s", topology, leafSpine)
 	}
 	if !slices.Contains(ports, o.port) {
-		return nil, fmt.Errorf("--port %q: must be one of %s%s", o.port, strings.Join(ports, ", "), suggest.Hint(o.port, ports))
+		return nil, fmt.Errorf("--port %w", suggest.OneOf(o.port, ports))
 	}
 	if err := o.Choice.Validate(); err != nil {
 		return nil, err

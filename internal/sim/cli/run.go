@@ -18,6 +18,7 @@ import (
 
 	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/output"
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/observe/trace"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
@@ -273,7 +274,7 @@ var formats = []string{"csv", "hpcc", "conweave"}
 // checkFormat validates the format of tables.
 func checkFormat(format string) error {
 	if !slices.Contains(formats, format) {
-		return usageError{fmt.Errorf("--format %q: must be one of %s", format, strings.Join(formats, ", "))}
+		return usageError{fmt.Errorf("--format %w", suggest.OneOf(format, formats))}
 	}
 	return nil
 }

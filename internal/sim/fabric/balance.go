@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim/engine"
 )
 
@@ -57,7 +58,7 @@ func (c BalanceConfig) Check() error {
 		return fmt.Errorf("load balancing: %d paths: must be from 1 to 256", c.Paths)
 	}
 	if c.Name != "" && !slices.Contains(Balancers(), c.Name) {
-		return fmt.Errorf("load balancing %q: must be one of %v", c.Name, Balancers())
+		return fmt.Errorf("load balancing %w", suggest.OneOf(c.Name, Balancers()))
 	}
 	if registered.Has(c.Name) {
 		_, err := registered.New(c.Name, c.Params)

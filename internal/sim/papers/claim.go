@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim/scenario"
 )
 
@@ -37,9 +38,9 @@ func checkClaim(c *scenario.Claim, own bool) error {
 	case len(c.Bounds) > 0 && (len(c.Bounds) != 2 || !(c.Bounds[0] <= c.Bounds[1])):
 		return errors.New("bounds must be the least and the greatest value")
 	case c.Order != "" && !slices.Contains([]string{"more", "less", "same"}, c.Order):
-		return fmt.Errorf("order %q: must be one of more, less, same", c.Order)
+		return fmt.Errorf("order %w", suggest.OneOf(c.Order, []string{"more", "less", "same"}))
 	case !slices.Contains([]string{"", "each", "most", "least", "mean"}, c.Take):
-		return fmt.Errorf("take %q: must be one of each, most, least, mean", c.Take)
+		return fmt.Errorf("take %w", suggest.OneOf(c.Take, []string{"each", "most", "least", "mean"}))
 	case c.Quote == "" && !own:
 		return errors.New("quote is missing")
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"roced.io/roced/internal/base/quantity"
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
@@ -82,9 +83,9 @@ func checkNumber(n *scenario.Number) error {
 	case n.Name == "":
 		return fmt.Errorf("it has no name")
 	case !known:
-		return fmt.Errorf("%q: must be one of %v", n.Of, slices.Sorted(maps.Keys(Quantities)))
+		return suggest.OneOf(n.Of, slices.Sorted(maps.Keys(Quantities)))
 	case slices.Contains(ofMany, n.Of) && !slices.Contains(taken, n.Take) && percentile(n.Take) == 0:
-		return fmt.Errorf("take %q: must be one of %v", n.Take, taken)
+		return fmt.Errorf("take %w", suggest.OneOf(n.Take, taken))
 	case slices.Contains([]string{"link", "marking", "queue"}, n.Of) && n.Links == "":
 		return fmt.Errorf("links is missing")
 	case len(n.Within) > 0 && !slices.Contains(ofFlows, n.Of):

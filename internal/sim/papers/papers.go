@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim/scenario"
 )
 
@@ -88,7 +89,7 @@ func (r *Row) check() error {
 		p.Points = []scenario.Point{{}}
 	}
 	if p.Fast.Expect != "" && !slices.Contains(fastVerdicts, p.Fast.Expect) {
-		bad("fast: expect %q: must be one of %v", p.Fast.Expect, fastVerdicts)
+		bad("fast: expect %v", suggest.OneOf(p.Fast.Expect, fastVerdicts))
 	}
 	for _, l := range p.Fast.Limits {
 		if len(l.Bounds) != 2 || !(l.Bounds[0] <= l.Bounds[1]) || l.Why == "" || !slices.ContainsFunc(p.Claims, func(c scenario.Claim) bool { return c.Says == l.Says }) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
@@ -122,7 +123,7 @@ func (f *File) scheduling(key string, s *Switch, c *fabric.PortConfig) error {
 	case "strict":
 		c.Strict = 1<<fabric.Classes - 1
 	default:
-		return f.At(key+".scheduling", "%q: must be one of fifo, srpt, voq, strict, drr", s.Scheduling)
+		return f.At(key+".scheduling", "%v", suggest.OneOf(s.Scheduling, []string{"fifo", "srpt", "voq", "strict", "drr"}))
 	}
 	if s.AckPriority {
 		c.Strict |= 1 << ackClass

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/workload"
 )
@@ -28,7 +29,8 @@ func (f *File) connections(key string, w *Work) error {
 // collectives returns a collective operation for each job of w.
 func (f *File) collectives(c *sim.Config, key string, w *Work, n uint64) (apps []workload.App, err error) {
 	if !slices.Contains(collectives, w.Kind) {
-		return nil, f.At(key+".kind", "%q: must be one of poisson, permutation, incast, queries, flows, stream, rpc, calls, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
+		return nil, f.At(key+".kind", "%v", suggest.OneOf(w.Kind,
+			append([]string{"poisson", "permutation", "incast", "queries", "flows", "stream", "rpc", "calls"}, collectives...)))
 	}
 	groups, err := f.groups(c, key, w, n)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/fabric"
 )
@@ -24,7 +25,7 @@ func (f *File) events(c *sim.Config) error {
 		}
 		switch {
 		case !slices.Contains(actions, e.Do):
-			return f.At(key+".do", "%q: must be one of %v", e.Do, actions)
+			return f.At(key+".do", "%v", suggest.OneOf(e.Do, actions))
 		case e.Do == "fail-some":
 			if e.Percent <= 0 || e.Percent > 100 || e.Every == 0 || e.Until < e.At {
 				return f.At(key, "fail-some needs percent, above 0 and at most 100, every, and until, not before at")

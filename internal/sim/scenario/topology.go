@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"roced.io/roced/internal/base/quantity"
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/internal/sim/ns3"
@@ -67,7 +68,8 @@ func (f *File) topology(c *sim.Config, load func(string) ([]byte, error)) (err e
 	case "ns3":
 		err = f.ns3(c, load)
 	default:
-		return f.At("topology.kind", "%q: must be one of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph, ns3", t.Kind)
+		return f.At("topology.kind", "%v", suggest.OneOf(t.Kind,
+			[]string{"pair", "star", "dumbbell", "parallel", "leaf-spine", "fat-tree", "jellyfish", "rails", "graph", "ns3"}))
 	}
 	if err == nil {
 		err = f.several(c)

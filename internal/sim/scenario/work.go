@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"roced.io/roced/internal/base/quantity"
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/nic"
@@ -43,11 +44,11 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	key := fmt.Sprintf("workload.%d", i)
 	verb, ok := verbs[w.Verb]
 	if !ok {
-		return nil, f.At(key+".verb", "%q: must be one of write, write_imm, send, read, fetch_add, compare_swap", w.Verb)
+		return nil, f.At(key+".verb", "%v", suggest.OneOf(w.Verb, []string{"write", "write_imm", "send", "read", "fetch_add", "compare_swap"}))
 	}
 	service, ok := services[w.Service]
 	if !ok {
-		return nil, f.At(key+".service", "%q: must be one of rc, uc, ud", w.Service)
+		return nil, f.At(key+".service", "%v", suggest.OneOf(w.Service, []string{"rc", "uc", "ud"}))
 	}
 	if w.Class >= ackClass {
 		return nil, f.At(key+".class", "data has classes from 0 to %d; acknowledgements have %d", ackClass-1, ackClass)
