@@ -21,7 +21,7 @@ const module = "roced.io/roced/"
 // folder and of folders below it. So a reader can learn the packages from the bottom to the top, and
 // imports cannot form a circle.
 var layers = []string{
-	"cmd", "entry", "tools", "internal/test", "preload/test", "internal/lab/interop",
+	"cmd", "entry", "tools", "internal/test", "preload/test", "internal/lab/interop", "otg",
 	"internal/ctl",
 	"drill",
 	"internal/lab",

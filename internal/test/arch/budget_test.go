@@ -25,6 +25,7 @@ var budgets = []struct {
 	{"simulator", []string{"internal/sim"}, 16376},
 	{"laboratory", []string{"internal/lab"}, 14224},
 	{"base", []string{"internal/base"}, 6729},
+	{"traffic generator", []string{"otg"}, 6000},
 	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2168},
 }
 
