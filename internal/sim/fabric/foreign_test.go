@@ -40,10 +40,10 @@ func TestRegister(t *testing.T) {
 		t.Error("the balancer does not learn of new routes")
 	}
 	for want, c := range map[string]BalanceConfig{
-		"balance: shortest: skip is 4":             {Name: "shortest", Params: map[string]float64{"skip": 4}},
-		`balance: shortest has no parameter "x"`:   {Name: "shortest", Params: map[string]float64{"x": 4}},
-		`"ecmp" has no parameter "x"`:              {Name: "ecmp", Params: map[string]float64{"x": 4}},
-		"must be one of [ecmp spray round-robin p": {Name: "longest"},
+		"balance: shortest: skip is 4":               {Name: "shortest", Params: map[string]float64{"skip": 4}},
+		`balance: shortest has no parameter "x"`:     {Name: "shortest", Params: map[string]float64{"x": 4}},
+		`"ecmp" has no parameter "x"`:                {Name: "ecmp", Params: map[string]float64{"x": 4}},
+		"must be one of ecmp, spray, round-robin, p": {Name: "longest"},
 	} {
 		if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", c, err, want)
