@@ -29,7 +29,7 @@ var stable = []string{
 }
 
 // unstable lists the folders whose packages may be imported without a promise.
-var unstable = []string{"bpf", "bth", "drill", "flor/engine", "path", "port", "qp", "reorder", "retrans", "rocev2", "tap"}
+var unstable = []string{"bpf", "bth", "drill", "flor/engine", "otg", "path", "port", "qp", "reorder", "retrans", "rocev2", "tap"}
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden file")
 
