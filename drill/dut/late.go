@@ -42,10 +42,15 @@ func (s *Session) measure(ctx context.Context) error {
 func (s *Session) Slack() time.Duration { return s.options.Slack }
 
 // judge makes a run inconclusive if the tester sent late. A run that failed is also inconclusive if the tester read late, if its
-// agent answers late, or if a device on this machine whose time was wrong had to wait for a processor.
+// agent answers late, or if a device on this machine whose time was wrong had to wait for a processor. Late is later than the
+// slack; in a run that failed also later than the shortest acknowledgement timeout, after which the device retransmits.
 func (s *Session) judge(ctx context.Context, r *engine.Result, waited time.Duration) error {
 	late, text := s.late.sends, "the tester sent late by"
-	switch slack := s.options.Slack; {
+	slack, limit := s.options.Slack, "slack of %v (--slack)"
+	if r.Outcome == engine.Failed && r.AckTimeout > 0 && r.AckTimeout < slack {
+		slack, limit = r.AckTimeout, "device's acknowledgement timeout of %v"
+	}
+	switch {
 	case r.Outcome != engine.Failed && r.Outcome != engine.Passed:
 		return nil
 	case late > slack || r.Outcome == engine.Passed:
@@ -60,8 +65,8 @@ func (s *Session) judge(ctx context.Context, r *engine.Result, waited time.Durat
 		}
 		text = "the agent answered after"
 	}
-	if late > s.options.Slack {
-		r.Inconclusive(fmt.Sprintf("%s %v, more than the slack of %v (--slack)", text, late.Round(time.Millisecond), s.options.Slack))
+	if late > slack {
+		r.Inconclusive(fmt.Sprintf("%s %v, more than the "+limit, text, late.Round(time.Millisecond), slack))
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ func TestLate(t *testing.T) {
 		"failed, read late":            {lateness{reads: late}, 0, engine.Failed, false, "the tester read late by 2s, more than the slack of 1s (--slack); reason"},
 		"failed, waited":               {lateness{}, late, engine.Failed, true, "the device waited for a processor for 2s"},
 		"failed in time, waited":       {lateness{}, late, engine.Failed, false, ""},
+		"failed, read after a timeout": {lateness{reads: soon}, 0, engine.Failed, false, "the tester read late by 1ms, more than the device's acknowledgement timeout of 500µs; reason"},
+		"passed, read after a timeout": {lateness{sends: soon, reads: soon}, 0, engine.Passed, false, ""},
 		"not applicable, sent late":    {lateness{sends: late}, 0, engine.NotApplicable, false, ""},
 		"an agent that answers slowly": {lateness{}, 0, engine.Failed, false, "the agent answered after"},
 	} {
@@ -43,6 +45,9 @@ func TestLate(t *testing.T) {
 			r := &engine.Result{Outcome: c.outcome, Timed: c.silent}
 			if c.outcome == engine.Failed {
 				r.Text = "reason"
+			}
+			if strings.Contains(name, "after a timeout") {
+				r.AckTimeout = soon / 2
 			}
 			s.late = c.late
 			if err := s.judge(t.Context(), r, c.waited); err != nil || (r.Outcome == engine.Inconclusive) != (c.want != "") || !strings.HasPrefix(r.Text, c.want) {

@@ -107,6 +107,7 @@ type Engine struct {
 	steps    int               // since Options.Interrupted was asked
 	wanted   string            // packets of the statement that fails
 	measured []Measure
+	shortest time.Duration // acknowledgement timeout that the script sets, zero if none
 	result   *Result
 	log      []Entry
 }

@@ -311,6 +311,20 @@ func TestNeed(t *testing.T) {
 	}
 }
 
+// TestAckTimeout: a result has the shortest acknowledgement timeout that the script sets.
+func TestAckTimeout(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"qp = dut.qp rc psn=P rqpsn=Q":                                            0,
+		"qp = dut.qp rc psn=P rqpsn=Q timeout=0":                                  0,
+		"a = dut.qp rc timeout=9 rqpsn=Q\nb = dut.qp rc timeout=8 rqpsn=Q peer=2": 4096 << 8,
+		"qp = dut.qp rc timeout=10 rqpsn=Q\ndut.modify qp timeout=12":             4096 << 10,
+	} {
+		if r := device(t, text); r.Outcome != Passed || r.AckTimeout != want {
+			t.Errorf("%s: %v, %s, %v, want %v", text, r.Outcome, r.Text, r.AckTimeout, want)
+		}
+	}
+}
+
 // TestWrap: odd seeds begin close to the wrap, even ones do not.
 func TestWrap(t *testing.T) {
 	for seed := range uint64(20) {

@@ -39,7 +39,10 @@ type Result struct {
 	Timed   bool       // it failed by a bound of time
 	// Measured are the times and values that the script measured: of print, and of packets and reports with a lower bound.
 	Measured []Measure
-	Others   int // frames on the link that are not the device's, or not of this script
+	// AckTimeout is the shortest acknowledgement timeout that the script sets, zero if none. A tester that answers later makes
+	// the device retransmit.
+	AckTimeout time.Duration
+	Others     int // frames on the link that are not the device's, or not of this script
 }
 
 // untimely fails the run because the device was late or early.
@@ -136,7 +139,9 @@ func (e *Engine) uses(at script.Pos, what string, n uint64) {
 // finish ends the run. The first reason counts.
 func (e *Engine) finish(o Outcome, pos script.Pos, text string) {
 	if e.result == nil {
-		e.result = &Result{Outcome: o, Pos: pos, Text: text, Wanted: e.wanted, Log: e.log, Notes: e.notes, Measured: e.measured, Others: e.others}
+		e.result = &Result{
+			Outcome: o, Pos: pos, Text: text, Wanted: e.wanted, Log: e.log, Notes: e.notes, Measured: e.measured, AckTimeout: e.shortest, Others: e.others,
+		}
 		e.command = nil
 	}
 }

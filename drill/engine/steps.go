@@ -85,8 +85,16 @@ func (e *Engine) beginCall(now mono.Time, c *script.Call) {
 	}
 	e.current.retry = now.Add(e.o.Slack)
 	e.record(now, ToDUT, nil, k.line)
+	e.ackTimeout(k)
 	e.ask(now, k)
 	e.setLabel(c.Label, now, nil)
+}
+
+// ackTimeout notes the shortest acknowledgement timeout of the device's queue pairs, 4.096 us * 2^timeout (IBTA 9.7.6.1.3).
+func (e *Engine) ackTimeout(k *command) {
+	if t := k.keys["timeout"].num; t > 0 && t < 32 && (e.shortest == 0 || 4096<<t < e.shortest) {
+		e.shortest = 4096 << t
+	}
 }
 
 // ask sends a command to the agent.
