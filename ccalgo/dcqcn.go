@@ -26,6 +26,9 @@ type DCQCN struct {
 	period    time.Duration // the rate is cut at most once per period; zero: with each notification
 	echo      bool          // marks that acknowledgements echo count as notifications
 	window    time.Duration // not zero: the window is the amount that the rate sends in that time
+	alpha0    float64       // [alpha] at the first notification
+	maxCut    float64       // a cut takes at most this fraction of the rate
+	first     float64       // bit/s: rate after the first notification at line rate; zero: an ordinary cut
 
 	alpha      float64   // [alpha] estimate of congestion
 	alphaAt    mono.Time // time up to which alpha has decayed
@@ -47,6 +50,8 @@ type DCQCN struct {
 //     authors and of NICs does (clamp_tgt_rate).
 //   - reduce_period_us cuts the rate only at the end of a period with a notification; periods begin with the first
 //     notification (rate_reduce_monitor_period of NICs). Notifications need not be rare then.
+//   - alpha, max_cut and first_rate_bps change the first cuts and the depth of all (initial_alpha_value, rpg_min_dec_fac and
+//     rate_to_set_on_first_cnp of NICs).
 //   - echo also takes the marks in acknowledgements as notifications, as those simulators do.
 func newDCQCN(r reader) Controller {
 	d := &DCQCN{
@@ -63,15 +68,18 @@ func newDCQCN(r reader) Controller {
 		period:    time.Duration(r.Value("reduce_period_us", 0, 0, 1e7) * 1e3),
 		echo:      r.Bool("echo", false),
 		window:    time.Duration(r.Value("window_us", 0, 0, 1e7) * 1e3),
+		alpha0:    r.gain("alpha", 1),
+		maxCut:    r.gain("max_cut", 1),
+		first:     r.Value("first_rate_bps", 0, 0, 1e13),
 	}
 	d.min = math.Min(d.min, d.line)
 	d.Reset(0)
 	return d
 }
 
-// Reset implements Controller: line rate, and alpha 1 (section 3.1).
+// Reset implements Controller: line rate, and the initial alpha, which is 1 in section 3.1.
 func (d *DCQCN) Reset(int) {
-	d.alpha, d.alphaAt, d.due = 1, 0, mono.Never
+	d.alpha, d.alphaAt, d.due = d.alpha0, 0, mono.Never
 	d.current, d.target = d.line, d.line
 	d.timer, d.byteEvents, d.bytes = 0, 0, 0
 	d.periodEnds, d.notified = 0, false
@@ -109,7 +117,11 @@ func (d *DCQCN) cut(now mono.Time) {
 	if d.clamp || d.timer > 0 || d.byteEvents > 0 || d.due == mono.Never {
 		d.target = d.current
 	}
-	d.current = math.Max(d.current*(1-float64(d.alpha/2)), d.min)
+	next := d.current * (1 - math.Min(float64(d.alpha/2), d.maxCut))
+	if d.first > 0 && d.due == mono.Never {
+		next = math.Min(d.first, d.current)
+	}
+	d.current = math.Max(next, d.min)
 	d.alpha = float64((1-d.g)*d.alpha) + d.g
 	d.timer, d.byteEvents, d.bytes = 0, 0, 0
 	d.due = now.Add(d.incTime)

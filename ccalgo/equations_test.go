@@ -294,3 +294,30 @@ func TestMPRDMAShrink(t *testing.T) {
 		}
 	}
 }
+
+// TestDCQCNFirstCuts: the initial alpha and the bound limit cuts, and the first notification at line rate may set a rate.
+func TestDCQCNFirstCuts(t *testing.T) {
+	d := made[*DCQCN](t, "dcqcn", Params{"alpha": 0.5, "g": 0.25})
+	d.OnCNP(us)
+	near(t, "R_C with alpha 1/2", d.current, 30e9)
+	near(t, "alpha after it", d.alpha, 0.75*0.5+0.25)
+	d = made[*DCQCN](t, "dcqcn", Params{"max_cut": 0.1})
+	d.OnCNP(us)
+	d.OnCNP(2 * us)
+	near(t, "R_C after two bounded cuts", d.current, 40e9*0.9*0.9)
+	d = made[*DCQCN](t, "dcqcn", Params{"first_rate_bps": 1e9, "r_ai_bps": 1e12})
+	d.OnCNP(us)
+	near(t, "R_C after the first CNP", d.current, 1e9)
+	near(t, "R_T after it", d.target, 40e9)
+	d.OnCNP(2 * us)
+	near(t, "R_C after the second", d.current, 0.5e9)
+	for d.due != mono.Never {
+		d.OnTimeout(d.due)
+	}
+	d.OnCNP(mono.Time(time.Second))
+	near(t, "R_C after the first CNP at line rate again", d.current, 1e9)
+	d.min = 2e9
+	d.Reset(0)
+	d.OnCNP(us)
+	near(t, "R_C below the least rate", d.current, 2e9)
+}

@@ -47,7 +47,7 @@ func markCE(frame []byte) {
 // with sets the congestion control of new queue pairs.
 func with(algorithm string, p ccalgo.Params) func(*rocev2.Config) {
 	return func(c *rocev2.Config) {
-		c.CNPDSCP = 48
+		c.CNPClass = rocev2.ClassOf(48, 0)
 		c.NewProfile = func(name string) (qp.Profile, error) {
 			prof, err := rocev2.NewProfile(name)
 			if err != nil {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth/inet"
+	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
@@ -75,9 +76,15 @@ type Config struct {
 	// SingleWrites is a setting of RC: see qp.Config.
 	SingleWrites bool
 	// CNPInterval is the shortest time between two congestion notifications of a queue pair; zero is 50 us, as in
-	// DCQCN, and a negative value disables them. CNPDSCP is their differentiated services code point (6 bits).
+	// DCQCN, and a negative value disables them.
 	CNPInterval time.Duration
-	CNPDSCP     uint8
+	// CNPClass, ACKClass and NAKClass are the traffic classes of congestion notifications and of acknowledgements that carry
+	// no data; NAKs of all kinds have NAKClass. Zero: that of the connection, and for CNPs traffic class 0.
+	CNPClass, ACKClass, NAKClass Class
+	// OwnECN keeps the ECN bits of address vectors, although congestion control needs marks.
+	OwnECN bool
+	// Bucket limits the rate of frames to the link. NICs of one goroutine may share it; nil: no limit.
+	Bucket *sched.Bucket
 	// NewProfile creates the plug-ins of a new queue pair, by profile name. The empty name is the NIC's default.
 	NewProfile func(name string) (qp.Profile, error)
 	// MRCProfile creates the plug-ins of queue pairs of MRC that select other paths or congestion control by their number.

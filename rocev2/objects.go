@@ -1,6 +1,7 @@
 package rocev2
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -52,6 +53,7 @@ func New(cfg Config) (*NIC, error) {
 	if cfg.CNPInterval == 0 {
 		cfg.CNPInterval = defaultCNPInterval
 	}
+	cfg.CNPClass = cmp.Or(cfg.CNPClass, ClassOf(0, 0))
 	n := &NIC{cfg: cfg}
 	if cfg.Distributions {
 		n.ctr.Distributions = qp.NewDistributions()

@@ -222,6 +222,9 @@ func (n *NIC) NextTimeout() mono.Time {
 		return 0
 	}
 	t := n.sch.next().Min(n.net.NextTimeout())
+	if n.tx.shaped {
+		t = t.Min(n.cfg.Bucket.Next())
+	}
 	if g := n.gsi.agent; g != nil {
 		t = t.Min(g.NextTimeout())
 	}

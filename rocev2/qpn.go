@@ -39,9 +39,28 @@ func (t *qpnTable) add(q *QueuePair) {
 	q.num = bth.QPN(num)
 }
 
+// free reports whether a queue pair can have that number. Number 2 is also that of MRC's endpoint operations, whose packets
+// have opcodes of their own.
+func (t *qpnTable) free(num bth.QPN) bool {
+	q := t.Get(uint32(num))
+	return num > 1 && num < bth.MaxQPN && (q == nil || num == bth.MRCEndpointQPN && q == &t.gone)
+}
+
+// choose gives q a number that is free.
+func (t *qpnTable) choose(q *QueuePair, num bth.QPN) {
+	if q.num = num; num == bth.MRCEndpointQPN {
+		t.Replace(uint32(num), q)
+		return
+	}
+	t.Put(uint32(num), q)
+}
+
 // rest frees the number of q and reserves it for a while.
 func (t *qpnTable) rest(q *QueuePair) {
 	t.Replace(uint32(q.num), &t.gone)
+	if q.num == bth.MRCEndpointQPN {
+		return
+	}
 	if len(t.resting) < restingQPNs {
 		t.resting = append(t.resting, q.num)
 		return

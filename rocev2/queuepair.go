@@ -1,6 +1,7 @@
 package rocev2
 
 import (
+	"fmt"
 	"slices"
 
 	"roced.io/roced/bth"
@@ -80,7 +81,9 @@ type QPAttr struct {
 	Profile        string // name for Config.NewProfile
 	Share          Share
 	Usage          *qp.Usage // counts the messages of the queue pair; nil: nothing does
-	Ctx            any
+	// Num is the queue pair's number, which must be free; 0: a random one, which off-path attackers cannot guess.
+	Num bth.QPN
+	Ctx any
 }
 
 // pkeyDefault is the only partition key: full membership of the default partition.
@@ -115,7 +118,11 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 	if q.slot, ok = n.obj.qps.Add(q); !ok {
 		return nil, fail(verb, "QPs", ErrLimit)
 	}
-	n.obj.numbers.add(q)
+	if a.Num == 0 {
+		n.obj.numbers.add(q)
+	} else {
+		n.obj.numbers.choose(q, a.Num)
+	}
 	q.windows.QPN = uint32(q.num)
 	tuning := qp.Software
 	tuning.PathSeed = n.obj.seeds.Uint64()
@@ -175,6 +182,8 @@ func (n *NIC) checkQP(verb string, a *QPAttr) error {
 		return bad("receive queue")
 	case a.SRQ != nil && !n.ownsSRQ(a.SRQ):
 		return bad("srq")
+	case a.Num != 0 && !n.obj.numbers.free(a.Num):
+		return bad(fmt.Sprintf("qp_num %d: must be 2 to %d, unused and not reserved", a.Num, bth.MaxQPN-1))
 	}
 	return nil
 }
@@ -262,9 +271,9 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 }
 
 // marked returns av with the ECN bits that the congestion control of q needs. One that ignores marks leaves the bits to the
-// user (RFC 3168 section 5).
+// user (RFC 3168 section 5), and so does Config.OwnECN.
 func (q *QueuePair) marked(av AddressVector) AddressVector {
-	if q.core.ECNCapable() {
+	if q.core.ECNCapable() && !q.nic.cfg.OwnECN {
 		av.TrafficClass = av.TrafficClass&^inet.ECNMask | inet.ECT0
 	}
 	return av

@@ -63,7 +63,7 @@ func (n *NIC) accept(now mono.Time, l3 []byte, q *QueuePair, meta qp.RxMeta) (*Q
 		return nil, n.receiveGroup(now, l3, meta)
 	case p.DestQP <= 1:
 		return nil, n.receiveMAD(now)
-	case p.Opcode.IsEndpoint() || p.DestQP == bth.MRCEndpointQPN:
+	case p.Opcode.IsEndpoint() || p.DestQP == bth.MRCEndpointQPN && n.lookupQP(p.DestQP) == nil:
 		return n.receiveEndpoint(now, meta)
 	default:
 		if q = n.lookupQP(p.DestQP); q == nil {

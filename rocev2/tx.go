@@ -44,6 +44,7 @@ type txState struct {
 	seg     [stack.MaxHeaderLen]byte
 	control bool // frame is the head of the control ring
 	away    bool // the link has frame, which consists of packets
+	shaped  bool // PollTransmit waits for the bucket
 
 	// For packets to NICs of the switch (switch.go).
 	burst     bool   // the packets probably need no frame

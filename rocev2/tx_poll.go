@@ -19,6 +19,9 @@ func (n *NIC) PollTransmit(now mono.Time) *link.Frame {
 	n.sch.again = false
 	n.left(now)
 	n.failOverflowed(now)
+	if n.tx.shaped = n.cfg.Bucket != nil && !n.cfg.Bucket.Ready(now); n.tx.shaped {
+		return nil
+	}
 	for range txTurns {
 		n.left(now)
 		n.deliverOwn(now)
@@ -41,6 +44,9 @@ func (n *NIC) PollTransmit(now mono.Time) *link.Frame {
 		if !n.dispose(now, f) {
 			if n.tx.away = n.tx.queue != nil; n.tx.away {
 				n.contention.Used(now, n.tx.queue.node.share.key.Client)
+			}
+			if n.cfg.Bucket != nil && !f.Forwarded {
+				n.cfg.Bucket.Charge(now, f.WireLen(max(n.tx.segs, 1)))
 			}
 			return f
 		}
@@ -176,7 +182,7 @@ func (n *NIC) mustResolve(q *QueuePair) bool {
 }
 
 // fill builds one frame of packets of q. It is a super-frame while they have the same destination, path and length; a
-// shorter one may be the last. A CNP has its own frame, in its own traffic class and never marked (IBTA annex A17.9.3).
+// shorter one may be the last. A packet with a traffic class of its own, such as a CNP (IBTA annex A17.9.3), has its own frame.
 // drained: q has nothing more.
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *link.Frame, drained bool) {
 	b := &n.tx
@@ -212,7 +218,7 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 		if taken, drained = n.take(now, q); !taken {
 			break
 		}
-		size, cnp := b.t.Packet.WireLen(), b.t.Packet.Opcode.IsCNP()
+		size, class := b.t.Packet.WireLen(), n.classOf(&b.t.Packet)
 		if !n.sendable(now, q, size) {
 			q.node.turn.Charge(size)
 			continue
@@ -233,7 +239,7 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 			}
 			continue
 		}
-		if b.segs > 0 && (b.to != b.path || b.t.Path != b.entropy || size > b.segSize || cnp) {
+		if b.segs > 0 && (b.to != b.path || b.t.Path != b.entropy || size > b.segSize || class != 0) {
 			b.pending = q
 			break
 		}
@@ -243,18 +249,38 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 				mac, _ := n.sw.target(member)
 				copy(b.arena, mac[:])
 			}
-			if cnp {
-				b.path.SetTrafficClass(b.arena, n.cfg.CNPDSCP<<2)
+			if class != 0 {
+				b.path.SetTrafficClass(b.arena, uint8(class))
 			}
 		}
 		q.node.turn.Charge(size)
 		b.add(&b.t.Packet, id, size, b.t.Snapshot)
 		n.ctr.countPacket(b.t.Packet.Opcode)
-		if size < b.segSize || cnp || n.single() {
+		if size < b.segSize || class != 0 || n.single() {
 			break
 		}
 	}
 	return drained, true
+}
+
+// Class is a traffic class, DSCP and ECN bits. The zero Class stands for that of the connection.
+type Class uint16
+
+// ClassOf returns a Class with these DSCP and ECN bits.
+func ClassOf(dscp, ecn uint8) Class { return 1<<8 | Class(dscp<<2|ecn&inet.ECNMask) }
+
+// classOf returns the traffic class of a packet, 0 for that of its connection.
+func (n *NIC) classOf(p *bth.Packet) Class {
+	c := &n.cfg
+	switch {
+	case p.Opcode.IsCNP():
+		return c.CNPClass
+	case c.ACKClass|c.NAKClass == 0 || !p.Opcode.IsAck():
+		return 0
+	case p.AETH.Syndrome.IsACK():
+		return c.ACKClass
+	}
+	return c.NAKClass
 }
 
 // more reports whether there is room for another packet.

@@ -257,7 +257,7 @@ func TestVLANsAreApart(t *testing.T) {
 // TestVLANOfCNP: a CNP has the priority of its own code point.
 func TestVLANOfCNP(t *testing.T) {
 	cfg := vlanConfig(macA, 1)
-	cfg.CNPDSCP = 48
+	cfg.CNPClass = ClassOf(48, 0)
 	n := newNIC(t, cfg)
 	var cnp bth.Packet
 	cnp.SetCNP(0x22)

@@ -179,7 +179,7 @@ func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 		cfg.PeerWindow = max(windowFor(r), c.MaxUnacked)
 	}
 	cfg.Local = c.Port.Type == "udp" || c.Port.Type == "unix"
-	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
+	cfg.CNPInterval, cfg.CNPClass = c.Congestion.Interval(), rocev2.ClassOf(uint8(*c.Congestion.CNPDSCP), 0)
 	cfg.SingleWrites = c.WriteSegments == config.SingleSegments
 	cfg.Limits = nicLimits
 	cfg.NewProfile = func(name string) (qp.Profile, error) { return n.makers.Load().byName(name) }

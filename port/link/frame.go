@@ -44,6 +44,9 @@ func (f *Frame) AppendTo(b []byte) []byte {
 	return b
 }
 
+// WireLen returns the bytes of f on the wire as segs frames, with preamble, frame check sequence and gap.
+func (f *Frame) WireLen(segs int) int { return f.Len + (segs-1)*f.HdrLen + segs*Overhead }
+
 // SkipSegment counts a datagram of a super-frame as sent, and reports whether others remain.
 func (f *Frame) SkipSegment() bool {
 	f.Begun++

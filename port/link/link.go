@@ -25,6 +25,9 @@ const (
 // queue of bounded bytes. A socket has room for about as many.
 const RemoteWindow = 4096
 
+// Overhead is the number of bytes that Ethernet adds to a frame: preamble, frame check sequence and gap.
+const Overhead = 8 + 4 + 12
+
 // Offload describes the work that the port does for the NIC. The zero value means single frames only.
 type Offload struct {
 	MaxSegments int // datagrams in a super-frame

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"roced.io/roced/qp"
 )
 
 // TestKeyTableModel compares the key table with a map.
@@ -110,5 +112,34 @@ func BenchmarkKeyLookup(b *testing.B) {
 		if kt.lookup(keys[i%len(keys)]) == nil {
 			b.Fatal("lost")
 		}
+	}
+}
+
+// TestNamedKeys: a key that the owner of a domain chose is valid there until its region ends, and in no other domain.
+func TestNamedKeys(t *testing.T) {
+	s := NewSpace(rand.NewChaCha8([32]byte{}), Limits{PDs: 2, MRs: 2, MWs: 2}, func() {})
+	pd, _ := s.AllocPD(nil)
+	other, _ := s.AllocPD(nil)
+	mr, err := s.RegMR(pd, MRAttr{VA: 4096, Length: 64, Access: qp.AccessRemoteWrite | qp.AccessLocalWrite, Mem: NewBytes(make([]byte, 64))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pd.Name(0, mr)
+	for _, c := range []struct {
+		pd  *PD
+		va  uint64
+		acc qp.Access
+		ok  bool
+	}{{pd, 4096, qp.AccessRemoteWrite, true}, {pd, 4097, qp.AccessRemoteWrite, false}, {pd, 4096, qp.AccessRemoteRead, false},
+		{other, 4096, qp.AccessRemoteWrite, false}} {
+		if r, _ := s.Remote(c.pd, nil, 0, c.va, 64, c.acc); (r != nil) != c.ok {
+			t.Errorf("access %#x to %d in domain %d: %v, want %v", c.acc, c.va, c.pd.ID(), r != nil, c.ok)
+		}
+	}
+	if err := s.DeregMR(mr); err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := s.Remote(pd, nil, 0, 4096, 64, qp.AccessRemoteWrite); r != nil {
+		t.Error("the key of a region that has ended")
 	}
 }

@@ -130,6 +130,9 @@ func (s *Space) Local(pd *PD, lkey uint32, va, n uint64, need qp.Access) (r *Reg
 // queue pair that b belongs to may access them (IBTA vol.1 9.7.4.1, 10.6.3; for windows 10.6.7).
 func (s *Space) Remote(pd *PD, b *Bindings, rkey uint32, va, n uint64, need qp.Access) (r *Region, off uint64) {
 	r = s.keys.lookup(rkey)
+	if len(pd.named) > 0 {
+		r = pd.namedRegion(rkey, r)
+	}
 	if r == nil || r.pd != pd || r.access&need != need || r.kind == kindMW2 && r.owner != b {
 		return nil, 0
 	}

@@ -9,6 +9,27 @@ type PD struct {
 	space *Space // nil when deallocated
 	id    uint32
 	users int
+	named []named
+}
+
+// named is a region with a key of its owner's choice.
+type named struct {
+	key uint32
+	mr  *MR
+}
+
+// Name gives peers of queue pairs of the domain access to mr, which is in the domain, by a key of the caller's choice too.
+// Other domains may use the same key. Such a key protects nothing: anybody can know it.
+func (p *PD) Name(key uint32, mr *MR) { p.named = append(p.named, named{key, mr}) }
+
+// namedRegion returns the region that the owner named, else r.
+func (p *PD) namedRegion(key uint32, r *Region) *Region {
+	for _, n := range p.named {
+		if n.key == key && n.mr.space != nil {
+			return &n.mr.Region
+		}
+	}
+	return r
 }
 
 // PDInfo describes a protection domain.

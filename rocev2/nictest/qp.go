@@ -1,6 +1,7 @@
 package nictest
 
 import (
+	"roced.io/roced/bth"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/queue"
@@ -30,6 +31,7 @@ type QPOptions struct {
 	Access   qp.Access // all remote rights
 	AV       func(*rocev2.AddressVector)
 	Share    rocev2.Share
+	Num      bth.QPN // 0: a random one
 }
 
 // Option changes QPOptions.
@@ -72,7 +74,7 @@ func (n *Node) QP(opts ...Option) *QP {
 	depth, sges := uint32(o.Depth), uint32(o.SGEs)
 	a := rocev2.QPAttr{Type: o.Type, PD: n.PD, SendCQ: q.SendCQ.CQ, RecvCQ: q.RecvCQ.CQ, SQ: q.SQ,
 		Caps:   rocev2.QPCaps{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: sges, MaxRecvSGE: sges, MaxInline: uint32(o.Inline)},
-		SigAll: o.SigAll, Profile: o.Profile, Share: o.Share, Ctx: q}
+		SigAll: o.SigAll, Profile: o.Profile, Share: o.Share, Num: o.Num, Ctx: q}
 	if o.SRQ != nil {
 		a.SRQ = o.SRQ.SRQ
 	} else {

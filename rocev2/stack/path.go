@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"roced.io/roced/bth"
@@ -21,6 +22,7 @@ type AddressVector struct {
 	TrafficClass uint8  // DSCP and ECN bits
 	HopLimit     uint8  // 0: the default
 	FlowLabel    uint32 // 20 bits; for RC and UC it chooses the UDP source port
+	SourcePort   uint16 // UDP source port; 0: chosen by the flow label or the queue pairs
 	SL           uint8  // service level: see Priority
 }
 
@@ -43,7 +45,7 @@ type Path struct {
 	hdrLen   uint16     // Ethernet, IP and UDP; 0 for the zero Path
 	// Member is the number of the destination among the members of the NIC's switch, as of Epoch. Both belong to the NIC.
 	Member, Epoch uint32
-	flow          uint32 // flow label of the address vector
+	flow          uint32 // flow label of the address vector; chosenPort is added if that has a source port
 	// hdr are the headers of every packet. Ethernet destination (but for a group), lengths, IP ID and checksums are
 	// zero.
 	hdr [MaxHeaderLen]byte
@@ -128,8 +130,14 @@ func (p *Path) makeHeaders(c *Config, vlan uint16, av *AddressVector) {
 		inet.PutIPv6(inet.PutEthernet(p.hdr[:], &dst, &c.MAC, t, inet.TypeIPv6), av.TrafficClass, hop, inet.ProtoUDP, &p.Src, &p.Dst)
 	}
 	binary.BigEndian.PutUint16(p.hdr[p.L4()+2:], c.UDPPort)
-	p.SetSourcePort(flowSourcePort(p.flow))
+	p.SetSourcePort(cmp.Or(av.SourcePort, flowSourcePort(p.flow)))
+	if av.SourcePort != 0 {
+		p.flow |= chosenPort
+	}
 }
+
+// chosenPort marks the flow label of a path whose source port is chosen.
+const chosenPort = 1 << 31
 
 // Valid reports whether p leads anywhere.
 func (p *Path) Valid() bool { return p.hdrLen != 0 }
@@ -203,7 +211,7 @@ func (p *Path) SetEntropy(frame []byte, entropy uint32) {
 func (p *Path) SetSource(mac inet.MAC) { copy(p.hdr[6:12], mac[:]) }
 
 // SetQPNs derives the UDP source port of a connection from its queue pair numbers, unless the address vector has a
-// flow label that chooses it.
+// source port, or a flow label that chooses it.
 func (s *Stack) SetQPNs(p *Path, local, remote bth.QPN) {
 	if p.flow != 0 || p.hdrLen == 0 {
 		return
