@@ -28,6 +28,8 @@ type backend interface {
 	maxQP() uint32
 	// ringBell makes the device read the send queue of a queue pair. The rings must not be released meanwhile.
 	ringBell(handle uint32) error
+	// turn runs a turn of a NIC in this process. It reports whether there was work, which may be a completion.
+	turn() bool
 	// arm requests an event of q, by rxe.ArmAny or rxe.ArmSolicited. The caller holds the lock of q.
 	arm(q *CQ, bits uint32) error
 	// amend sets the fields of completions that the device leaves out.

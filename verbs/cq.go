@@ -96,8 +96,17 @@ func (q *CQ) Depth() int {
 
 // Poll takes up to len(wcs) completions (ibv_poll_cq). It makes no system call and
 // allocates no memory. If the queue is empty and can receive no more completions, it
-// returns an error.
+// returns an error. If the queue is empty and the NIC is in this process (entry/local), Poll runs a turn of the NIC.
 func (q *CQ) Poll(wcs []WC) (int, error) {
+	n, err := q.take(wcs)
+	if n == 0 && err == nil && len(wcs) > 0 && q.ctx.dev.turn() {
+		return q.take(wcs)
+	}
+	return n, err
+}
+
+// take takes completions from the queue.
+func (q *CQ) take(wcs []WC) (int, error) {
 	q.mu.Lock()
 	if q.ring == nil {
 		q.mu.Unlock()

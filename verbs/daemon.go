@@ -15,6 +15,7 @@ type daemon struct {
 	conn  *uverbs.Conn
 	bell  doorbell
 	rings sharedFile
+	local func() bool // runs a turn of the NIC; nil if the NIC is in another process
 }
 
 // newDaemon creates the backend of a connection, which it owns.
@@ -92,7 +93,13 @@ func (d *daemon) release() {
 func (d *daemon) mmap(offset uint64, size uint32) ([]byte, error) { return d.rings.mmap(offset, size) }
 func (d *daemon) unmap(mem []byte)                                { d.rings.unmap(mem) }
 func (d *daemon) maxQP() uint32                                   { return uverbs.MaxQPHandle }
-func (d *daemon) ringBell(handle uint32) error                    { return d.bell.ring(handle) }
+func (d *daemon) turn() bool                                      { return d.local != nil && d.local() }
+
+func (d *daemon) ringBell(handle uint32) error {
+	err := d.bell.ring(handle)
+	d.turn()
+	return err
+}
 
 // arm stores to the ring's memory.
 func (d *daemon) arm(q *CQ, bits uint32) error {

@@ -152,7 +152,9 @@ func openBackend(path string) (backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newDaemon(conn), nil
+	d := newDaemon(conn)
+	d.local = uverbs.TurnOf(path)
+	return d, nil
 }
 
 // DeviceAttr describes a device (ibv_device_attr).

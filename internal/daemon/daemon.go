@@ -192,6 +192,7 @@ func (d *Daemon) Close() error {
 	d.closed = true
 	d.reloading.Unlock()
 	close(d.ending)
+	d.unshareTurns()
 	for _, n := range d.nics() {
 		n.end()
 	}

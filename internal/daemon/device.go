@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -66,7 +65,7 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 		dev.shown.PortOf = owner.Name
 	}
 	srv, err := server.New(server.Config{
-		Path: filepath.Join(d.cfg.RunDir, fmt.Sprintf("uverbs%d", index)), Mode: fs.FileMode(c.Access.Mode),
+		Path: d.socket(index), Mode: fs.FileMode(c.Access.Mode),
 		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: c.Profiles(),
 		MAC: n.mac, Limits: limitsOf(&d.live.Load().Limits), Quota: n.quota, Guard: d.guard, Log: n.log,
 		Share: func(uid uint32, client uint64) rocev2.Share {

@@ -232,7 +232,15 @@ func Read(r io.Reader) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ReadIn("", text)
+}
+
+// ReadIn is Read with a default for run_dir, unless it is empty.
+func ReadIn(runDir string, text []byte) (*Config, error) {
 	doc, err := strict.Parse("configuration", text)
+	if err == nil && runDir != "" && doc.Origin("run_dir") == "" {
+		err = doc.Override("run_dir", runDir, "program")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -272,6 +280,7 @@ func (c *Config) setDefaults() {
 			setDefault(&n.Port.Mode, "auto")
 			setDefault(&n.Port.Copy, "auto")
 		}
+		n.Port.resolve(c.RunDir)
 		setDefault(&n.WriteSegments, "standard")
 		setDefault(&n.Poll, DefaultPoll)
 		n.Congestion.setDefaults()

@@ -336,7 +336,7 @@ func TestFaults(t *testing.T) {
 		{"nics: [{name: a, port: {type: carrier-pigeon}}]", "nics.0.port.type: "},
 		{"nics: [{name: a, port: {type: tap, speed: 1}}]", "nics.0.port.speed: unknown key"},
 		{"nics: [{name: a, port: {type: tap, local: /x}}]", "nics.0.port.local: does not apply to a port"},
-		{"nics: [{name: a, port: {type: unix, local: x, remote: /y}}]", "nics.0.port.local: "},
+		{"nics: [{name: a, port: {type: unix, remote: /y}}]", "nics.0.port.local: "},
 		{"nics: [{name: a, port: {type: unix, local: /y, remote: /y}}]", "nics.0.port.remote: must differ from local"},
 		{"nics: [{name: a, port: {type: tap}}, {name: a, port: {type: tap, device: b}}]", "nics.1.name: is the same"},
 		{"nics: [{name: a, addresses: [198.18.0.1/24], port: {type: tap}}, {name: b, addresses: [fd00::1/64, 198.18.0.1/16], port: {type: tap}}]",

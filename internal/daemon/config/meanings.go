@@ -76,7 +76,7 @@ var meanings = map[string]meaning{
 	"nics[].port.mode":         {"", "generic", "xdp: place of the program: `native`, `generic` or `auto`", "`auto`"},
 	"nics[].port.copy":         {"", "zerocopy", "xdp: transfer of frames: `copy`, `zerocopy` or `auto`", "`auto`"},
 	"nics[].port.queues":       {"", "4", "xdp: receive queues that the port serves, at most 256", "all"},
-	"nics[].port.local":        {"", "/run/roced/a", "unix: socket of this end", "required for unix"},
+	"nics[].port.local":        {"", "/run/roced/a", "unix: socket of this end; a relative path lies in `run_dir`", "required for unix"},
 	"nics[].port.remote":       {"", "/run/roced/b", "unix: socket of the other end", "required for unix"},
 
 	"nics[].port.planes[].device":    {"", "roce0", "tap: device of this plane, for a NIC with a port in each of 2 to 32 planes", "required for tap"},

@@ -89,6 +89,19 @@ func iface(f *faults, path, name string) {
 	}
 }
 
+// resolve places the sockets with relative paths in the run directory.
+func (p *Port) resolve(runDir string) {
+	paths := []*string{&p.Local, &p.Remote}
+	for i := range p.Planes {
+		paths = append(paths, &p.Planes[i].Local, &p.Planes[i].Remote)
+	}
+	for _, s := range paths {
+		if *s != "" && !filepath.IsAbs(*s) {
+			*s = filepath.Join(runDir, *s)
+		}
+	}
+}
+
 func (p *Port) validateUnix(f *faults, path string) {
 	for _, v := range []struct{ key, sock string }{{"local", p.Local}, {"remote", p.Remote}} {
 		if !filepath.IsAbs(v.sock) || len(v.sock) > maxSockPath {

@@ -49,27 +49,38 @@ const (
 func (s *Shard) loop() {
 	now := Now()
 	for !s.ending {
-		s.rounds++
-		busy := s.input(now)
-		busy = s.output() || busy
-		now = Now()
-		busy = s.control(now) || busy
-		now = Now()
-		if busy {
-			s.lastWork = now
-			continue
+		busy, answer := s.input(now)
+		if answer {
+			// On a shared core the client can only answer if it runs.
+			s.yield(Now(), keepLocked)
+			s.pollDoorbells(Now())
 		}
-		s.idle(now)
-		now = Now()
+		if busy, now = s.rest(busy); !busy {
+			s.idle(now)
+			now = Now()
+		}
 	}
 }
 
-// input takes doorbells and frames. It reports whether there were any.
-func (s *Shard) input(now mono.Time) bool {
+// rest does the rest of a turn after its input. It reports whether the turn had work, and the time.
+func (s *Shard) rest(busy bool) (bool, mono.Time) {
+	s.rounds++
+	busy = s.output() || busy
+	busy = s.control(Now()) || busy
+	now := Now()
+	if busy {
+		s.lastWork = now
+	}
+	return busy, now
+}
+
+// input takes doorbells and frames. It reports whether there were any, and whether the receiving client may want to
+// answer at once: the acknowledgement then leaves in the same super-frame.
+func (s *Shard) input(now mono.Time) (busy, answer bool) {
 	for _, n := range s.nics {
 		n.waiting = min(len(n.calls), callBudget)
 	}
-	busy := s.pollDoorbells(now)
+	busy = s.pollDoorbells(now)
 	received, small := false, true
 	for _, n := range s.nics {
 		s.current = n
@@ -77,13 +88,7 @@ func (s *Shard) input(now mono.Time) bool {
 			received, small = true, small && n.small
 		}
 	}
-	if received && small && !busy {
-		// The receiving client may want to answer at once, and the acknowledgement leaves in the same
-		// super-frame. On a shared core the client can only answer if it runs.
-		s.yield(Now(), keepLocked)
-		s.pollDoorbells(Now())
-	}
-	return received || busy
+	return received || busy, received && small && !busy
 }
 
 // pollDoorbells handles the doorbells of all NICs.
@@ -326,6 +331,9 @@ func (n *NIC) hold(f *link.Frame) {
 // idle ends a turn without work. It yields while work is recent or due at once; otherwise it sleeps. On a contended
 // core it polls only if polling is unlimited.
 func (s *Shard) idle(now mono.Time) {
+	if s.visited() {
+		return
+	}
 	due := s.due()
 	fresh := s.poll > 0 && now.Sub(s.lastWork) < s.poll && now >= s.contended
 	if due <= now || s.poll < 0 || fresh {

@@ -63,6 +63,7 @@ type Shard struct {
 	sleeping atomic.Uint32 // sleeping word for Do, like that of a doorbell page
 	loops    sync.Mutex    // guards the loop's state; the loop holds it except while it sleeps or yields
 	wanted   atomic.Bool   // the loop wants the mutex back
+	visits   atomic.Uint64 // turns that callers of Turn have run
 
 	// The fields below belong to the loop.
 	nics      []*NIC
@@ -79,6 +80,7 @@ type Shard struct {
 	rounds    uint64
 	sleeps    uint64
 	yields    uint64
+	known     uint64 // visits at the last idle turn
 	long      uint64 // number of the last yield that took long, 0 for none
 	ep        epoll
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/entry/local"
 	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/output"
 )
@@ -56,7 +58,8 @@ for both sides. The two meet over TCP, or over a Unix socket with --oob.`,
   roceperf write-bw 198.18.1.2 -s 64k -D 5s   client
   roceperf send-bw --connection ud HOST --json
   roceperf read-bw HOST -q 16 --verify
-  roceperf write-lat HOST -s 8 -n 10000`,
+  roceperf write-lat HOST -s 8 -n 10000
+  roceperf write-lat HOST --local nic.yaml    on a NIC of its own, without a daemon`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -103,20 +106,38 @@ func newTest(name string) *cobra.Command {
 			if err := o.complete(c, args, size); err != nil {
 				return usageError{err}
 			}
-			if o.Host == "" {
-				return Serve(c.Context(), o, stdout, stderr)
-			}
-			return Client(c.Context(), o, stdout, stderr)
+			return o.run(c.Context(), stdout)
 		},
 	}
 	addFlags(c, o, &size)
 	return c
 }
 
+// run runs one side, on a NIC of its own with --local.
+func (o *Options) run(ctx context.Context, out io.Writer) error {
+	if o.Local != "" {
+		text, err := os.ReadFile(o.Local)
+		if err != nil {
+			return usageError{err}
+		}
+		nics, err := local.Start(string(text), nil)
+		if err != nil {
+			return err
+		}
+		defer nics.Close()
+		o.RunDir = nics.RunDir()
+	}
+	if o.Host == "" {
+		return Serve(ctx, o, out, stderr)
+	}
+	return Client(ctx, o, out, stderr)
+}
+
 func addFlags(c *cobra.Command, o *Options, size *string) {
 	f := c.Flags()
 	f.StringVarP(&o.Device, "device", "d", "", "name or index of the NIC (default: the first)")
 	f.StringVar(&o.RunDir, "run-dir", "", "run directory of the daemon")
+	f.StringVar(&o.Local, "local", "", "make the NICs of a configuration file in this process, without a daemon")
 	f.IntVarP(&o.Port, "port", "p", 18515, "TCP port for the exchange of parameters")
 	f.StringVar(&o.OOB, "oob", "", "exchange parameters over a Unix socket, unix:PATH")
 	f.BoolVar(&o.Forever, "forever", false, "keep serving clients, one after the other")
@@ -149,6 +170,9 @@ func (o *Options) complete(c *cobra.Command, args []string, size string) (err er
 	}
 	if o.OOB != "" && len(o.OOB) < len("unix:x") || o.OOB != "" && o.OOB[:5] != "unix:" {
 		return fmt.Errorf("--oob %q is not unix:PATH", o.OOB)
+	}
+	if o.Local != "" && o.RunDir != "" {
+		return fmt.Errorf("--local and --run-dir: NICs are either in this process or in a daemon")
 	}
 	switch {
 	case size != "":

@@ -41,6 +41,7 @@ type Options struct {
 	Port     int
 	OOB      string // unix:PATH instead of TCP
 	RunDir   string
+	Local    string // configuration of NICs in this process; empty: those of a daemon
 	Device   string
 	GIDIndex int // -1: the device's default
 	Forever  bool

@@ -25,7 +25,7 @@ const (
 
 // stable lists the packages with a promise of stability.
 var stable = []string{
-	"bth/layers", "ccalgo", "entry/control", "entry/daemon", "entry/simtest", "entry/simulator", "flor", "plugin/balance", "plugin/mono", "plugin/param", "verbs",
+	"bth/layers", "ccalgo", "entry/control", "entry/daemon", "entry/local", "entry/simtest", "entry/simulator", "flor", "plugin/balance", "plugin/mono", "plugin/param", "verbs",
 }
 
 // unstable lists the folders whose packages may be imported without a promise.

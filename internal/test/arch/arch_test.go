@@ -25,6 +25,7 @@ var layers = []string{
 	"internal/ctl",
 	"drill",
 	"internal/lab",
+	"entry/local",
 	"internal/daemon",
 	"internal/sim",
 	"internal/observe",
@@ -79,7 +80,7 @@ var coreForbidden = []string{
 
 // onlyFor maps packages to the only ones that may import them.
 var onlyFor = map[string][]string{
-	"internal/daemon":        {"internal/daemon/cli", "internal/daemon", "internal/lab"},
+	"internal/daemon":        {"internal/daemon/cli", "internal/daemon", "internal/lab", "entry/local"},
 	"internal/daemon/cli":    {"cmd/roced", "entry/daemon"},
 	"internal/daemon/server": {"internal/daemon", "internal/daemon/server", "internal/daemon/ucma"},
 }
