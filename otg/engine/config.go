@@ -71,7 +71,7 @@ type PortSettings struct {
 	// Timeout is the time without an acknowledgement after which the requester retransmits; 0 disables it. Model
 	// selects one that the transport has: 4.096 us * 2^n.
 	Timeout time.Duration
-	// Retries is the number of retransmissions before a queue pair fails; negative means without end.
+	// Retries is the number of retransmissions before a queue pair fails, 0 to 7.
 	Retries int
 	DCQCN   DCQCN
 }

@@ -1,0 +1,166 @@
+package api
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+// Access says where the API listens, and who may use it.
+type Access struct {
+	GRPC, HTTPS string // addresses with ports; empty: none
+	// Certificate and Key are files in PEM. Without them, HTTPS has a certificate that the program generates.
+	Certificate, Key string
+	// ClientCA is a file in PEM: clients need a certificate of this authority, for gRPC too, which then has TLS.
+	ClientCA string
+	// Allow has the networks of clients. Other clients than those of this host need it, or ClientCA.
+	Allow []netip.Prefix
+}
+
+// Serve serves the API until ctx is done. ready is called with the addresses.
+func (s *Server) Serve(ctx context.Context, a Access, ready func(grpc, https net.Addr)) error {
+	config, err := a.tls()
+	if err != nil {
+		return err
+	}
+	rpc, err := a.listen(a.GRPC)
+	if err != nil {
+		return err
+	}
+	defer rpc.Close()
+	web, err := a.listen(a.HTTPS)
+	if err != nil {
+		return err
+	}
+	defer web.Close()
+	options := GRPCOptions()
+	if a.ClientCA != "" {
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	g := grpc.NewServer(options...)
+	s.RegisterGRPC(g)
+	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, TLSConfig: config}
+	ended := make(chan error, 2)
+	go func() { ended <- g.Serve(rpc) }()
+	go func() { ended <- h.ServeTLS(web, "", "") }()
+	ready(rpc.Addr(), web.Addr())
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+	}
+	g.Stop()
+	_ = h.Close()
+	return err
+}
+
+// listen listens on an address, for the permitted clients only.
+func (a *Access) listen(address string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("address %q: %w; write ADDRESS:PORT", address, err)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	addr := l.Addr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	if !addr.IsLoopback() && len(a.Allow) == 0 && a.ClientCA == "" {
+		_ = l.Close()
+		return nil, fmt.Errorf("address %q: other hosts can reach %s; name their networks by --allow, or require certificates by --client-ca",
+			address, host)
+	}
+	return &listener{l, a.Allow}, nil
+}
+
+// listener closes connections of clients that are not in its networks. Without networks, it accepts all.
+type listener struct {
+	net.Listener
+	allow []netip.Prefix
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		if len(l.allow) == 0 || from.IsLoopback() || slices.ContainsFunc(l.allow, func(p netip.Prefix) bool { return p.Contains(from) }) {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// tls returns the configuration of TLS.
+func (a *Access) tls() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	certificate, err := a.certificate()
+	if err != nil {
+		return nil, err
+	}
+	c.Certificates = []tls.Certificate{certificate}
+	if a.ClientCA == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(a.ClientCA)
+	if err != nil {
+		return nil, err
+	}
+	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !c.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: has no certificate in PEM", a.ClientCA)
+	}
+	return c, nil
+}
+
+func (a *Access) certificate() (tls.Certificate, error) {
+	if (a.Certificate == "") != (a.Key == "") {
+		return tls.Certificate{}, errors.New("a certificate needs its key: use --cert and --key together")
+	}
+	if a.Certificate != "" {
+		return tls.LoadX509KeyPair(a.Certificate, a.Key)
+	}
+	return generate()
+}
+
+// generate returns a certificate for this host, which is valid for a year and signed by itself.
+func generate() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "roceotg on " + host}, NotBefore: now.Add(-time.Hour),
+		NotAfter: now.AddDate(1, 0, 0), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames: []string{host, "localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}

@@ -1,0 +1,303 @@
+package model
+
+import (
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/open-traffic-generator/snappi/gosnappi/otg"
+
+	"roced.io/roced/otg/engine"
+)
+
+// Version is the version of OTG's model that fields.txt describes.
+const Version = "1.48.0"
+
+// Errors has all causes why a request is refused.
+type Errors []string
+
+func (e Errors) Error() string { return strings.Join(e, "\n") }
+
+// result returns the errors of the findings, nil without one.
+func (f *findings) result() error {
+	if len(f.errors) == 0 {
+		return nil
+	}
+	return Errors(f.errors)
+}
+
+// translator builds the engine's configuration. Maps are by name.
+type translator struct {
+	findings
+	allowed []string // patterns of permitted interfaces
+	out     engine.Config
+	kinds   map[string]string // kind of each name, for unique names
+	ports   map[string]int    // index in out.Ports
+	addrs   map[string]address
+	pairs   map[string]pair
+	numbers map[string]string // queue pair by interface and number
+	fixed   map[string]bool   // queue pairs that a flow has connected
+}
+
+// address is a local address with its interface and its port.
+type address struct {
+	iface, port string
+	ip          netip.Addr
+}
+
+// pair is a queue pair's place in the configuration.
+type pair struct {
+	peer, index int // in out.Peers and its queue pairs
+	port        string
+	at          string
+}
+
+// Translate checks a configuration, sets its defaults, and translates it. allowed has patterns (path.Match) of the
+// interfaces that ports may have, as INTERFACE or netns/NAMESPACE/INTERFACE. The error is of type Errors.
+func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error) {
+	t := &translator{allowed: allowed, kinds: map[string]string{}, ports: map[string]int{}, addrs: map[string]address{},
+		pairs: map[string]pair{}, numbers: map[string]string{}, fixed: map[string]bool{}}
+	t.check(c, "")
+	if len(t.errors) > 0 {
+		return engine.Config{}, nil, t.result() // the translation needs values in their ranges
+	}
+	t.translatePorts(c)
+	t.layer1(c.GetLayer1())
+	t.options(c.GetOptions())
+	for i, d := range c.GetDevices() {
+		t.device(d, item("devices", i))
+	}
+	t.connect()
+	group := 0
+	for i, r := range c.GetStatefulFlows().GetRocev2() {
+		for j, p := range r.GetTxPorts() {
+			t.flows(p, group, item(item("stateful_flows.rocev2", i)+".tx_ports", j))
+			group++
+		}
+	}
+	t.out.RawFlows = t.rawFlows(c.GetFlows(), "flows")
+	t.captures(c.GetCaptures())
+	t.out.AutoStart = c.GetOptions().GetProtocolOptions().GetAutoStartAll()
+	return t.out, t.warnings, t.result()
+}
+
+func item(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
+
+// name registers a name, which only a flow and its queue pair may share.
+func (t *translator) name(name, kind, at string) {
+	if other := t.kinds[name]; other != "" && !(other == "queue pair" && kind == "flow") {
+		t.errorf("%s: name %q: belongs to a %s; names must be unique", at, name, other)
+	}
+	t.kinds[name] = kind
+}
+
+// port returns the configured port with a name, and reports whether there is one.
+func (t *translator) port(name, at string) (*engine.Port, bool) {
+	i, ok := t.ports[name]
+	if !ok {
+		t.errorf("%s: port %q: is not in ports; configured are %s", at, name, listOf(t.ports))
+		return nil, false
+	}
+	return &t.out.Ports[i], true
+}
+
+func listOf[V any](m map[string]V) string {
+	var names []string
+	for n := range m {
+		names = append(names, strconv.Quote(n))
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (t *translator) translatePorts(c *otg.Config) {
+	used := map[string]string{}
+	for i, p := range c.GetPorts() {
+		at := item("ports", i)
+		t.name(p.GetName(), "port", at)
+		port := engine.Port{Name: p.GetName(), Location: p.GetLocation(), RoCE: t.settings(defaultSettings(), "")}
+		if err := locate(&port); err != "" {
+			t.errorf("%s.location: %s", at, err)
+		}
+		if other, twice := used[port.Namespace+"/"+port.Device]; twice {
+			t.errorf("%s.location: %s: belongs to port %q; each port needs an interface of its own", at, port.Location, other)
+		}
+		used[port.Namespace+"/"+port.Device] = port.Name
+		if !t.mayUse(port) {
+			t.errorf("%s.location: %s: roceotg was not started for this interface; start it with this interface", at, port.Location)
+		}
+		t.ports[port.Name] = len(t.out.Ports)
+		t.out.Ports = append(t.out.Ports, port)
+	}
+}
+
+// locate parses a location into kind, namespace and device. It returns the reason if the location is wrong.
+func locate(p *engine.Port) string {
+	rest := p.Location
+	if scheme, after, ok := strings.Cut(rest, "://"); ok {
+		kinds := map[string]engine.LinkKind{"packet": engine.Packet, "xdp": engine.XDP, "tap": engine.TAP}
+		kind, known := kinds[scheme]
+		if !known {
+			return p.Location + `: unknown link "` + scheme + `"; use packet://, xdp:// or tap://`
+		}
+		p.Kind, rest = kind, after
+	}
+	if after, ok := strings.CutPrefix(rest, "netns/"); ok {
+		p.Namespace, rest, _ = strings.Cut(after, "/")
+		if p.Namespace == "" || p.Namespace == "." || p.Namespace == ".." {
+			return p.Location + ": has no namespace; use netns/NAMESPACE/INTERFACE"
+		}
+	}
+	if rest == "" || len(rest) > 15 || strings.ContainsAny(rest, "/ :") || rest == "." || rest == ".." {
+		return p.Location + ": is not an interface; use INTERFACE, netns/NAMESPACE/INTERFACE, xdp://INTERFACE or tap://INTERFACE"
+	}
+	p.Device = rest
+	return ""
+}
+
+// mayUse reports whether a port's interface, with its namespace, is permitted.
+func (t *translator) mayUse(p engine.Port) bool {
+	name := p.Device
+	if p.Namespace != "" {
+		name = "netns/" + p.Namespace + "/" + p.Device
+	}
+	return slices.ContainsFunc(t.allowed, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
+}
+
+func (t *translator) layer1(list []*otg.Layer1) {
+	set := map[string]bool{}
+	for i, l := range list {
+		at := item("layer1", i)
+		t.name(l.GetName(), "layer1", at)
+		for _, name := range l.GetPortNames() {
+			p, ok := t.port(name, at+".port_names")
+			if !ok {
+				continue
+			}
+			if set[name] {
+				t.errorf("%s.port_names: port %q: has settings already; give each port one layer1", at, name)
+			}
+			set[name] = true
+			p.MTU, p.Promiscuous = int(l.GetMtu()), l.GetPromiscuous()
+			if l.Speed != nil {
+				p.Speed = speed(l.GetSpeed().String())
+			}
+		}
+	}
+}
+
+// speed returns the bits per second of a name such as speed_10_gbps or speed_100_fd_mbps.
+func speed(name string) uint64 {
+	digits, _, _ := strings.Cut(strings.TrimPrefix(name, "speed_"), "_")
+	n, _ := strconv.ParseUint(digits, 10, 64)
+	if strings.HasSuffix(name, "gbps") {
+		return n * 1e9
+	}
+	return n * 1e6
+}
+
+func (t *translator) captures(list []*otg.Capture) {
+	captured := map[string]string{}
+	for i, c := range list {
+		at := item("captures", i)
+		t.name(c.GetName(), "capture", at)
+		for _, name := range c.GetPortNames() {
+			t.port(name, at+".port_names")
+			if other := captured[name]; other != "" {
+				t.errorf("%s.port_names: port %q: belongs to capture %q; name it once", at, name, other)
+			}
+			captured[name] = c.GetName()
+		}
+		t.out.Captures = append(t.out.Captures, engine.Capture{Ports: c.GetPortNames(), Snap: int(c.GetPacketSize()),
+			Overwrite: c.GetOverwrite(), PCAPNG: c.GetFormat() == otg.Capture_Format_pcapng})
+	}
+}
+
+// defaultSettings are those of a port without per_port_options.
+func defaultSettings() *otg.Rocev2PerPortSettings {
+	s := &otg.Rocev2PerPortSettings{}
+	(&findings{}).check(s, "")
+	return s
+}
+
+func (t *translator) options(o *otg.ConfigOptions) {
+	set := map[string]bool{}
+	for i, per := range o.GetPerPortOptions() {
+		at := item("options.per_port_options", i)
+		p, ok := t.port(per.GetPortName(), at+".port_name")
+		if !ok {
+			continue
+		}
+		if set[p.Name] || len(per.GetProtocols()) > 1 {
+			t.errorf("%s: port %q: has settings of RoCEv2 already; give each port one set", at, p.Name)
+		}
+		set[p.Name] = true
+		for j, protocol := range per.GetProtocols() {
+			p.RoCE = t.settings(protocol.GetRocev2(), item(at+".protocols", j)+".rocev2")
+		}
+	}
+}
+
+// settings translates settings of a port.
+func (t *translator) settings(s *otg.Rocev2PerPortSettings, at string) engine.PortSettings {
+	rc := s.GetConnectionType().GetReliableConnection()
+	out := engine.PortSettings{
+		CNP:         marking(s.GetCnp().GetIpDscp().GetValue(), s.GetCnp().GetEcnValue().String()),
+		CNPInterval: time.Duration(s.GetCnp().GetCnpDelayTimer()) * time.Microsecond,
+		ACK:         marking(rc.GetAck().GetIpDscp().GetValue(), rc.GetAck().GetEcnValue().String()),
+		NAK:         marking(rc.GetNak().GetIpDscp().GetValue(), rc.GetNak().GetEcnValue().String()),
+		Retries:     int(rc.GetRetransmissionRetryCount()),
+		DCQCN:       dcqcn(s.GetDcqcnSettings()),
+	}
+	at += ".connection_type.reliable_connection"
+	if out.Retries > 7 {
+		out.Retries = 7
+		t.warnf("%s.retransmission_retry_count: %d: using 7, the most that RoCEv2 has", at, rc.GetRetransmissionRetryCount())
+	}
+	if rc.GetEnableRetransmissionTimeout() {
+		asked := time.Duration(rc.GetRetransmissionTimeoutValue()) * time.Millisecond
+		out.Timeout = timeout(asked)
+		if out.Timeout > asked+asked/10 {
+			t.warnf("%s.retransmission_timeout_value: %d ms: using %s, the next of RoCEv2's 4.096 us * 2^n", at, asked.Milliseconds(), out.Timeout)
+		}
+	}
+	return out
+}
+
+// timeout returns the shortest timeout of an RC queue pair (IBTA, 4.096 us * 2^n) that is not below d.
+func timeout(d time.Duration) time.Duration {
+	n := 1
+	for n < 31 && 4096*time.Nanosecond<<n < d {
+		n++
+	}
+	return 4096 * time.Nanosecond << n
+}
+
+// marking converts a DSCP and the name of an ECN value.
+func marking(dscp uint32, ecn string) engine.Marking {
+	bits := map[string]engine.ECN{"non_ect": 0, "ect_1": 1, "ect_0": 2, "ce": 3}
+	return engine.Marking{DSCP: uint8(dscp), ECN: bits[ecn]}
+}
+
+func dcqcn(d *otg.Rocev2DCQCN) engine.DCQCN {
+	us := func(v uint64) time.Duration { return time.Duration(v) * time.Microsecond }
+	percent := func(v float32) float64 { return float64(v) / 100 }
+	return engine.DCQCN{
+		Enable: d.GetEnableDcqcn(), Gain: float64(1024-d.GetAlphaG()) / 1024, InitialAlpha: float64(d.GetInitialAlpha()) / 1024,
+		AlphaPeriod: us(d.GetAlphaUpdatePeriod()), DecreasePeriod: us(d.GetRateReductionTimePeriod()),
+		FirstRate: percent(d.GetInitialRateAfterFirstCnp()), MinRate: percent(d.GetMinimumRateLimmit()),
+		MaxDecrease: float64(d.GetMaximumRateDecrementAtTime()) / 100, ClampTarget: d.GetClampTargetRate(),
+		IncreaseTime: us(d.GetRateIncrementTime()), IncreaseBytes: d.GetRateIncrementByteCounter(),
+		IncreaseSteps: int(d.GetRateIncrementThreshold()),
+		AdditiveRate:  percent(d.GetAdditiveIncrementRate()), HyperRate: percent(d.GetHyperIncrementRate()),
+	}
+}
