@@ -90,7 +90,12 @@ func (r *Row) drift(c *scenario.Claim, f *Found) string {
 	for _, one := range each(c) {
 		list = append(list, r.drifts(&one, f)...)
 	}
-	return strings.Join(list, "; ")
+	slices.Sort(list)
+	list = slices.Compact(list)
+	if len(list) == 0 {
+		return ""
+	}
+	return "second half over first: " + strings.Join(list, ", ")
 }
 
 // drifts lists the measurements of a claim with one number that are not stationary.
@@ -105,7 +110,7 @@ func (r *Row) drifts(c *scenario.Claim, f *Found) (list []string) {
 				}
 			}
 			if iv := Over(halves, true); iv.Lo > steady || iv.Hi < 1/steady {
-				list = append(list, fmt.Sprintf("%s: the second half has %.3g times the first", strings.TrimSuffix(x.Key(), "/"), iv.Mean))
+				list = append(list, fmt.Sprintf("%s %.2g", strings.TrimSuffix(x.Key(), "/"), iv.Mean))
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package papers
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -123,6 +124,8 @@ type Claim struct {
 	Why     string  `json:"why,omitempty"`
 	// Drift says which measurements were not stationary; empty if none is known.
 	Drift string `json:"drift,omitempty"`
+	// Misses is set if the value at a point is more than 10 % away from the paper's.
+	Misses bool `json:"misses,omitempty"`
 
 	byValue   int  // the verdict of a fast form
 	boundless bool // similarity without a bound
@@ -172,10 +175,11 @@ func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 		return o
 	}
 	o.Paper = crit.Text()
+	o.Misses = slices.ContainsFunc(judgedMeans(c, o.At), crit.misses)
 	combine(c, &crit, o)
 	if o.Verdict != NotRun && o.Verdict != Undecided {
-		if other := r.disagrees(c, &crit, f, o); other != "" {
-			o.Verdict, o.Why = DependsOnChoice, "not with "+other
+		if others := r.disagree(c, &crit, f, o); len(others) > 0 {
+			o.Verdict, o.Why = DependsOnChoice, strings.Join(others, "; ")
 		}
 	}
 	less(c, o)
@@ -193,6 +197,8 @@ func less(c *scenario.Claim, o *Claim) {
 		o.Verdict, o.Why = ModelInput, c.Input
 	case c.Calibrated != "":
 		o.Verdict, o.Why = Calibrated, c.Calibrated
+	case c.Depends != "" && o.Verdict == DependsOnChoice:
+		o.Why = c.Depends + "; " + o.Why
 	case c.Depends != "":
 		o.Verdict, o.Why = DependsOnChoice, c.Depends
 	}
@@ -225,13 +231,33 @@ func (r *Row) at(c *scenario.Claim, crit *Criterion, f *Found, point string) At 
 	}
 	a.iv, a.why = r.bound(c, f, point, a.iv)
 	a.Lo, a.Hi = finite(a.iv.Lo), finite(a.iv.Hi)
+	if n := different(a.Seeds); 2*n <= len(a.Seeds) && len(a.Seeds) < mostSeeds && !crit.Same {
+		a.verdict, a.why = Undecided, fmt.Sprintf("%d seeds, %d values", len(a.Seeds), n)
+		if n == 1 {
+			a.why = fmt.Sprintf("%d equal seeds", len(a.Seeds))
+		}
+		return a
+	}
 	if a.verdict = crit.Judge(a.iv.Lo, a.iv.Hi); crit.Same {
-		a.why = "the paper states no bound for its similarity"
+		a.why = sameReason
 	} else if a.why == "" {
 		a.why = reasons[a.verdict]
 	}
 	return a
 }
+
+// different returns the number of different values, to nine digits.
+func different(values []float64) int {
+	var seen []string
+	for _, v := range values {
+		seen = append(seen, fmt.Sprintf("%.9g", v))
+	}
+	slices.Sort(seen)
+	return len(slices.Compact(seen))
+}
+
+// sameReason is why similarity has no verdict.
+const sameReason = "the paper states no bound for its similarity"
 
 // reasons explains verdicts.
 var reasons = map[Verdict]string{Contradicted: "on the other side", Undecided: "the interval includes no effect or a bound", Direction: "the size differs"}
@@ -243,11 +269,15 @@ func finite(v float64) *float64 {
 	return &v
 }
 
-// combine computes the verdict of a claim from those of its points. An extreme or a mean counts only if each point has
-// the direction.
+// combine computes the verdict of a claim from those of its points. A claim is contradicted only if each point is. An
+// extreme or a mean counts only if each point has the direction.
 func combine(c *scenario.Claim, crit *Criterion, o *Claim) {
 	least := slices.MinFunc(o.At, func(a, b At) int { return int(a.verdict) - int(b.verdict) })
-	if o.Verdict, o.Why = least.verdict, least.why; !taken(c) || o.Verdict < Direction {
+	o.Verdict, o.Why = least.verdict, least.why
+	if o.Verdict == Contradicted && slices.ContainsFunc(o.At, func(a At) bool { return a.verdict != Contradicted }) {
+		o.Verdict, o.Why = Mixed, perPoint(o.At)
+	}
+	if !taken(c) || o.Verdict < Direction {
 		return
 	}
 	if c.Take == "mean" {
@@ -264,6 +294,39 @@ func combine(c *scenario.Claim, crit *Criterion, o *Claim) {
 	o.Verdict, o.Why = extreme.verdict, extreme.why
 }
 
+// judgedMeans returns the means of all points, or the one of them that the claim takes.
+func judgedMeans(c *scenario.Claim, at []At) (means []float64) {
+	logs := 0.0
+	for _, a := range at {
+		if len(a.Seeds) > 0 {
+			means, logs = append(means, a.Mean), logs+math.Log(a.Mean)
+		}
+	}
+	switch {
+	case len(means) == 0 || !taken(c):
+	case c.Take == "most":
+		return []float64{slices.Max(means)}
+	case c.Take == "least":
+		return []float64{slices.Min(means)}
+	default:
+		return []float64{math.Exp(logs / float64(len(means)))}
+	}
+	return means
+}
+
+// perPoint lists the verdicts of points.
+func perPoint(at []At) string {
+	of := map[Verdict][]string{}
+	for _, a := range at {
+		of[a.verdict] = append(of[a.verdict], a.Point)
+	}
+	var parts []string
+	for _, v := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, v.String()+": "+strings.Join(of[v], ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
 // meanOfLogs returns the geometric mean over points, by seed.
 func meanOfLogs(at []At) (means []float64) {
 	for seed := range at[0].Seeds {
@@ -276,21 +339,27 @@ func meanOfLogs(at []At) (means []float64) {
 	return means
 }
 
-// disagrees returns the first alternative setting with another verdict. An alternative has one seed, without an
-// interval. So it disagrees only if its value is outside the range of the row's seeds.
-func (r *Row) disagrees(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) string {
+// disagree returns the alternative settings with another verdict, and their values. An alternative has one seed, without
+// an interval. So it disagrees only if its value is outside the range of the row's seeds.
+func (r *Row) disagree(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) (list []string) {
 	for _, open := range r.Paper.Open {
 		for _, v := range open.Vary {
+			var values []string
+			differ := false
 			for _, one := range each(c) {
 				for _, point := range r.pointsOf(c, f, v.Name) {
-					if differs(&one, crit, f.values(&one, point, v.Name), o, point) {
-						return v.Name
+					if x := f.values(&one, point, v.Name); len(x) > 0 {
+						values = append(values, fmt.Sprintf("%.3g", x[0]))
+						differ = differ || differs(&one, crit, x, o, point)
 					}
 				}
 			}
+			if differ {
+				list = append(list, "with "+v.Name+": "+strings.Join(values, ", "))
+			}
 		}
 	}
-	return ""
+	return list
 }
 
 // differs reports whether the first value of an alternative setting disagrees with the claim at a point.

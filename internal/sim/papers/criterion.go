@@ -13,9 +13,11 @@ type Verdict int
 // Verdicts do not overlap. They are in ascending order: the verdict of a row is the least of its claims.
 const (
 	NotRun          Verdict = iota // the stored results do not allow a verdict
-	Contradicted                   // the interval is wholly on the other side of 1, or of the bound
+	Contradicted                   // the interval is wholly on the other side of 1, or of the bound, at each point
+	Mixed                          // it is at some points
 	Undecided                      // the interval straddles 1, or the bound
 	DependsOnChoice                // plausible settings that the paper leaves open disagree
+	NumberOnly                     // the paper states similarity without a bound
 	ModelInput                     // the value was put in
 	Calibrated                     // a setting was inferred from the figure
 	Direction                      // all else: the direction without the size
@@ -23,7 +25,7 @@ const (
 	NoVerdict                      // the row has no paper
 )
 
-var verdictNames = []string{"not run", "contradicted", "undecided", "depends on choice", "model input", "calibrated", "direction", "reproduced", "no verdict"}
+var verdictNames = []string{"not run", "contradicted", "mixed", "undecided", "depends on choice", "number", "model input", "calibrated", "direction", "reproduced", "no verdict"}
 
 // String returns the name of the verdict.
 func (v Verdict) String() string { return verdictNames[v] }
@@ -35,8 +37,8 @@ func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil 
 const (
 	tolerance    = 0.25  // part of the logarithm of the paper's ratio
 	confidence   = 0.975 // quantile of the two-sided 95 % interval
-	precision    = 0.25  // part of the tolerance: half of an interval that needs no more seeds
-	mostSeeds    = 20
+	precision    = 0.25  // part of |ln p|: half of an interval that needs no more seeds
+	mostSeeds    = 20    // also what a discrete outcome needs
 	roundingSlip = 1e-12 // a value on a bound is within it
 )
 
@@ -71,17 +73,52 @@ func (c *Criterion) Judge(lo, hi float64) Verdict {
 	case math.IsNaN(lo) || math.IsNaN(hi) || lo > hi:
 		return NotRun
 	case c.Same:
-		return Undecided
+		return NumberOnly
 	case len(c.Bounds) > 0:
 		return c.judgeBounds(lo, hi)
+	case c.Ideal > 0:
+		return c.judgeShare(lo, hi)
 	}
 	side := c.side(lo, hi, c.direction())
-	t := c.Tolerance() + roundingSlip
-	if side == Direction && c.Order == 0 && c.Effect > 0 && math.Abs(math.Log(lo/c.Effect)) <= t && math.Abs(math.Log(hi/c.Effect)) <= t {
+	if t := c.Tolerance() + roundingSlip; side == Direction && c.Order == 0 && c.Effect > 0 && c.distance(lo) <= t && c.distance(hi) <= t {
 		return Reproduced
 	}
 	return side
 }
+
+// distance returns the distance of the logarithms of a ratio and the effect.
+func (c *Criterion) distance(ratio float64) float64 { return math.Abs(math.Log(ratio / c.Effect)) }
+
+// judgeShare compares a share of what is possible. It has no direction, because no share exceeds 1.
+func (c *Criterion) judgeShare(lo, hi float64) Verdict {
+	t := c.Tolerance() + roundingSlip
+	switch {
+	case c.distance(lo) <= t && c.distance(hi) <= t:
+		return Reproduced
+	case math.Log(hi/c.Effect) < -t || math.Log(lo/c.Effect) > t:
+		return Contradicted
+	}
+	return Undecided
+}
+
+// misses reports whether a value is more than missed away from the paper's, or outside its bounds by as much.
+func (c *Criterion) misses(v float64) bool {
+	v /= cmp.Or(c.Ideal, 1)
+	switch {
+	case c.Same && c.Reference == 1:
+		return v <= 0 || math.Abs(math.Log(v)) > missed
+	case c.Same || c.Order != 0:
+		return false
+	case len(c.Bounds) == 0:
+		return v <= 0 || c.distance(v) > missed
+	case v < c.Bounds[0]:
+		return v <= 0 || math.Log(c.Bounds[0]/v) > missed
+	}
+	return v > c.Bounds[1] && (c.Bounds[1] <= 0 || math.Log(v/c.Bounds[1]) > missed)
+}
+
+// missed is the distance of logarithms that the summary reports.
+var missed = math.Log(1.1)
 
 // direction returns on which side of the reference the paper's value is: 1, -1, or 0 for both.
 func (c *Criterion) direction() int {
@@ -213,17 +250,21 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// precise reports whether more seeds would not help: half of the interval is below a quarter of the tolerance. It
-// depends on the width only, never on the verdict. An order has no tolerance.
+// precise reports whether more seeds would not help. It depends on the width only, never on the verdict. Half of the
+// interval of a ratio is below a quarter of |ln p|. An order has no p: the greatest tolerance takes the place of |ln p|.
 func (c *Criterion) precise(i Interval) bool {
 	if math.IsNaN(i.Lo) {
 		return false
 	}
 	switch {
-	case c.Order != 0 || c.Same:
+	case c.Same:
 		return true
+	case c.Order != 0 && c.Reference == 0: // a quantity, which is not a ratio
+		return i.width() < precision*mostFactor*math.Abs(i.Mean)
+	case c.Order != 0:
+		return i.Logs && i.width() < precision*mostFactor
 	case len(c.Bounds) == 0:
-		return i.Logs && i.width() < precision*c.Tolerance()
+		return i.Logs && i.width() < precision*math.Abs(math.Log(c.Effect))
 	}
 	room := (c.Bounds[1] - c.Bounds[0]) / 2
 	if i.Logs && c.Bounds[0] > 0 {

@@ -84,8 +84,10 @@ func TestCriterion(t *testing.T) {
 		{"more than nothing", some, 0.1, 5, Direction},
 		{"nothing", some, 0, 0, Undecided},
 		{"a share of what is possible", Criterion{Effect: 0.941, Ideal: 40, Reference: 1}, 37.1, 38.1, Reproduced},
-		{"another share", Criterion{Effect: 0.941, Ideal: 40, Reference: 1}, 36, 38, Direction},
-		{"similarity without a bound", Criterion{Same: true, Reference: 1}, 1, 1, Undecided},
+		{"a share across its tolerance", Criterion{Effect: 0.941, Ideal: 40, Reference: 1}, 36, 38, Undecided},
+		{"a share below its tolerance", Criterion{Effect: 0.941, Ideal: 40, Reference: 1}, 35, 36, Contradicted},
+		{"a share above its tolerance", Criterion{Effect: 0.5, Ideal: 40, Reference: 1}, 35, 36, Contradicted},
+		{"similarity without a bound", Criterion{Same: true, Reference: 1}, 1, 1, NumberOnly},
 	} {
 		if got := c.c.Judge(c.lo, c.hi); got != c.want {
 			t.Errorf("%s: %s of %g to %g is %v, want %v", c.name, c.c.Text(), c.lo, c.hi, got, c.want)
@@ -137,20 +139,47 @@ func TestOver(t *testing.T) {
 
 // TestPrecise: only the width of an interval asks for more seeds.
 func TestPrecise(t *testing.T) {
-	c := Criterion{Effect: 2, Reference: 1}
-	w := c.Tolerance() / 4
-	for _, at := range []float64{0.5, 1, 2, 9} { // contradicted, undecided, reproduced, direction
-		narrow := Interval{at, at * math.Exp(-w*0.99), at * math.Exp(w*0.99), true}
-		wide := Interval{at, at * math.Exp(-w*1.01), at * math.Exp(w*1.01), true}
-		if !c.precise(narrow) || c.precise(wide) {
-			t.Errorf("at %g: %v, %v", at, c.precise(narrow), c.precise(wide))
+	for c, w := range map[*Criterion]float64{
+		{Effect: 2, Reference: 1}: math.Ln2 / 4, {Effect: 0.5, Reference: 1}: math.Ln2 / 4, {Effect: 14, Reference: 1}: math.Log(14) / 4,
+		{Order: 1, Reference: 1}: math.Log(1.25) / 4, {Order: -1, Reference: 1}: math.Log(1.25) / 4,
+	} {
+		for _, at := range []float64{0.5, 1, 2, 9} { // contradicted, undecided, reproduced, direction
+			narrow := Interval{at, at * math.Exp(-w*0.99), at * math.Exp(w*0.99), true}
+			wide := Interval{at, at * math.Exp(-w*1.01), at * math.Exp(w*1.01), true}
+			if !c.precise(narrow) || c.precise(wide) {
+				t.Errorf("%+v at %g: %v, %v", c, at, c.precise(narrow), c.precise(wide))
+			}
 		}
 	}
+	more := Criterion{Order: 1}
+	if !more.precise(Interval{10, 9.5, 10.5, false}) || more.precise(Interval{10, 9.4, 10.6, false}) {
+		t.Error("an order of a quantity")
+	}
+	c := Criterion{Effect: 2, Reference: 1}
 	jain := Criterion{Bounds: []float64{0.996, 0.999}, Reference: math.NaN()}
 	if !jain.precise(Interval{0.5, 0.4997, 0.5003, false}) || jain.precise(Interval{0.5, 0.4995, 0.5005, false}) {
 		t.Error("bounds")
 	}
 	if c.precise(Over([]float64{2}, true)) {
 		t.Error("one seed is precise")
+	}
+}
+
+// TestMisses: the summary reports values that are more than 10 % away from the paper's.
+func TestMisses(t *testing.T) {
+	for _, c := range []struct {
+		c    Criterion
+		v    float64
+		want bool
+	}{
+		{Criterion{Effect: 2}, 2.19, false}, {Criterion{Effect: 2}, 2.21, true}, {Criterion{Effect: 2}, 1.83, false}, {Criterion{Effect: 2}, 1.81, true}, {Criterion{Effect: 2}, 0, true},
+		{Criterion{Effect: 0.95, Ideal: 40}, 35, false}, {Criterion{Effect: 0.95, Ideal: 40}, 34, true},
+		{Criterion{Bounds: []float64{30, 100}}, 109, false}, {Criterion{Bounds: []float64{30, 100}}, 168, true}, {Criterion{Bounds: []float64{30, 100}}, 26, true},
+		{Criterion{Bounds: []float64{0, 0}}, 1, true}, {Criterion{Bounds: []float64{0, 0}}, 0, false},
+		{Criterion{Order: 1, Reference: 1}, 0.1, false}, {Criterion{Same: true, Reference: 1}, 0.92, false}, {Criterion{Same: true, Reference: 1}, 0.9, true},
+	} {
+		if got := c.c.misses(c.v); got != c.want {
+			t.Errorf("%s: %g: %v", c.c.Text(), c.v, got)
+		}
 	}
 }

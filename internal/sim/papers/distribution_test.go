@@ -52,13 +52,17 @@ func judged(t *testing.T, claim string, runs map[string][]map[string]float64) *C
 	f := &Found{Runs: map[string][]Measured{}}
 	for key, list := range runs {
 		for _, numbers := range list {
+			for name := range numbers {
+				jitter++
+				numbers[name] *= 1 + 1e-7*float64(jitter*jitter%101)
+			}
 			f.Runs[key] = append(f.Runs[key], Measured{Numbers: numbers, Unfinished: new(0.0)})
 		}
 	}
 	return r.outcome(&r.Paper.Claims[0], f)
 }
 
-// TestDistributionClaim: a claim on several points of a CDF has the least verdict, and shows each of them.
+// TestDistributionClaim: a claim on several points of a CDF has the verdict of all of them, and shows each.
 func TestDistributionClaim(t *testing.T) {
 	two := func(p90, p99 float64) []map[string]float64 {
 		return []map[string]float64{{"p90": p90, "p99": p99, "fct": 1}, {"p90": p90 * 1.01, "p99": p99 * 1.01, "fct": 1}, {"p90": p90, "p99": p99, "fct": 1}}
@@ -67,7 +71,7 @@ func TestDistributionClaim(t *testing.T) {
 	for _, c := range []struct {
 		p90, p99 float64
 		want     Verdict
-	}{{2, 2, Direction}, {2, 0.5, Contradicted}, {0.5, 2, Contradicted}} {
+	}{{2, 2, Direction}, {2, 0.5, Mixed}, {0.5, 2, Mixed}, {0.5, 0.5, Contradicted}} {
 		o := judged(t, claim, map[string][]map[string]float64{"long/a": two(c.p90, c.p99), "short/a": two(1, 1)})
 		if o == nil || len(o.At) != 2 || o.At[0].Point != "a p90" || o.At[1].Point != "a p99" || o.Verdict != c.want {
 			t.Errorf("%g, %g: %+v", c.p90, c.p99, o)
@@ -88,7 +92,7 @@ func TestFrom(t *testing.T) {
 		`{says: x, number: p90, of: long, over: short, base: fct, from: b, at: [a], paper: 0.25, quote: twice}`: 0.25,
 	} {
 		o := judged(t, claim, runs)
-		if o == nil || len(o.At) != 1 || math.Abs(o.At[0].Mean-want) > 1e-9 || o.Verdict < Direction {
+		if o == nil || len(o.At) != 1 || math.Abs(o.At[0].Mean-want) > 1e-4 || o.Verdict < Direction {
 			t.Errorf("%s: %+v, want %g", claim, o, want)
 		}
 	}
@@ -99,7 +103,7 @@ func TestUnfinishedFrom(t *testing.T) {
 	r := loadText(t, strings.Replace(two, "claims: [{says: ratio, number: fct, of: long, over: short, paper: 2, quote: twice}]",
 		"points: [{name: a}, {name: b}]\n  claims: [{says: x, number: fct, of: long, from: a, order: more, quote: twice}]", 1))
 	run := func(v, unfinished float64) []Measured {
-		return []Measured{{Numbers: map[string]float64{"fct": v}, Unfinished: &unfinished}, {Numbers: map[string]float64{"fct": v}, Unfinished: &unfinished}}
+		return []Measured{{Numbers: map[string]float64{"fct": v}, Unfinished: &unfinished}, {Numbers: map[string]float64{"fct": v * v}, Unfinished: &unfinished}}
 	}
 	f := &Found{Runs: map[string][]Measured{"long/a": run(1, 5), "long/b": run(3, 0)}}
 	if o := r.outcome(&r.Paper.Claims[0], f); o.Verdict != Undecided || !strings.Contains(o.Why, "did not finish") {

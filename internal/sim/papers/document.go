@@ -3,10 +3,10 @@ package papers
 import (
 	"cmp"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,6 +116,23 @@ func (a *At) interval() string {
 	return fmt.Sprintf(" [%.3g..%.3g]", *a.Lo, *a.Hi)
 }
 
+// Earlier is what the pages said of a claim before the rules, or the row's setting, changed.
+type Earlier struct{ Verdict, Measured string }
+
+// earlierFile has, by row and claim, what changed; it lies beside the folder of records.
+const earlierFile = "earlier.json"
+
+func readEarlier(stored string) (m map[string]map[string]Earlier, err error) {
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(stored), earlierFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, json.Unmarshal(text, &m)
+}
+
 // report is what the pages are made of.
 type report struct {
 	rows      []*Row
@@ -123,12 +140,17 @@ type report struct {
 	found     []*Found
 	forms     []string
 	summaries []Summary
+	earlier   map[string]map[string]Earlier
 }
 
 // Document writes papers.md into a folder, and into its subfolder papers a page of each paper and the pictures, from the
 // records in the folder stored. It also writes the checksums of the records.
 func Document(dir, stored string, rows []*Row, sets []*Parameters) error {
-	p := &report{rows: rows, sets: sets}
+	earlier, err := readEarlier(stored)
+	if err != nil {
+		return err
+	}
+	p := &report{rows: rows, sets: sets, earlier: earlier}
 	sub := filepath.Join(dir, "papers")
 	for _, r := range rows {
 		rec, err := ReadRecord(stored, r.ID)
@@ -187,97 +209,17 @@ var head string
 //go:embed foot.md
 var foot string
 
-// overview writes the page of all rows.
+// overview writes the page of all papers.
 func (p *report) overview() string {
 	var b strings.Builder
 	b.WriteString(head + "\n")
-	p.counts(&b)
-	p.adverse(&b)
-	b.WriteString("## Rows\n\n|row|figure|verdicts of claims|seeds|seconds|MB|disk kB|\n|---|---|---|--:|--:|--:|--:|\n")
-	for i, r := range p.rows {
-		s := &p.summaries[i]
-		cost := p.found[i].cost()
-		form := ""
-		if s.Form == "fast" {
-			form = " (fast form)"
-		}
-		fmt.Fprintf(&b, "|[%s](papers/%s.md#%s)|%s%s|%s|%d|%s|%s|%s|\n", r.ID, p.pageOf(r), r.ID, cell(r.Paper.Section), form,
-			count(s.Claims, func(c *Claim) string { return c.Verdict.String() }), cost.seeds, known(cost.seconds), known(cost.megabytes), known(float64(cost.bytes)/1e3))
+	p.table(&b)
+	for _, page := range p.pages() {
+		p.paper(&b, page)
 	}
-	b.WriteString("\n" + foot)
+	p.misses(&b)
+	b.WriteString(foot)
 	return b.String()
-}
-
-// cost is what the runs of a row take.
-type cost struct {
-	seeds     int
-	seconds   float64 // of a processor, in all
-	megabytes float64 // at most
-	bytes     int64   // of the folders of runs
-}
-
-func (f *Found) cost() (c cost) {
-	if f == nil {
-		return c
-	}
-	c.bytes = f.Bytes
-	for _, ms := range f.Runs {
-		c.seeds = max(c.seeds, len(ms))
-		for _, m := range ms {
-			c.seconds, c.megabytes = c.seconds+m.Seconds, max(c.megabytes, m.Megabytes)
-		}
-	}
-	return c
-}
-
-// known formats a positive value.
-func known(v float64) string {
-	if v == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f", math.Ceil(v))
-}
-
-// count lists how many claims have each value.
-func count(claims []Claim, of func(c *Claim) string) string {
-	n := map[string]int{}
-	for i := range claims {
-		n[of(&claims[i])]++
-	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(n)) {
-		parts = append(parts, fmt.Sprintf("%d %s", n[name], name))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// counts writes how many claims of papers have each verdict.
-func (p *report) counts(b *strings.Builder) {
-	var all []Claim
-	rows := 0
-	for i, r := range p.rows {
-		if !r.own() {
-			all, rows = append(all, p.summaries[i].Claims...), rows+1
-		}
-	}
-	fmt.Fprintf(b, "%d rows have %d claims of papers: %s. Rows without a paper have no verdict and do not count.\n\n", rows, len(all),
-		count(all, func(c *Claim) string { return c.Verdict.String() }))
-}
-
-// adverse lists results against the transports.
-func (p *report) adverse(b *strings.Builder) {
-	b.WriteString("## Results against the transports\n\nThose of rows that are not run are of earlier runs.\n\n")
-	for _, r := range p.rows {
-		if r.Paper.Adverse != "" {
-			fmt.Fprintf(b, "* [%s](papers/%s.md#%s): %s\n", r.ID, p.pageOf(r), r.ID, cell(r.Paper.Adverse))
-		}
-	}
-	for i, r := range p.rows {
-		if f := p.found[i]; f != nil && f.failures() != "" {
-			fmt.Fprintf(b, "* %s: runs failed: %s\n", r.ID, cell(f.failures()))
-		}
-	}
-	b.WriteString("\n")
 }
 
 // cell escapes text for a table.

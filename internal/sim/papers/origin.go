@@ -104,20 +104,27 @@ func done(rows []*Found) string {
 	if len(rows) == 0 {
 		return ""
 	}
-	all := func(of func(o *Origin) string) (list []string) {
-		for _, f := range rows {
-			list = append(list, f.origins(of)...)
-		}
-		slices.Sort(list)
-		return slices.Compact(list)
-	}
-	dates := all(func(o *Origin) string { return o.Date })
+	dates := allOrigins(rows, func(o *Origin) string { return o.Date })
 	when := dates[0]
 	if last := dates[len(dates)-1]; last != when {
 		when += " to " + last
 	}
 	return fmt.Sprintf("Runs: %s, build %s, on %s.\n\n", when,
-		strings.Join(all(func(o *Origin) string { return o.Build }), " and "), strings.Join(all(func(o *Origin) string { return o.Machine }), " and "))
+		strings.Join(builds(rows), " and "), strings.Join(allOrigins(rows, func(o *Origin) string { return o.Machine }), " and "))
+}
+
+// builds lists the builds of the runs of rows.
+func builds(rows []*Found) []string {
+	return allOrigins(rows, func(o *Origin) string { return o.Build })
+}
+
+// allOrigins lists the different values that of returns for the runs of rows.
+func allOrigins(rows []*Found, of func(o *Origin) string) (list []string) {
+	for _, f := range rows {
+		list = append(list, f.origins(of)...)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // unknown says why the settings of stored runs are not those of the row; empty if they are.

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
-
-	"roced.io/roced/internal/sim/scenario"
 )
 
 // page writes the page of a paper.
@@ -27,13 +26,13 @@ func (p *report) page(name string) (string, error) {
 		}
 		set := parametersOf(p.sets, r)
 		if first {
-			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md): the claims of each row. Scenarios have all choices with their reasons.\n"+
-				"Alternatives have one seed, and values in the order of claims.\n\n", title(r, name))
+			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md): the claims of each row. Its scenario in `configs/sim/papers` has the paper's\n"+
+				"words and all choices with reasons. Alternatives have one seed; notes have those with another verdict.\n\n", title(r, name))
 			set.write(&b)
 			b.WriteString(done(runs))
 			first = false
 		}
-		errs = append(errs, p.section(&b, r, set, &p.summaries[i], p.found[i]))
+		errs = append(errs, p.section(&b, r, set, &p.summaries[i], p.found[i], len(builds(runs)) > 1))
 	}
 	return b.String(), errors.Join(errs...)
 }
@@ -54,55 +53,65 @@ func (p *Parameters) write(b *strings.Builder) {
 	if p == nil {
 		return
 	}
-	fmt.Fprintf(b, "Parameters, with sources: `configs/sim/papers/parameters/%s.yaml`.", p.Page)
-	if len(p.Open) > 0 {
-		b.WriteString(" Left open by the paper:\n\n")
-	}
-	for _, o := range p.Open {
-		fmt.Fprintf(b, "* %s: %s.\n", o.What, o.Choice)
+	fmt.Fprintf(b, "Parameters, with sources and what the paper leaves open: `configs/sim/papers/parameters/%s.yaml`.\n", p.Page)
+	if p.Notes != "" {
+		fmt.Fprintf(b, "\n%s\n", strings.TrimSpace(p.Notes))
 	}
 	b.WriteString("\n")
 }
 
 // section writes the section of a row.
-func (p *report) section(b *strings.Builder, r *Row, set *Parameters, s *Summary, f *Found) error {
+func (p *report) section(b *strings.Builder, r *Row, set *Parameters, s *Summary, f *Found, several bool) error {
 	fmt.Fprintf(b, "## %s\n\n", r.ID)
+	fmt.Fprintf(b, "**%s** (%s). %s\n\n", r.Paper.Title, r.Paper.Section, sentence(r.Paper.Setting))
 	var err error
 	if set != nil {
 		var list []departure
 		list, err = set.departures(r)
-		var parts []string
-		for i, d := range list {
-			text := fmt.Sprintf("`%s` is %v, not %v", d.key, orNone(d.got), orNone(d.want))
-			if i+1 == len(list) || list[i+1].why != d.why {
-				text += fmt.Sprintf(" (%s)", d.why)
-			}
-			parts = append(parts, text)
-		}
-		if len(parts) > 0 {
-			fmt.Fprintf(b, "Departs: %s.\n\n", strings.Join(parts, ", "))
-		}
+		departs(b, list)
 	}
-	fmt.Fprintf(b, "**%s** (%s). %s\n\n", r.Paper.Title, r.Paper.Section, sentence(r.Paper.Setting))
-	var quotes []string
-	for _, name := range slices.Sorted(maps.Keys(r.Paper.Quotes)) {
-		quotes = append(quotes, fmt.Sprintf("\"%s\" (%s)", r.Paper.Quotes[name].Text, r.Paper.Quotes[name].Where))
-	}
-	if len(quotes) > 0 {
-		fmt.Fprintf(b, "> %s\n\n", strings.Join(quotes, "; "))
-	}
-	claims(b, s)
+	p.claims(b, r, s)
 	if r.Paper.Found != "" {
 		fmt.Fprintf(b, "%s\n\n", strings.TrimSpace(r.Paper.Found))
 	}
 	if s.Unfit != "" {
 		f = nil
 	}
-	r.open(b, f)
+	r.open(b, s, f)
 	if f != nil {
+		if text := f.seedsOf(several); text != "" {
+			fmt.Fprintf(b, "%s\n\n", text)
+		}
 		fmt.Fprintf(b, "![%s](%s.svg)\n\n", r.ID, r.ID)
 	}
 	return err
+}
+
+// departs writes the parameters that differ from those of the paper.
+func departs(b *strings.Builder, list []departure) {
+	var parts []string
+	for i, d := range list {
+		text := fmt.Sprintf("`%s` %v", d.key, orNone(d.got))
+		if i+1 == len(list) || list[i+1].why != d.why {
+			text += fmt.Sprintf(" (%s)", d.why)
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(b, "Departs: %s.\n\n", strings.Join(parts, ", "))
+	}
+}
+
+// seedsOf says which seeds the runs have if they are not the usual ones, and which build did them if the page has several.
+func (f *Found) seedsOf(several bool) string {
+	var parts []string
+	if first, n := max(f.First, 1), f.cost().seeds; first != firstUnseen || n != usualSeeds {
+		parts = append(parts, fmt.Sprintf("Seeds %d to %d.", first, first+n-1))
+	}
+	if several {
+		parts = append(parts, fmt.Sprintf("Build %.8s.", strings.Join(f.origins(func(o *Origin) string { return o.Build }), " and ")))
+	}
+	return strings.Join(parts, " ")
 }
 
 func orNone(v any) any {
@@ -122,7 +131,7 @@ func sentence(s string) string {
 }
 
 // claims writes the table of claims. Reasons follow it, each once.
-func claims(b *strings.Builder, s *Summary) {
+func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 	if len(s.Claims) == 0 {
 		b.WriteString("Not run.\n\n")
 		return
@@ -131,12 +140,18 @@ func claims(b *strings.Builder, s *Summary) {
 	var notes []string
 	for i := range s.Claims {
 		c := &s.Claims[i]
-		verdict := c.Verdict.String()
+		verdict, text := c.Verdict.String(), c.Text()
 		if c.Verdict == NoVerdict && s.Unfit == "" {
 			verdict = "-"
 		}
-		for _, note := range []string{c.Why, c.Drift} {
-			if note == "" || note == reasons[c.Verdict] {
+		if s.Unfit != "" {
+			text = "earlier: " + text
+		}
+		if c.Drift != "" {
+			verdict += " †"
+		}
+		for _, note := range []string{c.Why, p.before(r, c)} {
+			if note == "" || note == reasons[c.Verdict] || note == sameReason {
 				continue
 			}
 			k := slices.Index(notes, note)
@@ -145,7 +160,7 @@ func claims(b *strings.Builder, s *Summary) {
 			}
 			verdict += fmt.Sprintf(" (%d)", k+1)
 		}
-		fmt.Fprintf(b, "|%s|%s|%s|%s|\n", cell(c.Says), c.Paper, cell(c.Text()), verdict)
+		fmt.Fprintf(b, "|%s|%s|%s|%s|\n", cell(c.Says), c.Paper, cell(text), verdict)
 	}
 	b.WriteString("\n")
 	for k, note := range notes {
@@ -156,43 +171,34 @@ func claims(b *strings.Builder, s *Summary) {
 	}
 }
 
-// open lists the choices that have alternatives, with their results.
-func (r *Row) open(b *strings.Builder, f *Found) {
-	list := slices.DeleteFunc(slices.Clone(r.Paper.Open), func(o scenario.Open) bool { return len(o.Vary) == 0 })
-	if len(list) == 0 {
-		return
+// before says which verdict, and which value, a claim had before the rules or the row's setting changed.
+func (p *report) before(r *Row, c *Claim) string {
+	e, ok := p.earlier[r.ID][c.Says]
+	same := intervals.ReplaceAllString(e.Measured, "") == intervals.ReplaceAllString(c.Text(), "")
+	switch {
+	case !ok || same && e.Verdict == c.Verdict.String():
+		return ""
+	case same:
+		return "before: " + e.Verdict
 	}
-	b.WriteString("Choices with alternatives:\n\n")
-	for _, o := range list {
-		fmt.Fprintf(b, "* %s: %s.\n", o.What, o.Choice)
-		for _, v := range o.Vary {
-			if text := r.alternative(f, v.Name); text != "" {
-				fmt.Fprintf(b, "  With %s: %s.\n", v.Name, text)
-			}
-		}
-	}
-	b.WriteString("\n")
+	return fmt.Sprintf("before: %s (%s)", e.Verdict, e.Measured)
 }
 
-// alternative formats the values of all claims with an alternative setting.
-func (r *Row) alternative(f *Found, name string) string {
-	if f == nil {
-		return ""
-	}
-	var list []string
-	for i := range r.Paper.Claims {
-		c := &r.Paper.Claims[i]
-		var values []string
-		for _, one := range each(c) {
-			for _, point := range r.pointsOf(c, f, name) {
-				for _, v := range f.values(&one, point, name) {
-					values = append(values, fmt.Sprintf("%.3g", v))
-				}
+// intervals matches the intervals of values.
+var intervals = regexp.MustCompile(` \[[^]]*\]`)
+
+// open names the alternatives that were run and have the same verdicts.
+func (r *Row) open(b *strings.Builder, s *Summary, f *Found) {
+	var names []string
+	for _, o := range r.Paper.Open {
+		for _, v := range o.Vary {
+			run := f != nil && slices.ContainsFunc(slices.Collect(maps.Keys(f.Runs)), func(key string) bool { return strings.HasPrefix(key, v.Name+":") })
+			if run && !slices.ContainsFunc(s.Claims, func(c Claim) bool { return strings.Contains(c.Why, "with "+v.Name+": ") }) {
+				names = append(names, v.Name)
 			}
 		}
-		if len(values) > 0 {
-			list = append(list, strings.Join(values, " "))
-		}
 	}
-	return strings.Join(list, ", ")
+	if len(names) > 0 {
+		fmt.Fprintf(b, "The same with: %s.\n\n", strings.Join(names, "; "))
+	}
 }

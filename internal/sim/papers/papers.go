@@ -264,8 +264,11 @@ func (r *Row) Seeds(fast bool, asked int) int {
 	case r.Paper.Seeds > 0:
 		return r.Paper.Seeds
 	}
-	return 3
+	return usualSeeds
 }
+
+// usualSeeds is the number of seeds of rows without one of their own.
+const usualSeeds = 3
 
 // Scenario returns the text of the row without its claims, which do not affect the runs, but with the runs and
 // their measurements.

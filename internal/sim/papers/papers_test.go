@@ -128,20 +128,21 @@ func TestWork(t *testing.T) {
 			ms[i].Origin.Build = "a" // tests have no revision
 		}
 	}
-	if began == 0 || j.Verdict != Reproduced || j.Claims[0].At[0].Mean < 1.9 || j.Claims[0].At[0].Mean > 2 {
+	if began == 0 || j.Verdict != Undecided || !strings.Contains(j.Claims[0].Why, "equal seeds") || // seeds change nothing in this row
+		j.Claims[0].At[0].Mean < 1.9 || j.Claims[0].At[0].Mean > 2 {
 		t.Fatalf("%d, %+v", began, j)
 	}
 	if len(f.Runs["long"]) != 2 || len(f.Runs["other:long"]) != 1 {
 		t.Errorf("%+v", f.Runs)
 	}
-	if c := f.cost(); c.seeds != 2 || c.seconds <= 0 || c.bytes <= 0 || c.megabytes <= 0 {
+	if c := f.cost(); c.seeds != 2 || c.seconds <= 0 {
 		t.Errorf("cost %+v", c)
 	}
 	m := f.Runs["long"][0].Numbers
 	if m["placed"] < 30 || m["placed"] > 40 || m["degree"] != 0 || m["state"] <= 0 {
 		t.Errorf("%v", m)
 	}
-	if began, j, _, _ = do(strings.Replace(two, "paper: 2,", "paper: 3,", 1)); began != 0 || j.Verdict != Direction {
+	if began, j, _, _ = do(strings.Replace(two, "paper: 2,", "paper: 3,", 1)); began != 0 || j.Claims[0].Paper != "3" {
 		t.Errorf("%d runs are done again, %v", began, j.Verdict)
 	}
 	if began, _, _, _ = do(strings.Replace(two, "2MB", "3MB", 1)); began == 0 {
@@ -159,7 +160,7 @@ func TestWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := pages(t, docs)
-	for _, want := range []string{"# Results of papers\n", "\n## Rules\n", "\n## Threats to validity\n", "|1 reproduced|2|", `> "twice as long" (1)`, "Runs: 20", "|ratio|2|1.9", "|reproduced|\n", "With other: 1.9"} {
+	for _, want := range []string{"# Results of papers\n", "\n## Rules\n", "\n## Threats to validity\n", "|1|1|0|0|0|0|1|0|", "* **Open** (1): [Two sizes](papers/rows.md#two).", "Runs: 20", "Seeds 101 to 102.", "|ratio|2|1.9", "|undecided (1)|\n", "The same with: other."} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -168,7 +169,7 @@ func TestWork(t *testing.T) {
 	if err := Document(filepath.Dir(docs), stored, []*Row{r}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if text := pages(t, docs); !strings.Contains(text, "|1 not run|") || !strings.Contains(text, "setting has changed since the stored runs") {
+	if text := pages(t, docs); !strings.Contains(text, "|not run (1)|") || !strings.Contains(text, "|earlier: 1.9") || !strings.Contains(text, "setting has changed since the stored runs") {
 		t.Errorf("results of another setting have a verdict:\n%s", text)
 	}
 	svg, err := os.ReadFile(filepath.Join(dir, "docs", "papers", "two.svg"))

@@ -19,6 +19,7 @@ type Parameters struct {
 	Page   string // name of the page, without extension
 	Values []Parameter
 	Open   []scenario.Open // settings that the paper leaves open in all rows
+	Notes  string          // what readers must know of all rows, such as repeated runs
 }
 
 // Parameter is a setting of scenarios.

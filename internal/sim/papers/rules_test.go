@@ -1,10 +1,12 @@
 package papers
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,22 +121,28 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
+// allPapers has all rows.
+const allPapers = "../../../configs/sim/papers"
+
+func allRows(t *testing.T) []*Row {
+	t.Helper()
+	rows, err := Load(allPapers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
 // TestStored: no stored record has a verdict by runs that are not fit for one.
 func TestStored(t *testing.T) {
-	for _, dir := range []string{"papers", "papers/unscaled"} {
-		rows, err := Load("../../../configs/sim/" + dir)
+	for _, r := range allRows(t) {
+		rec, err := ReadRecord(Stored(allPapers), r.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range rows {
-			rec, err := ReadRecord(Stored("../../../configs/sim/"+dir), r.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for form, f := range map[string]*Found{"full": rec.Full, "fast": rec.Fast} {
-				if f != nil && f.Setting != "" && len(f.origins(func(o *Origin) string { return o.Build })) != 1 {
-					t.Errorf("%s: the %s form has a setting, but its runs are of no build, or of several", r.ID, form)
-				}
+		for form, f := range map[string]*Found{"full": rec.Full, "fast": rec.Fast} {
+			if f != nil && f.Setting != "" && len(f.origins(func(o *Origin) string { return o.Build })) != 1 {
+				t.Errorf("%s: the %s form has a setting, but its runs are of no build, or of several", r.ID, form)
 			}
 		}
 	}
@@ -280,16 +288,11 @@ func TestParameters(t *testing.T) {
 
 // TestSets: each paper has one set, and each row of it agrees with the set or says why not.
 func TestSets(t *testing.T) {
-	const dir = "../../../configs/sim/papers"
-	rows, err := Load(dir)
+	sets, err := LoadParameters(allPapers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets, err := LoadParameters(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range rows {
+	for _, r := range allRows(t) {
 		set := parametersOf(sets, r)
 		if set == nil {
 			if !r.own() {
@@ -301,4 +304,44 @@ func TestSets(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestAttainable: no claim asks for more payload than frames of the links can carry.
+func TestAttainable(t *testing.T) {
+	n := 0
+	for _, r := range allRows(t) {
+		for i := range r.Paper.Claims {
+			c := &r.Paper.Claims[i]
+			least := c.Paper
+			if len(c.Bounds) > 0 {
+				least = float64(c.Bounds[0])
+			}
+			if c.Number == "" || c.Over != "" || c.From != "" || !slices.Contains([]string{"goodput", "total", "received", "placed", "rate", "requests"}, r.number(c.Number).Of) || least <= 0 ||
+				strings.HasSuffix(r.number(c.Number).Take, "jain") || r.number(c.Number).Take == "unfair" {
+				continue
+			}
+			n++
+			least *= max(c.Ideal, 1)
+			rate, share := r.lines(t, c.Of)
+			if most := rate * share * math.Ceil(least/rate); least > most*1.005 { // figures of papers have two digits or three
+				t.Errorf("%s: %q asks for %.4g Gb/s or more; frames of %.4g Gb/s carry %.4g", r.ID, c.Says, least, rate, most)
+			}
+		}
+	}
+	if n < 10 {
+		t.Errorf("%d claims on goodput", n)
+	}
+}
+
+// lines returns the rate of the links of a host with all planes, in Gb/s, and the share of payload in their frames.
+func (r *Row) lines(t *testing.T, series string) (gbps, share float64) {
+	t.Helper()
+	i := slices.IndexFunc(r.Runs(false), func(x Run) bool { return x.Series == series })
+	c, err := r.config(&r.Runs(false)[i], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := cmp.Or(c.Framing.Header, 14+20+8+12+4+24) // Ethernet, IPv4, UDP, BTH, ICRC, preamble and gap
+	mtu := float64(cmp.Or(c.MTU, 1000))
+	return float64(c.Graph.Cables[0].Rate) / 1e9 * float64(max(c.Planes, 1)), mtu / (mtu + float64(header))
 }
