@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"roced.io/roced/drill/model"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/internal/base/suggest"
 )
@@ -37,6 +38,21 @@ func readKnown(path string) (knownFailures, error) {
 		}
 	}
 	return list, nil
+}
+
+// readRules reads a file of lines "RULE...: REASON", with rules of the model.
+func readRules(path string) (map[string]string, error) {
+	list, err := readKnown(path)
+	var ids []string
+	for _, r := range model.Rules {
+		ids = append(ids, r.ID)
+	}
+	for id := range list {
+		if !slices.Contains(ids, id) {
+			return nil, usageError{fmt.Errorf("%s: the model has no rule %s%s", path, id, suggest.Hint(id, ids))}
+		}
+	}
+	return list, err
 }
 
 // scriptName returns the path of a script without its extension.

@@ -23,6 +23,7 @@ type modelFlags struct {
 	o       model.Options
 	minutes float64
 	keep    string
+	known   string
 }
 
 // progressPause is the time between two lines of progress.
@@ -40,7 +41,8 @@ compares what it does with a model of the rules. Where a rule leaves a choice, t
 permits all of it. --seed determines the sequences. A sequence that fails is made as short
 as possible and written as a script, which rocedrill run repeats.
 
-Some rules are policies: a device that does otherwise differs and does not fail.
+Some rules are policies: a device that does otherwise differs and does not fail. Rules that
+--known lists may fail, too; the rest of their sequences is not checked.
 
 Exit codes: 0 no failure, 1 a rule failed, 2 the command line is wrong, 3 the device or its
 agent does not answer, 130 interrupted: the report has the sequences that have ended.`,
@@ -62,6 +64,7 @@ agent does not answer, 130 interrupted: the report has the sequences that have e
 	c.Flags().IntVar(&f.o.Steps, "steps", 0, fmt.Sprintf("end after this many steps (default %d without --minutes)", defaultSteps))
 	c.Flags().Float64Var(&f.minutes, "minutes", 0, "end after this many minutes")
 	c.Flags().IntVar(&f.o.Failures, "failures", 1, "end after this many different rules have failed")
+	c.Flags().StringVar(&f.known, "known", "", "`FILE` of rules that may fail, each line RULE...: REASON")
 	c.Flags().StringVar(&f.keep, "keep", ".", "`FOLDER` for the scripts of failures")
 	return c
 }
@@ -70,6 +73,10 @@ agent does not answer, 130 interrupted: the report has the sequences that have e
 func (a *app) runModel(ctx context.Context, f *modelFlags) error {
 	if s, err := os.Stat(f.keep); err != nil || !s.IsDir() {
 		return usageError{fmt.Errorf("--keep %s: must be a folder", f.keep)}
+	}
+	var err error
+	if f.o.Known, err = readRules(f.known); err != nil {
+		return err
 	}
 	device, end, err := f.open(ctx, a)
 	if err != nil {
@@ -101,6 +108,9 @@ func (a *app) runModel(ctx context.Context, f *modelFlags) error {
 func keepFailures(r *model.Report, folder string) error {
 	for i := range r.Failures {
 		f := &r.Failures[i]
+		if f.Known != "" {
+			continue
+		}
 		f.File = filepath.Join(folder, fmt.Sprintf("model-%d.drill", f.Seed))
 		if err := os.WriteFile(f.File, []byte(f.Script), 0o644); err != nil {
 			return usageError{err}
@@ -115,15 +125,17 @@ func (a *app) printModel(r *model.Report, took time.Duration) error {
 		return a.encode(r)
 	}
 	for _, f := range r.Failures {
-		again := ""
-		if !f.Reproduced {
-			again = "; it passes when it is repeated"
+		outcome, more := engine.Failed.String(), f.File
+		switch {
+		case f.Known != "":
+			outcome, more = known, known+": "+f.Known
+		case !f.Reproduced:
+			more += "; it passes when it is repeated"
 		}
-		outcome := engine.Failed.String()
-		if f.Policy {
+		if f.Policy && f.Known == "" {
 			outcome = differs
 		}
-		fmt.Fprintf(a.out, "%-14s %s (%s): %s\n%15s%s%s\n", outcome, f.Rule, f.Spec, f.Reason, "", f.File, again)
+		fmt.Fprintf(a.out, "%-14s %s (%s): %s\n%15s%s\n", outcome, f.Rule, f.Spec, f.Reason, "", more)
 	}
 	_, err := fmt.Fprintf(a.out, "%d steps in %d sequences in %v, %d not applicable, %d inconclusive, %d rules failed\n", r.Steps, r.Sequences, took.Round(time.Second),
 		r.NotApplicable, r.Inconclusive, r.Failed())

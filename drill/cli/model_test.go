@@ -22,6 +22,10 @@ func TestModel(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || r.Seed != 3 || r.Steps != 100 || r.Checks["request"] == 0 {
 		t.Error(code, err, out, diag)
 	}
+	known := filepath.Join(t.TempDir(), "known")
+	if err := os.WriteFile(known, []byte("# rules\ngapp: a reason\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		diag string
 		args []string
@@ -30,6 +34,7 @@ func TestModel(t *testing.T) {
 		{"usage: rocedrill model", []string{"model", "--failures", "0"}},
 		{"usage: rocedrill model", []string{"model", "--minutes", "-1"}},
 		{"--keep nowhere: must be a folder", []string{"model", "--keep", "nowhere"}},
+		{"the model has no rule gapp; did you mean \"gap\"?", []string{"model", "--known", known}},
 		{"--dut x: must be", []string{"model", "--dut", "x"}},
 	} {
 		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {
@@ -42,7 +47,8 @@ func TestModel(t *testing.T) {
 func TestModelFailure(t *testing.T) {
 	dir := t.TempDir()
 	r := &model.Report{Steps: 7, Sequences: 2, Failures: []model.Failure{{Rule: "gap", Spec: "IBTA 9.7.5.1", Seed: 9, Reason: "no NAK", Script: "text"},
-		{Rule: "read.rest", Spec: "Shanley 17", Policy: true, Seed: 8, Reason: "all of it", Reproduced: true}}}
+		{Rule: "read.rest", Spec: "Shanley 17", Policy: true, Seed: 8, Reason: "all of it", Reproduced: true},
+		{Rule: "ack", Spec: "IBTA 9.7.5.1.2", Seed: 7, Reason: "no ACK", Known: "it never answers"}}}
 	var out strings.Builder
 	a := app{out: &out}
 	if err := keepFailures(r, dir); err != nil {
@@ -54,6 +60,7 @@ func TestModelFailure(t *testing.T) {
 	}
 	want := "failed         gap (IBTA 9.7.5.1): no NAK\n               " + file + "; it passes when it is repeated\n" +
 		"differs        read.rest (Shanley 17): all of it\n               " + filepath.Join(dir, "model-8.drill") + "\n" +
+		"known          ack (IBTA 9.7.5.1.2): no ACK\n               known: it never answers\n" +
 		"7 steps in 2 sequences in 1m0s, 0 not applicable, 0 inconclusive, 1 rules failed\n"
 	if out.String() != want {
 		t.Errorf("%s, want %s", out.String(), want)

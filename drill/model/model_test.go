@@ -127,3 +127,15 @@ func TestDefects(t *testing.T) {
 		}
 	}
 }
+
+// TestKnown: a rule that a list names is told once and ends no run.
+func TestKnown(t *testing.T) {
+	lost := losing(func(f *frame.Frame) bool {
+		v, _ := f.Get("syndrome")
+		return bth.Syndrome(v) == bth.SyndromePSNSeqErr
+	})
+	o := Options{Steps: 2000, Known: map[string]string{"gap": "it sends no NAK"}}
+	if r := steps(t, lost, o); r.Failed() != 0 || r.Steps != o.Steps || len(r.Failures) != 1 || r.Failures[0].Known != o.Known["gap"] || r.Failures[0].Script != "" {
+		t.Errorf("%d steps: %+v", r.Steps, r.Failures)
+	}
+}

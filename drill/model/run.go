@@ -21,6 +21,8 @@ type Options struct {
 	Steps    int         // ends the run, unless it is 0
 	Failures int         // number of failed rules that ends the run
 	Over     func() bool // ends the run
+	// Known are the reasons of expected failures, by rule.
+	Known    map[string]string
 	Progress func(*Report)
 }
 
@@ -31,7 +33,8 @@ type Failure struct {
 	Policy     bool   `json:"policy"` // the device may do otherwise
 	Seed       uint64 `json:"seed"`
 	Reason     string `json:"reason"`
-	Reproduced bool   `json:"reproduced"` // the script fails again; otherwise it is as long as the sequence
+	Known      string `json:"known,omitempty"` // why it is expected
+	Reproduced bool   `json:"reproduced"`      // the script fails again; otherwise it is as long as the sequence
 	Script     string `json:"-"`
 	File       string `json:"file,omitempty"`
 }
@@ -47,10 +50,10 @@ type Report struct {
 	Failures      []Failure      `json:"failures"`
 }
 
-// Failed returns the number of demands that have failed.
+// Failed returns the number of demands that have failed unexpectedly.
 func (r *Report) Failed() (n int) {
 	for _, f := range r.Failures {
-		if !f.Policy {
+		if !f.Policy && f.Known == "" {
 			n++
 		}
 	}
@@ -88,7 +91,7 @@ func Run(ctx context.Context, d Device, o Options) (*Report, error) {
 			r.Inconclusive++
 		case engine.Failed:
 			if rule := text.Rule(result.Pos.Line); !r.failed(rule) {
-				f, err := reduce(ctx, d, s, seed, rule, result.Text)
+				f, err := o.failure(ctx, d, s, seed, rule, result.Text)
 				if r.Failures = append(r.Failures, f); err != nil {
 					return r, err
 				}
@@ -126,6 +129,18 @@ const (
 	mostRuns = 500
 	mostTime = time.Minute
 )
+
+// failure describes a failure, with a small script unless it is known.
+func (o *Options) failure(ctx context.Context, d Device, s Sequence, seed uint64, id, reason string) (Failure, error) {
+	f := Failure{Rule: id, Seed: seed, Reason: reason, Known: o.Known[id]}
+	if f.Known == "" {
+		return reduce(ctx, d, s, seed, id, reason)
+	}
+	if r := rule(id); r != nil {
+		f.Spec, f.Policy = r.Spec, r.Policy
+	}
+	return f, nil
+}
 
 // reduce returns a failure with a script that is as small as possible and still fails by the same rule.
 func reduce(ctx context.Context, d Device, s Sequence, seed uint64, id, reason string) (Failure, error) {

@@ -46,7 +46,7 @@ func samePackages(t *testing.T, dirs []string) (packages []string) {
 		for _, file := range one {
 			sameFile(t, dirs, filepath.Join("out", filepath.Base(file)))
 		}
-		agentOfTarball(t, one[1])
+		agentOfTarball(t, one[1], filepath.Join(dirs[0], "bin"))
 		for _, name := range []string{"bin/roced", "bin/rocectl", "bin/roceperf", "bin/rocesim", "bin/rocedrill", "lib/roced/libroced.so"} {
 			f, err := elf.Open(filepath.Join(dirs[0], "out", arch, "root/usr", name))
 			lab.Must(t, err)
@@ -59,8 +59,9 @@ func samePackages(t *testing.T, dirs []string) (packages []string) {
 	return packages
 }
 
-// agentOfTarball builds the agent of the tarball by the line in its README, and lets its rocedrill check its suite.
-func agentOfTarball(t *testing.T, file string) {
+// agentOfTarball builds the agent of the tarball by the line in its README, lets its rocedrill check its suite, and drive the
+// agent on a daemon of the programs in bin.
+func agentOfTarball(t *testing.T, file, bin string) {
 	t.Helper()
 	dir := t.TempDir()
 	command(t, nil, "tar", "-xzf", file, "--strip-components=1", "-C", dir)
@@ -71,13 +72,25 @@ func agentOfTarball(t *testing.T, file string) {
 	if !ok {
 		t.Fatalf("no command in %s", text)
 	}
-	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err == nil {
-		command(t, nil, "sh", "-ec", "cd "+dir+"; cc "+line+"; test -x rocedrill-agent")
+	_, err = os.Stat("/usr/include/infiniband/verbs.h")
+	builds := err == nil
+	if builds {
+		command(t, nil, "sh", "-ec", "cd "+dir+"; cc "+line+"; mv rocedrill-agent bin")
 	}
 	if f, err := elf.Open(filepath.Join(dir, "bin/rocedrill")); err != nil || f.Machine != machines[runtime.GOARCH] {
 		return // it does not run here
 	}
 	command(t, nil, filepath.Join(dir, "bin/rocedrill"), "lint", filepath.Join(dir, "suite"))
+	if !builds {
+		return
+	}
+	for _, name := range []string{"roced", "rocectl", "libroced.so"} {
+		lab.Must(t, os.Symlink(filepath.Join(bin, name), filepath.Join(dir, "bin", name)))
+	}
+	out := command(t, nil, filepath.Join(dir, "bin/rocedrill"), "run", filepath.Join(dir, "suite/requester/nak_seq.drill"), "--dut", "roced", "--slack", "3s")
+	if !strings.Contains(out, "1 passed, 0 failed, 0 not applicable") {
+		t.Errorf("the agent of the tarball: %s", out)
+	}
 }
 
 // inspect checks a package with dpkg-deb.
