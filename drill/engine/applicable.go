@@ -55,12 +55,12 @@ func first(list []script.Expr) script.Expr {
 	return list[0]
 }
 
-// walk calls f for each statement, also in loops.
+// walk calls f for each statement, also in blocks.
 func walk(body []script.Stmt, f func(script.Stmt)) {
 	for _, s := range body {
 		f(s)
-		if l, ok := s.(*script.For); ok {
-			walk(l.Body, f)
+		for _, block := range script.Blocks(s) {
+			walk(block, f)
 		}
 	}
 }

@@ -68,7 +68,7 @@ type received struct {
 	frame *frame.Frame
 }
 
-// level is a position in a list of statements: the script, or the body of a loop.
+// level is a position in a list of statements: the script, the body of a loop, or a branch.
 type level struct {
 	body    []script.Stmt
 	index   int
@@ -325,14 +325,14 @@ func (e *Engine) execute(now mono.Time) bool {
 	return true
 }
 
-// leave ends a loop's body or the script.
+// leave ends a block or the script.
 func (e *Engine) leave(now mono.Time) bool {
 	l := &e.levels[len(e.levels)-1]
-	if l.loop == nil {
+	if len(e.levels) == 1 {
 		e.end()
 		return false
 	}
-	if l.i++; l.i <= l.last {
+	if l.i++; l.loop != nil && l.i <= l.last {
 		l.index = 0
 		e.env[l.loop.Var] = numberOf(l.i)
 		return true

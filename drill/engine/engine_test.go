@@ -162,6 +162,14 @@ func TestOutcomes(t *testing.T) {
 		"loop":                  {"for i in 0..2 { > SEND_ONLY psn=P+i }", []input{{1, "SEND_ONLY psn=P"}, {2, "SEND_ONLY psn=P+1"}, {3, "SEND_ONLY psn=P+2"}}, "passed: "},
 		"loop, too few":         {"for i in 0..2 { > SEND_ONLY psn=P+i }", []input{{1, "SEND_ONLY psn=P"}, {2, "SEND_ONLY psn=P+1"}}, "failed: expected"},
 		"empty loop":            {"for i in 3..2 { > SEND_ONLY psn=P+i }", nil, "passed: "},
+		"either, first":         {"either { > { SEND_FIRST ; SEND_LAST } } or { > SEND_ONLY psn=P }", []input{{1, "SEND_FIRST"}, {2, "SEND_LAST"}}, "passed: "},
+		"either, second":        {"either { > { SEND_FIRST ; SEND_LAST } } or { > SEND_ONLY psn=P\n> CNP }\n> SEND_ONLY", []input{{1, "SEND_ONLY psn=P"}, {2, "CNP"}, {3, "SEND_ONLY"}}, "passed: "},
+		"either, none":          {"either { > SEND_FIRST } or { > SEND_ONLY psn=P }", []input{{1, "SEND_ONLY psn=P+1"}}, "failed: expected SEND_FIRST or SEND_ONLY psn="},
+		"either, not to end":    {"either { > { SEND_FIRST ; SEND_LAST } } or { > SEND_ONLY }", []input{{1, "SEND_FIRST"}, {2, "SEND_ONLY"}}, "failed: expected SEND_LAST"},
+		"either, silent":        {"either { > SEND_FIRST } or { > SEND_ONLY within 2ms }", nil, "failed: expected the first packet of a branch; the device sent nothing within 100ms"},
+		"either, too late":      {"< SEND_ONLY dst=5\neither { > SEND_FIRST } or { > SEND_ONLY within 2ms }", []input{{3 * ms, "SEND_ONLY"}}, "failed: SEND_ONLY dst=0x11 psn=0 came after 3ms, too late"},
+		"either in a loop":      {"for i in 0..1 { either { > SEND_FIRST } or { > SEND_ONLY psn=P+i } }\n> CNP", []input{{1, "SEND_ONLY psn=P"}, {2, "SEND_FIRST"}, {3, "CNP"}}, "passed: "},
+		"either, optional":      {"> ? CNP\neither { > SEND_FIRST } or { > SEND_ONLY }", []input{{1, "CNP"}, {2, "SEND_ONLY"}}, "passed: "},
 		"field of a packet":     {"r: > READ_REQUEST\n< READ_RESP_ONLY dst=5 psn=r.psn\n> SEND_ONLY psn=r.psn+1", []input{{1, "READ_REQUEST psn=7"}, {2, "SEND_ONLY psn=8"}}, "passed: "},
 		"broken frame":          {"> SEND_ONLY", []input{{1, "SEND_ONLY icrc=bad"}}, "failed: the device sent a broken frame: wrong ICRC"},
 		"completion":            {qp + "dut.cqe qp SUCCESS wr=1 op=SEND", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS op=SEND"}}, "passed: "},
@@ -226,9 +234,10 @@ func TestWrongScripts(t *testing.T) {
 		"x = 1 / 0":                     "division by zero",
 		"x = rand(1, 2)":                "rand has 1 arguments, not 2",
 		"qp = dut.qp rc\ndut.cqe qp SUCCESS solicited=1": "dut.cqe has no key solicited",
-		"x = rant(1)":                       "there is no function rant",
-		"x = count(3)\ny = x[2:9]":          "[2:9] is outside of 3 bytes",
-		"> SEND_ONLY within 1ms of nothing": "there is no label nothing before this line",
+		"x = rant(1)":              "there is no function rant",
+		"x = count(3)\ny = x[2:9]": "[2:9] is outside of 3 bytes",
+		"either { a: > CNP } or { a: > SEND_ONLY ; b: > CNP }\n< SEND_ONLY psn=a.psn imm=b.psn": "b.psn is not defined before this line",
+		"> SEND_ONLY within 1ms of nothing":                                                     "there is no label nothing before this line",
 	} {
 		if r := device(t, text); r.Outcome != BadScript || !strings.Contains(r.Text, want) {
 			t.Errorf("%q: %v: %s, want %s", text, r.Outcome, r.Text, want)

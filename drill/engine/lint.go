@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -94,6 +95,22 @@ func (l *linter) stmt(s script.Stmt) {
 		l.expr(s.Last)
 		l.names[s.Var] = true
 		l.body(s.Body)
+	case *script.Either:
+		l.either(s)
+	}
+}
+
+// either checks the branches. Later statements may use the names and labels that all of them define.
+func (l *linter) either(s *script.Either) {
+	names, labels := l.names, l.labels
+	for i, branch := range s.Branches {
+		before := *l
+		l.names, l.labels = maps.Clone(names), maps.Clone(labels)
+		l.body(branch)
+		if i > 0 {
+			maps.DeleteFunc(l.names, func(k string, _ bool) bool { return !before.names[k] })
+			maps.DeleteFunc(l.labels, func(k string, _ bool) bool { return !before.labels[k] })
+		}
 	}
 }
 

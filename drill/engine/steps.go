@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"roced.io/roced/drill/frame"
@@ -62,6 +63,13 @@ func (e *Engine) begin(now mono.Time, s script.Stmt) {
 			return
 		}
 		e.bound(s.Time)
+	case *script.Either:
+		e.bound(script.Time{})
+		for _, branch := range s.Branches {
+			until := e.current.until
+			e.bound(branch[0].(*script.Expect).Time)
+			e.current.until = max(until, e.current.until)
+		}
 	case *script.Pause:
 		e.current.until = now.Add(e.duration(s.For))
 	case *script.Print:
@@ -136,6 +144,8 @@ func (e *Engine) progress(now mono.Time, s script.Stmt) bool {
 		return e.progressLocal(now, s)
 	case *script.Expect:
 		return e.progressExpect(now, s)
+	case *script.Either:
+		return e.progressEither(now, s)
 	case *script.Pause:
 		if s.Quiet && len(e.frames) > 0 && !e.permit(e.frames[0].frame) {
 			e.finish(Failed, s.Pos, fmt.Sprintf("the device is not quiet; it sent %v", e.frames[0].frame))
@@ -208,6 +218,34 @@ func (e *Engine) progressExpect(now mono.Time, s *script.Expect) bool {
 		}
 		e.wanted = e.expected(s)
 		e.untimely(s.Pos, "expected %s; the device sent nothing within %v%s", e.wanted, e.waited(), e.besides())
+	}
+	return false
+}
+
+// progressEither takes the branch whose first packet the device sends.
+func (e *Engine) progressEither(now mono.Time, s *script.Either) bool {
+	var list, reasons []string
+	for len(e.frames) > 0 {
+		f := e.frames[0].frame
+		for _, branch := range s.Branches {
+			first := branch[0].(*script.Expect)
+			e.current.taken = make([]bool, len(first.Packets))
+			i, why := e.choose(first, f)
+			if i >= 0 {
+				e.levels = append(e.levels, level{body: branch})
+				return true
+			}
+			list, reasons = append(list, e.expected(first)), append(reasons, why)
+		}
+		if !e.permit(f) {
+			e.wanted = strings.Join(list, " or ")
+			e.finish(Failed, s.Pos, fmt.Sprintf("expected %s; the device sent %v: %s", e.wanted, f, strings.Join(reasons, "; ")))
+			return false
+		}
+		list, reasons = nil, nil
+	}
+	if now >= e.current.until {
+		e.untimely(s.Pos, "expected the first packet of a branch; the device sent nothing within %v%s", e.current.until.Sub(e.began)-e.o.Slack, e.besides())
 	}
 	return false
 }

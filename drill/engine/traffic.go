@@ -41,8 +41,9 @@ func (e *Engine) expects(body []script.Stmt) {
 			}
 		case *script.Ignore:
 			e.namesDestination(&s.Packet)
-		case *script.For:
-			e.expects(s.Body)
+		}
+		for _, block := range script.Blocks(s) {
+			e.expects(block)
 		}
 	}
 }

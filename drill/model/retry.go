@@ -12,7 +12,7 @@ func (w *world) unfinished() *work {
 	return nil
 }
 
-// loseResponse sends a response behind a missing one of the same READ. The requester asks for the rest of the READ.
+// loseResponse sends a response behind a missing one of the same READ. The requester asks for the rest of the READ or for all of it.
 func (w *world) loseResponse() bool {
 	k := w.unfinished()
 	if k == nil || k.op != "READ" || k.first+k.packets-w.una < 2 || w.una < w.fresher {
@@ -25,14 +25,41 @@ func (w *world) loseResponse() bool {
 		text += fmt.Sprintf(" syndrome=ACK msn=%d", w.finished)
 	}
 	w.say("read.rest", "< %s%s", text, w.fill(min(w.mtu, k.size-(i+1)*w.mtu)))
-	w.say("read.rest", "> %s", w.request(k, i))
-	w.asked(k, i, "read.rest")
+	data := append(k.list.gather()[:i*w.mtu], w.payload(k.size-i*w.mtu)...)
+	branches := []int{i}
+	if i > 0 {
+		branches = []int{i, 0}
+	}
+	for n, base := range branches {
+		if i > 0 {
+			w.say("", "%s {", []string{"either", "} or"}[n])
+		}
+		w.say("read.rest", "> %s", w.request(k, base))
+		w.later(k, "read.rest")
+		w.respondAgain(k, base, data)
+	}
+	if i > 0 {
+		w.say("", "}")
+	}
+	w.fresher = w.una + 1
+	w.completesTo(k.first+k.packets, func() { k.list.scatter(0, data) })
 	return true
 }
 
-// asked notes that the requester has asked for the rest of a READ from packet i on. It may send later requests again at once.
-func (w *world) asked(k *work, i int, rule string) {
-	k.base, w.fresher = i, w.una+1
+// respondAgain sends the responses to a READ that begins at a packet.
+func (w *world) respondAgain(k *work, base int, data []cell) {
+	for j := base; j < k.packets; j++ {
+		end := position(j-base, k.packets-base)
+		text := fmt.Sprintf("READ_RESP%s psn=%s payload=%s", end, w.p(k.first+j), expression(w.part(data, j)))
+		if end != "_MIDDLE" {
+			text += fmt.Sprintf(" syndrome=ACK msn=%d", w.finished+1)
+		}
+		w.say("", "< %s", text)
+	}
+}
+
+// later permits that the requester sends the requests behind k again at once.
+func (w *world) later(k *work, rule string) {
 	for _, later := range w.batch {
 		for j := 0; later.first > k.first && j < later.packets; j++ {
 			w.say(rule, ">? %s", w.request(later, j))
@@ -51,7 +78,8 @@ func (w *world) imply() bool {
 	}
 	w.say("implied", "< ACKNOWLEDGE psn=%s syndrome=ACK msn=%d", w.p(w.sent-1), w.finished+1)
 	w.say("implied", "> %s", w.request(k, 0))
-	w.asked(k, 0, "implied")
+	w.later(k, "implied")
+	k.base, w.fresher = 0, w.una+1
 	return true
 }
 

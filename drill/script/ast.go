@@ -30,7 +30,8 @@ type Script struct {
 	Lines []string
 }
 
-// Stmt is a statement: *Assign, *Call, *Send, *Expect, *Ignore, *Pause, *Print or *For.
+// Stmt is a statement: *Assign, *Call, *Send, *Expect, *Ignore, *Pause, *Print, *For
+// or *Either.
 type Stmt interface{ At() Pos }
 
 // At returns the place of the statement. Statements embed Pos.
@@ -115,6 +116,23 @@ type For struct {
 	Var         string
 	First, Last Expr
 	Body        []Stmt
+}
+
+// Either is "either { ... } or { ... }". The device chooses a branch by its first packet.
+type Either struct {
+	Pos
+	Branches [][]Stmt
+}
+
+// Blocks returns the blocks of a statement that has some.
+func Blocks(s Stmt) [][]Stmt {
+	switch s := s.(type) {
+	case *For:
+		return [][]Stmt{s.Body}
+	case *Either:
+		return s.Branches
+	}
+	return nil
 }
 
 // Time bounds when something happens, counted from the time of a label.

@@ -190,6 +190,8 @@ func (p *parser) stmt() Stmt {
 		p.want("{")
 		f.Body = p.block("}")
 		return f
+	case p.accept("either"):
+		return p.either(at)
 	case t.kind == tokName && p.second().text == "=":
 		p.next()
 		p.next()
@@ -198,8 +200,33 @@ func (p *parser) stmt() Stmt {
 		}
 		return &Assign{at, t.text, p.expr(0)}
 	}
-	p.fail(at, `%s begins no statement: expected "<", ">", "dut.", a name with "=", wait, quiet, ignore, print or for`, t)
+	p.fail(at, `%s begins no statement: expected "<", ">", "dut.", a name with "=", wait, quiet, ignore, print, for or either`, t)
 	return nil
+}
+
+// either parses the rest of "either { ... } or { ... }".
+func (p *parser) either(at Pos) *Either {
+	s := &Either{Pos: at}
+	for len(s.Branches) == 0 || p.accept("or") {
+		open := p.want("{")
+		branch := p.block("}")
+		x, ok := first(branch).(*Expect)
+		if !ok || x.Packets[0].Optional {
+			p.fail(open, `a branch begins with a packet of the device, "> PACKET"`)
+		}
+		s.Branches = append(s.Branches, branch)
+	}
+	if len(s.Branches) == 1 {
+		p.fail(at, "either has two branches or more: either { ... } or { ... }")
+	}
+	return s
+}
+
+func first(body []Stmt) Stmt {
+	if len(body) == 0 {
+		return nil
+	}
+	return body[0]
 }
 
 // duration parses a duration such as 20ms or 4*(4096ns<<t).
