@@ -19,7 +19,7 @@ var budgets = []struct {
 	{"links", []string{"port", "tap", "bpf"}, 5329},
 	{"verbs", []string{"verbs"}, 3585},
 	{"Flor", []string{"flor"}, 4287},
-	{"rocedrill", []string{"drill"}, 10648},
+	{"rocedrill", []string{"drill"}, 10802},
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19772},
 	{"observation", []string{"internal/observe"}, 5078},
 	{"simulator", []string{"internal/sim"}, 16593},
