@@ -36,6 +36,8 @@ func TestFactories(t *testing.T) {
 		{"nscc", Params{"line_rate_bps": 400e9, "base_rtt_us": 10}, 750000, Unlimited},
 		{"nscc", Params{"max_cwnd_bytes": 50000}, 50000, Unlimited},
 		{"nscc", Params{"line_rate_bps": 1e6}, 1024, Unlimited}, // one packet
+		{"hpcc", nil, 162500, 100e9},
+		{"hpcc", Params{"line_rate_bps": 25e9, "base_rtt_us": 8}, 25000, 25e9},
 	} {
 		ctl, err := New(c.name, c.params)
 		if err != nil {
@@ -57,7 +59,7 @@ func TestFaults(t *testing.T) {
 		params Params
 		want   string
 	}{
-		{"cubic", nil, `no congestion control "cubic", there are [dcqcn dctcp mp-rdma none nscc`},
+		{"cubic", nil, `no congestion control "cubic", there are [dcqcn dctcp hpcc mp-rdma none nscc`},
 		{"none", Params{"rate_bps": 1}, `none has no parameter "rate_bps"`},
 		{"static", Params{"window": 1}, `static has no parameter "window"`},
 		{"static", Params{"rate_bps": -1}, "static: rate_bps is -1, it must be between 0 and 1e+18"},
@@ -72,6 +74,8 @@ func TestFaults(t *testing.T) {
 		{"nscc", Params{"max_cwnd_bytes": -1}, "nscc: max_cwnd_bytes is -1"},
 		{"nscc", Params{"alpha": 1}, `nscc has no parameter "alpha"`},
 		{"swift", Params{"max_mdf": math.Inf(1)}, "swift: max_mdf is +Inf"},
+		{"hpcc", Params{"eta": 0}, "hpcc: eta is 0, it must be between 0.01 and 1"},
+		{"hpcc", Params{"max_stage": 1.5}, "hpcc: max_stage is 1.5, it must be a whole number"},
 	} {
 		if _, err := New(c.name, c.params); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %v: %v, want %s", c.name, c.params, err, c.want)
@@ -111,6 +115,7 @@ func TestParameters(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
+	hops := Telemetry{N: MaxHops}
 	for _, name := range Names() {
 		ctl, err := New(name, nil)
 		if err != nil {
@@ -119,6 +124,9 @@ func TestNoAllocations(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			ctl.Reset(1024)
 			ctl.OnSent(1, 1024, 1024)
+			if r, ok := ctl.(Telemetered); ok {
+				r.OnTelemetry(2, &hops)
+			}
 			ctl.OnAck(2, Sample{Bytes: 1024, RTT: 1000, ECN: true})
 			ctl.OnCNP(3)
 			ctl.OnLoss(4, 1, true)

@@ -19,7 +19,8 @@ var kind = registry.New[Controller]("ccalgo", "congestion control").
 	Add("dctcp", "Alizadeh et al., SIGCOMM 2010; RFC 8257", own(newDCTCP)).
 	Add("mp-rdma", "Lu et al., NSDI 2018, 3.2", own(newMPRDMA)).
 	Add("nscc", "Ultra Ethernet 1.0, NSCC", own(newNSCC)).
-	Add("reno", "RFC 5681, RFC 6582", own(newReno))
+	Add("reno", "RFC 5681, RFC 6582", own(newReno)).
+	Add("hpcc", "Li et al., SIGCOMM 2019", own(newHPCC))
 
 // own makes a controller of this package, whose parameters have more types.
 func own(make func(reader) Controller) func(*param.Reader) Controller {

@@ -21,6 +21,7 @@ var bounds = map[string]struct{ minWindow, maxWindow, minRate, maxRate uint64 }{
 	"mp-rdma": {1024, 4096 * 1024, Unlimited, Unlimited},
 	"reno":    {1024, 4096 * 1024, Unlimited, Unlimited},
 	"nscc":    {1024, 225_000, Unlimited, Unlimited},
+	"hpcc":    {162, 162_500, 99e6, 100e9}, // [W_init] is 100 Gb/s for 13 us
 }
 
 // event draws an event and applies it to each of cs.
@@ -35,7 +36,14 @@ func event(t *rapid.T, now mono.Time, cs ...Controller) {
 		s.Receiver = Receiver{Reported: true, Restore: rapid.Bool().Draw(t, "restore"), Penalty: rapid.Uint8Range(0, 127).Draw(t, "penalty"),
 			Reason: rapid.Uint8Range(0, 2).Draw(t, "reason"), Received: rapid.Uint32Range(0, 1<<24-1).Draw(t, "received")}
 	}
+	hops := Telemetry{N: rapid.Uint8Range(0, MaxHops).Draw(t, "hops")}
+	for i := range hops.N {
+		hops.Hops[i] = Hop{At: now, Sent: rapid.Uint64().Draw(t, "sent"), Rate: rapid.Uint64Range(0, 1e12).Draw(t, "rate"), Queued: bytes}
+	}
 	for _, c := range cs {
+		if r, ok := c.(Telemetered); ok {
+			r.OnTelemetry(now, &hops)
+		}
 		switch kind {
 		case 0:
 			c.OnSent(now, bytes, inflight)

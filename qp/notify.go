@@ -56,6 +56,16 @@ func (q *QP) takeEcho() bool {
 // them. Senders of datagrams get no report.
 func (q *QP) ECNCapable() bool { return q.cfg.Type != UD && q.req.ctl.ECNCapable() }
 
+// NeedsTelemetry reports whether requests must carry telemetry, which acknowledgements return to OnTelemetry.
+func (q *QP) NeedsTelemetry() bool { return q.cfg.Type == RC && q.req.telemetered }
+
+// OnTelemetry takes the telemetry of an acknowledgement; call it right before Receive.
+func (q *QP) OnTelemetry(now mono.Time, t *ccalgo.Telemetry) {
+	if c, ok := q.req.ctl.(ccalgo.Telemetered); ok && q.sending() {
+		c.OnTelemetry(now, t)
+	}
+}
+
 // OnePath reports whether all packets of the connection have one path, in both directions.
 func (q *QP) OnePath() bool { return q.x == nil || q.req.onePath && q.x.mrc == nil }
 

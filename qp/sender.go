@@ -15,15 +15,16 @@ import (
 // sender tracks packets that are sent and acknowledged: which of them are outstanding, how many may be, and which
 // paths they take. Requests have one; responses of the extended transports, which are acknowledged too, have another.
 type sender struct {
-	q         *QP
-	rec       retrans.Recovery // nil: packets are not acknowledged (UC, UD)
-	ctl       ccalgo.Controller
-	paths     path.Selector
-	perPacket bool // congestion control counts each acknowledgement, which answers one packet
-	onePath   bool // all packets take the path of the connection
-	clocked   bool // paths need the window: acknowledgements clock packets out
-	noControl bool // there is no congestion control
-	responses bool // the sender sends responses; for tracers and random choices
+	q           *QP
+	rec         retrans.Recovery // nil: packets are not acknowledged (UC, UD)
+	ctl         ccalgo.Controller
+	paths       path.Selector
+	perPacket   bool // congestion control counts each acknowledgement, which answers one packet
+	onePath     bool // all packets take the path of the connection
+	clocked     bool // paths need the window: acknowledgements clock packets out
+	noControl   bool // there is no congestion control
+	telemetered bool // congestion control needs telemetry
+	responses   bool // the sender sends responses; for tracers and random choices
 	// overdue lets the oldest packet leave after a timeout, whatever the window: lost packets may fill it (RFC 6298
 	// 5.4).
 	overdue bool
@@ -82,6 +83,7 @@ func (s *sender) plug(ctl ccalgo.Controller, paths path.Selector) {
 		s.caps.syncer, s.clocked = paths.(path.Syncer)
 	}
 	_, s.noControl = ctl.(ccalgo.None)
+	_, s.telemetered = ctl.(ccalgo.Telemetered)
 	_, s.onePath = paths.(*path.Single)
 }
 

@@ -60,11 +60,15 @@ func (standardPolicy) stamp(mono.Time, *slot, uint32, bool, *bth.Packet) {}
 //   - when it fills the window: no packet follows until an acknowledgement arrives
 //   - when the packets before it have waited for an eighth of the timeout, as they do under a rate limit, so that
 //     slowness does not count as loss
-//   - when it is the last of a retransmission.
+//   - when it is the last of a retransmission
+//   - always, if congestion control needs the telemetry that acknowledgements return.
 //
 // pollProbe handles later obstacles, such as a window that shrinks or a queue that drains.
 func (s standardPolicy) requestsAck(now mono.Time, ends, retransmit bool) bool {
 	r := s.r
+	if r.telemetered {
+		return true
+	}
 	stop := ends && (r.q.cfg.Tuning.AcksPerWindow == 0 || r.pace.Next > now || !r.follows())
 	if retransmit {
 		_, more := r.rec.NextRetransmit()

@@ -145,5 +145,6 @@ func (c *Config) check() error {
 		bad(c.Partials > 0, "Partials is %d: must be positive", c.Partials),
 		bad(power(c.Window) && c.Window >= 64 && c.Window <= 1<<20, "Window is %d: must be a power of two from 64 to 2^20", c.Window),
 		bad(c.Queue > 0, "Queue is %d: must be positive", c.Queue),
+		bad(!ccalgo.NeedsTelemetry(c.Congestion), "Congestion %s needs the telemetry of switches, which acknowledgements of Flor do not return: use another one, such as swift", c.Congestion),
 		cc, chunking)
 }

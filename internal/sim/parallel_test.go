@@ -123,6 +123,11 @@ func allDivided(t testing.TB) []divided {
 			c.Events = []Event{losses(0.001)}
 			return c
 		}},
+		{"rc, HPCC, random messages", func(seed uint64) Config {
+			c := base(seed, pausing(""), "rc", arrivals(16, seed))
+			c.Spec.Congestion = profile.Part{Name: "hpcc"}
+			return c
+		}},
 		{"mp-rdma, incast", func(seed uint64) Config {
 			return base(seed, lossySwitch(""), "mp-rdma", planned(workload.RandomIncast(16, 3, 9, 60_000, 0, seed)...)...)
 		}},

@@ -37,6 +37,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/internal/sim/inside"
@@ -220,12 +221,24 @@ func (s *Simulation) build() (err error) {
 			return err
 		}
 	}
-	s.cluster, err = nic.NewCluster(e, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU, Planes: c.Planes, Engines: net.Engines,
+	s.cluster, err = nic.NewCluster(e, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU, Planes: c.Planes, Engines: net.Engines, Telemetry: c.telemetry(),
 		Network: func(o fabric.Owner) (*fabric.Network, error) {
 			net.Owner = o
 			return fabric.New(e, net)
 		}})
 	return err
+}
+
+// telemetry reports whether some congestion control needs telemetry.
+func (c *Config) telemetry() bool {
+	needs := ccalgo.NeedsTelemetry(c.Spec.Congestion.Name)
+	for _, s := range c.Specs {
+		needs = needs || ccalgo.NeedsTelemetry(s.Congestion.Name)
+	}
+	for i := range c.Transports {
+		needs = needs || ccalgo.NeedsTelemetry(c.Transports[i].Spec.Congestion.Name)
+	}
+	return needs
 }
 
 // spec returns the spec of a host.

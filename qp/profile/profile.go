@@ -203,6 +203,13 @@ var rules = []Rule{
 	}, "only the receiver and the recovery mrc suit the packets of the profile mrc, and they suit no others"},
 	{func(t *Transport, s Spec) bool { return t.Kind != bth.ProfileMRC && s.Paths.Name == "mrc" },
 		"paths mrc need the path feedback that only acknowledgements of the profile mrc have"},
+	{func(t *Transport, s Spec) bool {
+		return ccalgo.NeedsTelemetry(s.Congestion.Name) && (t.Kind == bth.ProfileMRC || s.Paths.Name != "single")
+	}, "congestion control by telemetry compares packets of one path; use the paths single"},
+	{func(_ *Transport, s Spec) bool {
+		_, by, err := ccalgo.SplitSharing(s.Congestion.Params)
+		return err == nil && by != ccalgo.PerQueuePair && ccalgo.NeedsTelemetry(s.Congestion.Name)
+	}, "congestion control by telemetry compares packets of one path; use one control for each queue pair"},
 	{func(t *Transport, s Spec) bool { return t.Kind == bth.ProfileMRC && s.Congestion.Name == "dcqcn" },
 		"receivers of mrc send no CNPs, which dcqcn needs"},
 	{func(t *Transport, s Spec) bool { return !t.Traits.Head && s.Reorder.Name == "eunomia" },

@@ -312,6 +312,8 @@ func TestFaults(t *testing.T) {
 		{nic("transports: {mrc: {cc_profiles: {1: {name: dcqcn}}}}"), "receivers of mrc send no CNPs"},
 		{nic("profile: fast"), "nics.0.profile: "},
 		{nic("congestion: {algorithm: cubic}"), "nics.0.congestion: ccalgo: no congestion control \"cubic\""},
+		{nic("congestion: {algorithm: hpcc}"), "nics.0.congestion.algorithm: hpcc needs the telemetry of switches, which only rocesim has"},
+		{nic("transports: {irn: {congestion: {name: hpcc}}}"), "nics.0.transports.irn: hpcc needs the telemetry of switches"},
 		{nic("congestion: {algorithm: dcqcn, gg: 1}"), "nics.0.congestion: ccalgo: dcqcn has no parameter \"gg\""},
 		{nic("congestion: {algorithm: dcqcn, g: 7}"), "nics.0.congestion: ccalgo: dcqcn: g is 7, it must be between 0 and 1"},
 		{nic("congestion: {algorithm: dcqcn, g: much}"), "nics.0.congestion"},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -44,12 +45,23 @@ func (c *Congestion) validate(f *faults, path string) {
 	if _, err := c.New(); err != nil {
 		f.add(path, "%w", err)
 	}
+	if err := measurable(c.Algorithm); err != nil {
+		f.add(path+".algorithm", "%w", err)
+	}
 	if d := *c.CNPInterval; d < 0 || d > maxCNPInterval {
 		f.add(path+".cnp_interval", "%v is not between 0 and %v", d, maxCNPInterval)
 	}
 	if d := *c.CNPDSCP; d < 0 || d > 63 {
 		f.add(path+".cnp_dscp", "%d is not a number of 6 bits", d)
 	}
+}
+
+// measurable returns an error for congestion control whose signals ports lack.
+func measurable(algorithm string) error {
+	if !ccalgo.NeedsTelemetry(algorithm) {
+		return nil
+	}
+	return fmt.Errorf("%s needs the telemetry of switches, which only rocesim has; use another one, such as dcqcn", algorithm)
 }
 
 // New returns the congestion control of a new queue pair.

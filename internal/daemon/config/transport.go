@@ -155,7 +155,7 @@ func (n *NIC) validateNumbered(f *faults, path, name string) {
 			case part.Name == "":
 				err = errors.New("the name is missing")
 			default:
-				err = errors.Join(n.checkPlanes(s.Paths), profile.Validate(name, s))
+				err = errors.Join(n.checkPlanes(s.Paths), measurable(s.Congestion.Name), profile.Validate(name, s))
 			}
 			if err != nil {
 				f.add(strings.Join([]string{path, kind, number}, "."), "%w", err)
@@ -167,7 +167,7 @@ func (n *NIC) validateNumbered(f *faults, path, name string) {
 func (n *NIC) validateTransports(f *faults, path string) {
 	check := func(at, name string) {
 		s := n.spec(name)
-		if err := errors.Join(n.checkPlanes(s.Paths), profile.Validate(name, s)); err != nil {
+		if err := errors.Join(n.checkPlanes(s.Paths), measurable(s.Congestion.Name), profile.Validate(name, s)); err != nil {
 			f.add(at, "%w", err)
 		}
 	}

@@ -26,9 +26,9 @@ func (c *Choice) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Congestion, "congestion", "", "congestion control: "+strings.Join(selectable(), ", ")+" (default none)")
 }
 
-// selectable returns the congestion controls of NICs. Controls of a profile are excluded.
+// selectable returns the congestion controls of NICs, without those of a profile and those that need telemetry.
 func selectable() []string {
-	return slices.DeleteFunc(ccalgo.Names(), func(name string) bool { return slices.Contains(profile.Names(), name) })
+	return slices.DeleteFunc(ccalgo.Names(), func(name string) bool { return slices.Contains(profile.Names(), name) || ccalgo.NeedsTelemetry(name) })
 }
 
 // Validate returns an error that names the flag.

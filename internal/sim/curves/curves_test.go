@@ -80,6 +80,7 @@ func TestBadScenarios(t *testing.T) {
 		{head + "at 1us ack many", "line 3: "},
 		{head + "at 1us nack", "nack requires bytes or a reason"},
 		{head + "at 1us ack 1 penalty=128", "line 3: "},
+		{head + "at 1us ack 1 load=2", "line 3: load 2 is not from 0 to 1"},
 		{head + "at 1us send 1 report", `send has no option "report"`},
 		{head + "at 1us cnp ecn", `cnp has no option "ecn"`},
 		{head + "from 0s to 1ms every 0s cnp", "must take time"},

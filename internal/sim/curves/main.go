@@ -16,7 +16,8 @@
 //	cnp                             a congestion notification packet
 //	send BYTES [full]               a packet was sent; full: the whole window is then in flight
 //	ack BYTES|window [rtt=TIME] [ecn] [full]  an acknowledgement of so many bytes; full: the rest of the window is in flight
-//	                                further options: report, penalty=N, restore: with MRC's report of the receiver
+//	                                further options: report, penalty=N, restore: with MRC's report of the receiver;
+//	                                load=PART, queued=BYTES: with telemetry of a link of 100 Gb/s
 //	nack REASON [rtt=TIME]          MRC's report of a dropped packet, with its number
 //	loss [timeout]
 //

@@ -34,6 +34,8 @@ type event struct {
 	timeout bool
 	full    bool // the rest of the window is in flight
 	report  ccalgo.Receiver
+	load    float64 // of a link of 100 Gb/s, by its telemetry; 0: none
+	queued  uint32  // bytes, likewise
 }
 
 // parse reads a script; errors name the line.
@@ -145,6 +147,13 @@ func (e *event) options(words []string) error {
 		case "ack penalty":
 			n, err = strconv.ParseUint(value, 10, 7)
 			e.report.Reported, e.report.Penalty = true, uint8(n)
+		case "ack load":
+			if e.load, err = strconv.ParseFloat(value, 64); err == nil && !(e.load > 0 && e.load <= 1) {
+				err = fmt.Errorf("load %v is not from 0 to 1", e.load)
+			}
+		case "ack queued":
+			n, err = strconv.ParseUint(value, 10, 32)
+			e.queued = uint32(n)
 		case "loss timeout":
 			e.timeout = true
 		default:
@@ -177,11 +186,11 @@ func (s *script) run() (*curve, error) {
 	}
 	ctl.Reset(s.mtu)
 	c := &curve{script: s}
-	events, received := s.events, uint32(0)
+	events, path := s.events, route{}
 	for at := time.Duration(0); at <= s.until; at += s.every {
 		for len(events) > 0 && events[0].at <= at {
 			timers(ctl, events[0].at)
-			if err := events[0].apply(ctl, &received); err != nil {
+			if err := events[0].apply(ctl, &path); err != nil {
 				return nil, err
 			}
 			events = events[1:]
@@ -202,8 +211,29 @@ func timers(ctl ccalgo.Controller, until time.Duration) {
 	}
 }
 
-// apply passes e to ctl. received counts the bytes of all acknowledgements with a report.
-func (e *event) apply(ctl ccalgo.Controller, received *uint32) error {
+// route is the state of receiver and link.
+type route struct {
+	received uint32 // bytes of all acknowledgements with a report
+	at       mono.Time
+	sent     float64 // bytes of the link
+}
+
+// telemetry passes the state of the link to ctl: it has had the load of e since the last call.
+func (r *route) telemetry(ctl ccalgo.Controller, now mono.Time, e *event) {
+	c, ok := ctl.(ccalgo.Telemetered)
+	if !ok || e.load == 0 {
+		return
+	}
+	const rate = 100e9
+	r.sent += now.Sub(r.at).Seconds() * float64(e.load*rate/8)
+	r.at = now
+	var t ccalgo.Telemetry
+	t.Add(0, ccalgo.Hop{At: now, Sent: uint64(r.sent), Rate: rate, Queued: e.queued})
+	c.OnTelemetry(now, &t)
+}
+
+// apply passes e to ctl.
+func (e *event) apply(ctl ccalgo.Controller, r *route) error {
 	now, bytes := start.Add(e.at), e.bytes
 	if e.window {
 		bytes = limit(ctl)
@@ -223,9 +253,10 @@ func (e *event) apply(ctl ccalgo.Controller, received *uint32) error {
 			inFlight = limit(ctl) - bytes
 		}
 		if e.report.Reported {
-			*received += bytes
-			e.report.Received = (*received + 255) / 256
+			r.received += bytes
+			e.report.Received = (r.received + 255) / 256
 		}
+		r.telemetry(ctl, now, e)
 		ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inFlight, RTT: e.rtt, ECN: e.ecn, Receiver: e.report})
 	case "nack":
 		ctl.OnAck(now, ccalgo.Sample{InFlight: limit(ctl), RTT: e.rtt, Receiver: ccalgo.Receiver{Reason: uint8(bytes)}})

@@ -3,6 +3,7 @@ package fabric
 import (
 	"fmt"
 
+	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/sim/engine"
 )
 
@@ -11,6 +12,8 @@ import (
 type Part struct {
 	// Owner is notified of packets dropped in this part.
 	Owner Owner
+	// Telemetry returns where switches add their records of p; nil: nowhere. The function is nil if no packet has telemetry.
+	Telemetry func(p *Packet) *ccalgo.Telemetry
 
 	net      *Network
 	eng      *engine.Engine

@@ -2,8 +2,10 @@ package fabric
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 
+	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/sim/engine"
 )
 
@@ -224,6 +226,9 @@ func (s *Switch) detour(p *Packet) *port {
 
 // left releases the buffer of p when p leaves by o.
 func (s *Switch) left(now engine.Time, o *port, p *Packet) {
+	if s.part.Telemetry != nil && p.Kind == Data {
+		s.record(now, o, p)
+	}
 	if m := o.marker; m.dequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
 	}
@@ -234,6 +239,13 @@ func (s *Switch) left(now engine.Time, o *port, p *Packet) {
 	}
 	s.buffer.leaveIngress(&in.stocks[p.Class], int64(p.Bytes))
 	in.watch(now, p.Class)
+}
+
+// record adds the state of o to the telemetry of p, which leaves.
+func (s *Switch) record(now engine.Time, o *port, p *Packet) {
+	if t := s.part.Telemetry(p); t != nil {
+		t.Add(uint32(s.id), ccalgo.Hop{At: now.Mono(), Sent: o.out.Stats.Bytes, Rate: o.out.rate, Queued: uint32(min(o.queued, math.MaxUint32))})
+	}
 }
 
 // Queued returns the number of buffered bytes.

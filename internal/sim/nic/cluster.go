@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
@@ -78,6 +79,8 @@ type Config struct {
 	// Planes is the number of ports of each NIC, at most path.MaxPlanes; zero is one. Port p of NIC i is host p*n + i of the
 	// network, which has n hosts in each plane (fabric.Planes). Entropy values of MRC select the plane.
 	Planes int
+	// Telemetry makes room for the records of switches, for queue pairs whose congestion control needs them.
+	Telemetry bool
 	// Engines are those of the network's parts, also of a single part, if the clock has windows (engine.NewGroup).
 	Engines []*engine.Engine
 }
@@ -157,11 +160,19 @@ func (k *Cluster) divide(c Config) {
 			k.parts[i].init(k, i, c.Engines[i], c)
 		}
 		k.parts[i].fab, f.Owner = f, k.parts[i]
+		if c.Telemetry {
+			k.parts[i].slab.telemetry = [][]ccalgo.Telemetry{}
+			f.Telemetry = k.parts[i].telemetry
+		}
 	}
 	if n := len(k.parts); n > 1 {
-		chunks := make([][]parcel, mostChunks)
+		chunks, records := make([][]parcel, mostChunks), [][]ccalgo.Telemetry(nil)
+		if c.Telemetry {
+			records = make([][]ccalgo.Telemetry, mostChunks)
+		}
 		for i, p := range k.parts {
 			p.slab.share(chunks, i, n)
+			p.slab.telemetry = records
 		}
 	}
 }

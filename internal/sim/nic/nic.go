@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/base/ring"
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/internal/sim/engine"
@@ -35,8 +36,9 @@ type NIC struct {
 	pullTimer engine.Timer
 	nextPull  engine.Time
 	meta      qp.RxMeta
-	asked     *mrc.Requests // nil: none so far
-	used      []engine.Time // by slot number: when the queue pair was last used; nil: not recorded
+	asked     *mrc.Requests      // nil: none so far
+	used      []engine.Time      // by slot number: when the queue pair was last used; nil: not recorded
+	returned  []ccalgo.Telemetry // by slot number, as far as there is any: of the latest request, for the next acknowledgement
 }
 
 // grh precedes the payload of datagrams (IBTA annex A17).
@@ -111,6 +113,9 @@ func (n *NIC) poll(m mono.Time, q *QP) bool {
 	ref, p := n.k.slab.take()
 	n.k.slab.pack(p, t, q.memory == nil)
 	p.src, p.bytes, p.class = n.host, n.k.cfg.Framing.bytes(&t.Packet), n.class(q, p)
+	if n.k.slab.telemetry != nil {
+		n.instrument(q, ref, p)
+	}
 	if p.flags&sprayed == 0 {
 		p.entropy = uint32(q.port)
 	}
@@ -202,6 +207,9 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 	}
 	m := now.Mono()
 	n.note(now, q)
+	if p.flags&(recorded|returns) != 0 {
+		n.instrumented(m, q, d.Ref, p)
+	}
 	if p.opcode.IsCNP() {
 		q.core.OnCNP(m)
 	} else {

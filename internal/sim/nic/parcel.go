@@ -36,7 +36,9 @@ const (
 	fecn
 	becn
 	ackReq
-	sprayed // the path differs from that of its queue pair
+	sprayed  // the path differs from that of its queue pair
+	recorded // switches record telemetry
+	returns  // an acknowledgement with telemetry
 )
 
 // rest has the fields that few packets use.

@@ -182,9 +182,11 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 	tuning := c.Tuning
 	tuning.PathSeed = q.pathSeed(c)
 	const queue = 1 << 20 // the rings are Go slices
-	q.core = qp.New(qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr, Scratch: &n.k.temp,
+	config := qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr, Scratch: &n.k.temp,
 		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: uint32(max(c.Elements, 1)), MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ[end] != nil,
-		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, DataHeader: uint8(min(n.k.cfg.Framing.Header, 255)), Tuning: tuning, Phantom: q.memory == nil})
+		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, DataHeader: uint8(min(n.k.cfg.Framing.Header, 255)), Tuning: tuning, Phantom: q.memory == nil}
+	pacedWith(&config)
+	q.core = qp.New(config)
 	q.traffic = q.trafficClass(c)
 	q.node.Init(n.turns.Class(c.Class), 1, q)
 	q.timer.Item = q
@@ -379,6 +381,9 @@ func (q *QP) Stop() {
 	}
 	if n.left == q {
 		n.left = nil
+	}
+	if t := n.toReturn(q); t != nil {
+		t.N = 0
 	}
 	q.core.CloseTrace()
 	q.core.ClearFlow()

@@ -3,6 +3,7 @@ package nic
 import (
 	"unsafe"
 
+	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/sim/prefetch"
 )
 
@@ -20,6 +21,8 @@ type slab struct {
 	others [2][]chain // by window and part: its packets that this part has freed
 	window int        // index of this window
 
+	telemetry [][]ccalgo.Telemetry // by chunk; nil: no packet has any
+
 	rests      []rest
 	unusedRest uint32
 }
@@ -28,6 +31,11 @@ const chunkShift = 10
 
 func (s *slab) at(ref uint32) *parcel {
 	return &s.chunks[ref>>chunkShift][ref&(1<<chunkShift-1)]
+}
+
+// telemetryOf returns the telemetry of a packet.
+func (s *slab) telemetryOf(ref uint32) *ccalgo.Telemetry {
+	return &s.telemetry[ref>>chunkShift][ref&(1<<chunkShift-1)]
 }
 
 // soon prefetches a parcel, which has left the caches while it was in flight.
@@ -66,6 +74,9 @@ func (s *slab) grow() {
 	number := s.own
 	if s.parts == 0 {
 		s.chunks = append(s.chunks, nil)
+		if s.telemetry != nil {
+			s.telemetry = append(s.telemetry, nil)
+		}
 	}
 	s.own += max(s.parts, 1)
 	first := number << chunkShift
@@ -75,6 +86,9 @@ func (s *slab) grow() {
 	}
 	chunk[len(chunk)-1].next = 0
 	s.chunks[number] = chunk
+	if s.telemetry != nil {
+		s.telemetry[number] = make([]ccalgo.Telemetry, 1<<chunkShift)
+	}
 	s.unused = first + 1
 }
 

@@ -15,6 +15,7 @@ func (n *NIC) turnRound(now engine.Time, d *fabric.Packet) {
 	if d.Back() {
 		p := n.k.slab.at(d.Ref)
 		d.Again(p.bytes, p.class)
+		n.k.reset(d.Ref, p)
 		n.giveBack(now, d)
 		return
 	}

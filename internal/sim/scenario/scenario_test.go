@@ -75,6 +75,8 @@ func TestErrors(t *testing.T) {
 		{edit("rc}", "rc, max_unacked: -1}"), `x.yaml:4: transport.max_unacked: "-1" is not a whole number, not negative`},
 		{edit("rc}", "irn, recovery: {name: irn, bdp_packets: many}}"), `x.yaml:4: transport.recovery.bdp_packets: "many" is not a number`},
 		{edit("rc}", "rc, congestion: {name: dctcp}}"), "x.yaml:4: transport.congestion: dctcp needs ECN marks"},
+		{edit("buffer: 1MiB}\ntransport: {profile: rc}", "buffer: 1MiB, balance: {name: drill}}\ntransport: {profile: irn, congestion: {name: hpcc}}"),
+			"x.yaml:4: transport.congestion: hpcc compares packets of one path, and switches choose one for each packet"},
 		{edit("senders: 3", "senders: 3, load: 0.5"), "x.yaml:6: workload.0.load: incast has no such key, only kind"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: ecmp, samples: 2}"), "x.yaml:3: switch.balance.samples: only drill has samples"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: ksp, wait: 1us}"), "x.yaml:3: switch.balance.wait: ksp has no such key"},

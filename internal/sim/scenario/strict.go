@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/fabric"
 )
@@ -102,9 +103,17 @@ func (f *File) senseless(c *sim.Config) error {
 	return nil
 }
 
-// needsMarks rejects congestion control that waits for marks in vain.
+// perPacket are the load balancers by which each packet takes another path.
+var perPacket = []string{"spray", "round-robin", "po2", "drill"}
+
+// needsMarks rejects congestion control that waits for marks or telemetry in vain.
 func (f *File) needsMarks(c *sim.Config, key string, t *Transport) error {
 	name := t.Congestion.Name
+	if ccalgo.NeedsTelemetry(name) && len(c.Graph.Switches) > 0 {
+		if balance := c.Switch(0, 0).Balance.Name; slices.Contains(perPacket, balance) {
+			return f.At(key+".congestion", "%s compares packets of one path, and switches choose one for each packet: set switch.balance to ecmp or letflow, not %s", name, balance)
+		}
+	}
 	if !slices.Contains(marked, name) || len(c.Graph.Switches) == 0 {
 		return nil
 	}
