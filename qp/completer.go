@@ -240,7 +240,7 @@ func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet, 
 	if out.Acked > 0 {
 		r.progress(now)
 	}
-	if !r.perPacket && !r.noControl {
+	if !r.perPacket && r.control != noControl {
 		r.ctl.OnAck(now, ccalgo.Sample{
 			Bytes:    r.newlyAcked(out),
 			InFlight: r.bytesInFlight(),

@@ -201,13 +201,13 @@ func TestMRCAttrs(t *testing.T) {
 	if err := q.ModifyMRC(set, all, plug); err != nil {
 		t.Fatal(err)
 	}
-	if now, _ := q.MRCAttr(); now != set || q.req.ctl != plug.Controller || q.req.noControl {
+	if now, _ := q.MRCAttr(); now != set || q.req.ctl != plug.Controller || q.req.control == noControl {
 		t.Errorf("now %+v", now)
 	}
 	if err := q.Modify(0, Attr{}, AttrState); err != nil { // RESET
 		t.Fatal(err)
 	}
-	if now, _ := q.MRCAttr(); now != first || q.req.ctl != (ccalgo.None{}) || !q.req.noControl || !q.req.hasRoom() || q.mrc().trk.Range() != 9*128 {
+	if now, _ := q.MRCAttr(); now != first || q.req.ctl != (ccalgo.None{}) || q.req.control != noControl || !q.req.hasRoom() || q.mrc().trk.Range() != 9*128 {
 		t.Errorf("after RESET %+v", now)
 	}
 	if err := toRTS(q, Attr{PathMTU: 1, Timeout: 14, RetryCnt: 6}); err != nil {

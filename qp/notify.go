@@ -57,7 +57,7 @@ func (q *QP) takeEcho() bool {
 func (q *QP) ECNCapable() bool { return q.cfg.Type != UD && q.req.ctl.ECNCapable() }
 
 // NeedsTelemetry reports whether requests must carry telemetry, which acknowledgements return to OnTelemetry.
-func (q *QP) NeedsTelemetry() bool { return q.cfg.Type == RC && q.req.telemetered }
+func (q *QP) NeedsTelemetry() bool { return q.cfg.Type == RC && q.req.control == telemetered }
 
 // OnTelemetry takes the telemetry of an acknowledgement; call it right before Receive.
 func (q *QP) OnTelemetry(now mono.Time, t *ccalgo.Telemetry) {

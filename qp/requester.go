@@ -266,12 +266,12 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 
 // account charges a packet to pacing and congestion control.
 func (r *requester) account(now mono.Time, p *bth.Packet) {
-	if r.noControl && r.q.attr.RateLimit == 0 {
+	if r.control == noControl && r.q.attr.RateLimit == 0 {
 		r.pace.Unlimited()
 		return
 	}
 	var inflight uint32
-	if !r.noControl {
+	if r.control != noControl {
 		inflight = r.bytesInFlight()
 	}
 	bytes := uint32(len(p.Payload))
@@ -318,7 +318,7 @@ func (r *requester) windowOpen(s *slot) bool {
 		return true
 	case r.full(n):
 		return false
-	case r.noControl || r.rec.InFlight() == 0:
+	case r.control == noControl || r.rec.InFlight() == 0:
 		return true
 	}
 	window, _ := r.limits()

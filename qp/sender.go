@@ -15,16 +15,15 @@ import (
 // sender tracks packets that are sent and acknowledged: which of them are outstanding, how many may be, and which
 // paths they take. Requests have one; responses of the extended transports, which are acknowledged too, have another.
 type sender struct {
-	q           *QP
-	rec         retrans.Recovery // nil: packets are not acknowledged (UC, UD)
-	ctl         ccalgo.Controller
-	paths       path.Selector
-	perPacket   bool // congestion control counts each acknowledgement, which answers one packet
-	onePath     bool // all packets take the path of the connection
-	clocked     bool // paths need the window: acknowledgements clock packets out
-	noControl   bool // there is no congestion control
-	telemetered bool // congestion control needs telemetry
-	responses   bool // the sender sends responses; for tracers and random choices
+	q         *QP
+	rec       retrans.Recovery // nil: packets are not acknowledged (UC, UD)
+	ctl       ccalgo.Controller
+	paths     path.Selector
+	perPacket bool // congestion control counts each acknowledgement, which answers one packet
+	onePath   bool // all packets take the path of the connection
+	clocked   bool // paths need the window: acknowledgements clock packets out
+	control   controlKind
+	responses bool // the sender sends responses; for tracers and random choices
 	// overdue lets the oldest packet leave after a timeout, whatever the window: lost packets may fill it (RFC 6298
 	// 5.4).
 	overdue bool
@@ -82,9 +81,27 @@ func (s *sender) plug(ctl ccalgo.Controller, paths path.Selector) {
 	if s.caps != nil {
 		s.caps.syncer, s.clocked = paths.(path.Syncer)
 	}
-	_, s.noControl = ctl.(ccalgo.None)
-	_, s.telemetered = ctl.(ccalgo.Telemetered)
+	s.control = controlOf(ctl)
 	_, s.onePath = paths.(*path.Single)
+}
+
+// controlKind is the kind of congestion control.
+type controlKind uint8
+
+const (
+	ordinary    controlKind = iota
+	noControl               // there is none
+	telemetered             // it needs telemetry
+)
+
+func controlOf(ctl ccalgo.Controller) controlKind {
+	switch ctl.(type) {
+	case ccalgo.None:
+		return noControl
+	case ccalgo.Telemetered:
+		return telemetered
+	}
+	return ordinary
 }
 
 // clear drops all state; psn is the next one to send.
@@ -115,7 +132,7 @@ func (s *sender) outstanding() uint32 { return s.nxt.Since(s.una) }
 // limits returns the window in bytes and the rate in bits per second.
 func (s *sender) limits() (window, rate uint64) {
 	window, rate = ccalgo.Unlimited, ccalgo.Unlimited
-	if !s.noControl {
+	if s.control != noControl {
 		window, rate = s.ctl.Limits()
 	}
 	if kbps := s.q.attr.RateLimit; kbps != 0 {
@@ -196,7 +213,7 @@ func (s *sender) charge(now mono.Time, p *bth.Packet, bytes, inflight uint32) {
 	} else {
 		s.q.req.pace.Unlimited()
 	}
-	if !s.noControl {
+	if s.control != noControl {
 		s.ctl.OnSent(now, bytes, inflight)
 	}
 }

@@ -66,7 +66,7 @@ func (standardPolicy) stamp(mono.Time, *slot, uint32, bool, *bth.Packet) {}
 // pollProbe handles later obstacles, such as a window that shrinks or a queue that drains.
 func (s standardPolicy) requestsAck(now mono.Time, ends, retransmit bool) bool {
 	r := s.r
-	if r.telemetered {
+	if r.control == telemetered {
 		return true
 	}
 	stop := ends && (r.q.cfg.Tuning.AcksPerWindow == 0 || r.pace.Next > now || !r.follows())
@@ -76,7 +76,7 @@ func (s standardPolicy) requestsAck(now mono.Time, ends, retransmit bool) bool {
 	}
 	a, limit := &r.acks, r.q.maxUnacked()
 	window := uint64(ccalgo.Unlimited)
-	if !r.noControl {
+	if r.control != noControl {
 		bytes, _ := r.limits()
 		window, limit = bytes, uint32(min(uint64(limit), bytes/uint64(r.q.mtu)))
 	}
@@ -88,7 +88,7 @@ func (s standardPolicy) requestsAck(now mono.Time, ends, retransmit bool) bool {
 			return true
 		}
 	}
-	return !r.noControl && uint64(r.bytesInFlight()) >= window
+	return r.control != noControl && uint64(r.bytesInFlight()) >= window
 }
 
 // onAckReq implements senderPolicy.
@@ -182,7 +182,7 @@ const probesPerTimeout = 64
 func (s standardPolicy) deadline() mono.Time {
 	r := s.r
 	switch {
-	case r.q.cfg.Tuning.TailProbe == 0, !r.noControl:
+	case r.q.cfg.Tuning.TailProbe == 0, r.control != noControl:
 		return mono.Never
 	case !r.acks.pending(), r.tail.rtt.mean == 0, r.tail.due:
 		return mono.Never

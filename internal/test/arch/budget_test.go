@@ -15,14 +15,14 @@ var budgets = []struct {
 	folders []string
 	lines   int
 }{
-	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 22365},
+	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 22526},
 	{"links", []string{"port", "tap", "bpf"}, 5329},
 	{"verbs", []string{"verbs"}, 3585},
-	{"Flor", []string{"flor"}, 4287},
+	{"Flor", []string{"flor"}, 4288},
 	{"rocedrill", []string{"drill"}, 10802},
-	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19772},
+	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19782},
 	{"observation", []string{"internal/observe"}, 5078},
-	{"simulator", []string{"internal/sim"}, 16593},
+	{"simulator", []string{"internal/sim"}, 16750},
 	{"laboratory", []string{"internal/lab"}, 14247},
 	{"base", []string{"internal/base"}, 6781},
 	{"traffic generator", []string{"otg"}, 2114},
