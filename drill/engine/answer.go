@@ -59,6 +59,10 @@ func (e *Engine) completed(now mono.Time, fields map[string]string) {
 func (e *Engine) answered(now mono.Time, a map[string]string) {
 	k := e.command
 	e.command = nil
+	if k.fails() {
+		e.finish(Failed, k.call.Pos, fmt.Sprintf("dut.%s: the device does what it has to refuse", k.call.Verb))
+		return
+	}
 	if k.verb.creates {
 		e.create(k, a)
 	}
@@ -160,11 +164,18 @@ func counterDiffers(k *command, a map[string]string) string {
 	return ""
 }
 
+// fails reports whether the device has to refuse the command.
+func (k *command) fails() bool { return k.keys[failsKey].num != 0 }
+
 // refused takes the agent's error. A device that refuses a verb fails the test. An agent that lacks the verb or a key ends the run.
 func (e *Engine) refused(now mono.Time, text string) {
 	e.record(now, FromDUT, nil, "error "+text)
 	if strings.HasPrefix(text, "no verb ") || strings.HasPrefix(text, "the agent has no key ") {
 		e.finish(Broken, e.command.call.Pos, "the agent answers: "+text)
+		return
+	}
+	if e.command.fails() {
+		e.command = nil
 		return
 	}
 	e.finish(Failed, e.command.call.Pos, fmt.Sprintf("dut.%s: the device answers: %s", e.command.call.Verb, text))
@@ -182,6 +193,7 @@ func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
 					return false
 				}
 				e.events = append(e.events[:i:i], e.events[i+1:]...)
+				e.told[v.on+" "+v.kind] = true
 				return e.reportedInTime(now, v.at, k, "the event "+v.kind)
 			}
 		}
@@ -253,19 +265,21 @@ func (e *Engine) reported(qp string) string {
 }
 
 // permitsEvent reports whether an event that no statement expects may come. It may follow from what the script does: an error
-// event from an error that the device has reported otherwise, others from a verb that asks for them.
+// event from an error that the device has reported otherwise, others once from a verb that asks for them.
 func (e *Engine) permitsEvent(v event) bool {
+	key := v.on + " " + v.kind
+	defer func() { e.told[key] = true }()
 	switch v.kind {
 	case "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR":
 		return e.broken[v.on] || !e.objects[v.on]
 	case "COMM_EST":
-		return e.asked["RTR"]
+		return e.asked["RTR"] && !e.told[key]
 	case "SQ_DRAINED":
-		return e.asked["SQD"]
+		return e.asked["SQD"] && !e.told[key]
 	case "QP_LAST_WQE_REACHED":
-		return e.asked["srq"]
+		return e.asked["srq"] && !e.told[key]
 	case "SRQ_LIMIT_REACHED":
-		return e.asked["limit"]
+		return e.asked["limit"] && !e.told[key]
 	}
 	return false
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -61,6 +62,9 @@ func (e *Engine) follow(k *command) {
 		e.peers[peer.num] = true
 	}
 	e.asked[k.keys["state"].text] = true
+	if k.object != "" && (k.call.Verb == "modify" || k.call.Verb == "limit") { // its events may come again
+		maps.DeleteFunc(e.told, func(key string, _ bool) bool { return strings.HasPrefix(key, k.object+" ") })
+	}
 	for _, key := range []string{"srq", "limit"} {
 		if _, ok := k.keys[key]; ok {
 			e.asked[key] = true

@@ -203,6 +203,8 @@ func (l *linter) call(c *script.Call) {
 		kind, ok := v.keys[k.Name]
 		n, word := k.Value.(*script.Name)
 		switch {
+		case k.Name == failsKey && !v.local:
+			l.expr(k.Value)
 		case !ok:
 			l.fail(k.Pos, "dut.%s has no key %s%s; it has %s", c.Verb, k.Name, suggest.Hint(k.Name, sortedKeys(v.keys)), strings.Join(sortedKeys(v.keys), ", "))
 		case kind == keyWord && word && k.Name == "access":

@@ -23,12 +23,13 @@ type observed struct {
 	others         int                 // frames of other traffic
 	notes          []Note
 	broken         map[string]bool // queue pairs whose errors the device has reported
+	told           map[string]bool // objects with events that have come
 	asked          map[string]bool // states and features that the script uses, which have events
 }
 
 func observe(o Options) observed {
 	return observed{tester: map[netip.Addr]bool{o.Tester: true, o.Tester6: true}, device: map[netip.Addr]bool{o.DUT: true, o.DUT6: true},
-		peers: map[uint64]bool{testerQPN: true, managementQPN: true, uint64(bth.MRCEndpointQPN): true}, broken: map[string]bool{}, asked: map[string]bool{}}
+		peers: map[uint64]bool{testerQPN: true, managementQPN: true, uint64(bth.MRCEndpointQPN): true}, broken: map[string]bool{}, told: map[string]bool{}, asked: map[string]bool{}}
 }
 
 // expects finds out which packets the script judges by itself: those of any queue pair if it names dst=, and of any address.

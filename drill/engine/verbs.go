@@ -61,6 +61,9 @@ func workRequest(doc string) verb {
 	return verb{object: true, parts: true, keys: with(numbers(wrAttrs), keyObject, "ah"), doc: doc}
 }
 
+// failsKey is the key of every verb on the device that says whether the device refuses it.
+const failsKey = "fails"
+
 // verbs lists all verbs.
 var verbs = map[string]verb{
 	"pd": {creates: true, keys: numbers(""), doc: "allocate a protection domain"},
@@ -240,7 +243,7 @@ func (k *command) encode() string {
 	}
 	slices.Sort(names)
 	for _, n := range names {
-		if !k.verb.compare {
+		if !k.verb.compare && n != failsKey {
 			write(n, k.keys[n].encode())
 		}
 	}
