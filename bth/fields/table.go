@@ -189,9 +189,11 @@ func stamp(script string, bit int) []Field {
 // Management is a message of the connection manager, a datagram to queue pair 1 (IBTA vol.1 12.6). The header of management
 // datagrams has 24 bytes.
 var Management = Header{Name: "MAD", Bytes: 256, Fields: []Field{
+	{"", "mad.class", 8, 8, Hidden, "management datagram: class, 7 for the connection manager"},
+	{"", "mad.version", 16, 8, Hidden, "management datagram: version of the class, 2"},
 	{"", "mad.method", 24, 8, Hidden, "management datagram: method, 3 for a message of the connection manager"},
 	{"", "mad.tid", 64, 64, Hidden, "management datagram: transaction ID"},
-	{"", "mad.attr", 128, 16, Hidden, "management datagram: REQ, MRA, REJ, REP, RTU, DREQ or DREP"},
+	{"", "mad.attr", 128, 16, Hidden, "management datagram: REQ, MRA, REJ, REP, RTU, DREQ, DREP, SIDR_REQ or SIDR_REP"},
 	{"", "cm.local", 192, 32, Hidden, "communication ID of the sender"},
 	{"", "cm.remote", 224, 32, Hidden, "communication ID of the receiver; REQ has none"},
 	{"", "req.service", 256, 64, Hidden, "REQ: service ID"},
@@ -222,6 +224,15 @@ var Management = Header{Name: "MAD", Bytes: 256, Fields: []Field{
 	{"", "rep.rnr", 408, 3, Hidden, "REP: RNR retry count"},
 	{"", "rep.srq", 411, 1, Hidden, "REP: the sender's queue pair has a shared receive queue"},
 	{"", "rep.guid", 416, 64, Hidden, "REP: GUID of the sender"},
+	{"", "rej.ari_len", 264, 7, Hidden, "REJ: bytes of additional information"},
 	{"", "rej.reason", 272, 16, Hidden, "REJ: reason"},
+	{"", "rej.ari", 288, 8, Hidden, "REJ: first byte of additional information"},
 	{"", "dreq.qpn", 256, 24, Hidden, "DREQ: queue pair of the receiver"},
+	{"", "sidr.id", 192, 32, Hidden, "SIDR_REQ, SIDR_REP: number of the request"},
+	{"", "sidr.pkey", 224, 16, Hidden, "SIDR_REQ: partition key"},
+	{"", "sidr.service", 256, 64, Hidden, "SIDR_REQ: service ID"},
+	{"", "sidrrep.status", 224, 8, Hidden, "SIDR_REP: 0 success, 1 no such service, 2 rejected"},
+	{"", "sidrrep.qpn", 256, 24, Hidden, "SIDR_REP: queue pair of the service"},
+	{"", "sidrrep.service", 288, 64, Hidden, "SIDR_REP: service ID"},
+	{"", "sidrrep.qkey", 352, 32, Hidden, "SIDR_REP: Q_Key of the service"},
 }}

@@ -196,7 +196,7 @@ static const struct {
 	{"fadd", cmd_post, POST_KEYS}, {"awrite", cmd_awrite, "on data wr remote rkey signaled"},
 	{"bind", cmd_bind, "on mw to wr rkey signaled access"}, {"invalidate", cmd_invalidate, "on wr rkey signaled"},
 	{"set", cmd_set, "sge data seed from"}, {"check", cmd_check, "sge seed from"}, {"counter", cmd_counter, "name min max"},
-	{"listen", cmd_listen, "name port backlog ip"}, {"connect", cmd_connect, "name port cm_timeout cm_retries ip " CM_KEYS},
+	{"listen", cmd_listen, "name port backlog udp ip"}, {"connect", cmd_connect, "name port cm_timeout cm_retries udp ip " CM_KEYS},
 	{"accept", cmd_accept, "on " CM_KEYS}, {"reject", cmd_reject, "on reason private"}, {"establish", cmd_establish, "on"},
 	{"leave", cmd_leave, "on"},
 };

@@ -157,7 +157,7 @@ static struct object *create_id(enum kind kind)
 	struct object *o = create(kind);
 	if (!o)
 		return NULL;
-	if (rdma_create_id(channel, &o->id, o, RDMA_PS_TCP)) {
+	if (rdma_create_id(channel, &o->id, o, number("udp", 0) ? RDMA_PS_UDP : RDMA_PS_TCP)) {
 		fail("create_id");
 		return NULL;
 	}

@@ -16,10 +16,11 @@ import (
 type manager struct {
 	*cm.Agent
 	conns map[string]*cm.Conn // by the name of their listener, or by their own
+	asked map[string]*cm.SIDR // likewise
 }
 
 func (m *manager) start(a *nicAgent, seed [32]byte) {
-	m.conns = map[string]*cm.Conn{}
+	m.conns, m.asked = map[string]*cm.Conn{}, map[string]*cm.SIDR{}
 	m.Agent = cm.New(cm.Config{Port: a.nic, GUID: 1, Seed: seed})
 	a.nic.SetGSI(m.Agent)
 }
@@ -33,14 +34,21 @@ type owner struct {
 // managerEvents are the events of rdma_cm without RDMA_CM_EVENT_.
 var managerEvents = map[cm.EventKind]string{cm.ConnectRequest: "CONNECT_REQUEST", cm.ConnectReply: "CONNECT_RESPONSE",
 	cm.Established: "ESTABLISHED", cm.Rejected: "REJECTED", cm.Unreachable: "UNREACHABLE", cm.Disconnected: "DISCONNECTED",
-	cm.DisconnectReplied: "DISCONNECTED", cm.TimewaitExit: "TIMEWAIT_EXIT"}
+	cm.DisconnectReplied: "DISCONNECTED", cm.TimewaitExit: "TIMEWAIT_EXIT", cm.SIDRRequest: "CONNECT_REQUEST", cm.SIDRReply: "ESTABLISHED"}
 
 // CMEvent implements cm.Handler.
-func (o owner) CMEvent(_ mono.Time, c *cm.Conn, _ *cm.SIDR, e *cm.Event) {
+func (o owner) CMEvent(_ mono.Time, c *cm.Conn, s *cm.SIDR, e *cm.Event) {
 	if e.Kind == cm.ConnectRequest {
 		o.a.cm.conns[o.name] = c
 	}
-	if name := managerEvents[e.Kind]; name != "" {
+	if e.Kind == cm.SIDRRequest {
+		o.a.cm.asked[o.name] = s
+	}
+	name := managerEvents[e.Kind]
+	if e.Kind == cm.Rejected && s != nil { // cma_sidr_rep_handler of Linux
+		name = "UNREACHABLE"
+	}
+	if name != "" {
 		o.a.events = append(o.a.events, fmt.Sprintf("event on=%s type=%s private=%x", o.name, name, userData(e)))
 	}
 }
@@ -48,7 +56,7 @@ func (o owner) CMEvent(_ mono.Time, c *cm.Conn, _ *cm.SIDR, e *cm.Event) {
 // userData returns the private data of a message behind the header of rdma_cm, which a REQ has.
 func userData(e *cm.Event) []byte {
 	const header = 36
-	if e.Kind == cm.ConnectRequest && len(e.PrivateData) >= header {
+	if (e.Kind == cm.ConnectRequest || e.Kind == cm.SIDRRequest) && len(e.PrivateData) >= header {
 		return e.PrivateData[header:]
 	}
 	return e.PrivateData
@@ -62,20 +70,32 @@ func (r *request) private() (b []byte) {
 	return b
 }
 
-// service returns the service ID of an argument, a TCP port.
+// datagrams reports whether the argument asks for a service of datagrams.
+func (r *request) datagrams() bool { return r.number("udp", 0) != 0 }
+
+// service returns the service ID of an argument, a TCP or UDP port.
 func (r *request) service() uint64 {
-	const portsTCP = 0x0106
-	return mad.IPServiceID(portsTCP, uint16(r.number("port", 7471)))
+	const portsTCP, portsUDP = 0x0106, 0x0111
+	space := uint16(portsTCP)
+	if r.datagrams() {
+		space = portsUDP
+	}
+	return mad.IPServiceID(space, uint16(r.number("port", 7471)))
 }
 
 func (a *nicAgent) listen(r *request) (string, error) {
-	_, err := a.cm.Listen(cm.ListenParam{ServiceID: r.service(), Backlog: int(r.number("backlog", 16))}, owner{a, r.args["name"]})
+	_, err := a.cm.Listen(cm.ListenParam{ServiceID: r.service(), Datagram: r.datagrams(), Backlog: int(r.number("backlog", 16))}, owner{a, r.args["name"]})
 	return "", err
 }
 
 func (a *nicAgent) connect(r *request) (string, error) {
 	const ackTimeout, retry, mtu1024 = 14, 7, 3
 	src, dst := r.addresses()
+	if r.datagrams() {
+		_, err := a.cm.Resolve(a.now, &cm.SIDRParam{Route: rocev2.MADRoute{SGID: inet.GIDOf(src), DGID: inet.GIDOf(dst)}, ServiceID: r.service(),
+			Timeout: uint8(r.number("cm_timeout", 20)), MaxCMRetries: uint8(r.number("cm_retries", 15)), PrivateData: r.header(src, dst)}, owner{a, r.args["name"]})
+		return "", err
+	}
 	c, err := a.cm.Connect(a.now, &cm.ConnectParam{Route: rocev2.MADRoute{SGID: inet.GIDOf(src), DGID: inet.GIDOf(dst)},
 		ServiceID: r.service(), QPN: bth.QPN(r.number("qpn", 2)), StartingPSN: r.psn(), ResponderResources: uint8(r.number("resources", 1)),
 		InitiatorDepth: uint8(r.number("depth", 1)), RetryCount: retry, RNRRetry: retry, PathMTU: mtu1024, LocalAckTimeout: ackTimeout,
@@ -98,7 +118,13 @@ func (r *request) header(src, dst netip.Addr) []byte {
 // psn returns the first PSN of the peer's requests.
 func (r *request) psn() bth.PSN { return bth.MakePSN(uint32(r.number("psn", 0)) & 0xffffff) }
 
+// datagramKey is the Q_Key of rdma_cm's datagrams (RDMA_UDP_QKEY).
+const datagramKey = 0x01234567
+
 func (a *nicAgent) accept(r *request) (string, error) {
+	if s := a.cm.asked[r.args["on"]]; s != nil {
+		return "", s.Reply(a.now, &cm.SIDRReplyParam{QPN: bth.QPN(r.number("qpn", 2)), QKey: datagramKey, PrivateData: r.private()})
+	}
 	c, err := find(a.cm.conns, r.args["on"])
 	if err != nil {
 		return "", err

@@ -79,4 +79,4 @@ func (e *Engine) onlyQP() (qpn uint64, ok bool) {
 }
 
 // pseudoFields are names that packets have beside header fields.
-var pseudoFields = []string{"payload", "padding", "trail", "ip.options", "vlan", "private"}
+var pseudoFields = []string{"payload", "padding", "trail", "ip.options", "vlan", "private", "user"}

@@ -56,8 +56,11 @@ func (e *Engine) differs(f *frame.Frame, k *script.Key) string {
 	switch k.Name {
 	case "payload":
 		return e.payloadDiffers(f, k)
-	case "private": // zeros may follow
+	case "private", "user": // zeros may follow
 		got := f.Private()
+		if k.Name == "user" {
+			got = f.User()
+		}
 		if want := e.content(e.eval(k.Value)); bytes.HasPrefix(got, want) == k.Not {
 			return fmt.Sprintf("the private data is %x", clip(got))
 		}

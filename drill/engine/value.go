@@ -276,7 +276,7 @@ var functions = map[string]function{
 	"cm": {1, func(e *Engine, a []value) (value, error) {
 		from, to := e.addresses()
 		return bytesOf(frame.Message(mad.Attr(a[0].num), from, to, e.o.ID)), nil
-	}, "cm(REQ): a message of the connection manager as payload of a datagram. A REQ has the addresses of both ends and a GUID; other fields are zero"},
+	}, "cm(REQ): a message of the connection manager as payload of a datagram. A REQ has the addresses of both ends and a GUID, a SIDR_REQ the addresses; other fields are zero"},
 	"be32": {1, func(_ *Engine, a []value) (value, error) {
 		return bytesOf(binary.BigEndian.AppendUint32(nil, uint32(a[0].num))), nil
 	}, "be32(v): four bytes, most significant first"},

@@ -91,9 +91,9 @@ var verbs = map[string]verb{
 	"bind":       {object: true, keys: with(with(with(numbers("wr rkey signaled"), keyObject, "mw"), keyMemory, "to"), keyWord, "access"), doc: "post a bind of a memory window of type 2"},
 	"invalidate": {object: true, keys: numbers("wr rkey signaled"), doc: "post a local invalidate"},
 
-	"listen":    {creates: true, manages: true, keys: numbers("port backlog"), doc: "listen for requests of rdma_cm to port="},
-	"connect":   {creates: true, manages: true, keys: with(numbers("port qpn psn resources depth cm_timeout cm_retries"), keyBytes, "private"), doc: "send a REQ for port= of the tester"},
-	"accept":    {object: true, keys: with(numbers("qpn psn resources depth"), keyBytes, "private"), doc: "accept the newest request of a listener by a REP"},
+	"listen":    {creates: true, manages: true, keys: numbers("port backlog udp"), doc: "listen for requests of rdma_cm to port=, with udp=1 for those of datagrams"},
+	"connect":   {creates: true, manages: true, keys: with(numbers("port qpn psn resources depth cm_timeout cm_retries udp"), keyBytes, "private"), doc: "send a REQ for port= of the tester, with udp=1 a SIDR_REQ"},
+	"accept":    {object: true, keys: with(numbers("qpn psn resources depth"), keyBytes, "private"), doc: "accept the newest request of a listener by a REP or a SIDR_REP"},
 	"reject":    {object: true, keys: with(numbers("reason"), keyBytes, "private"), doc: "reject the newest request of a listener, or the reply to a connection"},
 	"establish": {object: true, keys: numbers(""), doc: "answer the REP of a connection by an RTU"},
 	"leave":     {object: true, keys: numbers(""), doc: "end a connection by a DREQ, or by a DREP if the peer has ended it"},

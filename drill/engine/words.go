@@ -34,7 +34,7 @@ var defaults = map[string]string{
 	"sl": "that of --sl, else 0", "tclass": "0", "ttl": "64", "flow": "0", "vlan": "that of --vlan, else none", "wr": "0", "signaled": "1",
 	"solicited": "0", "fence": "0", "inline": "0", "remote": "0", "rkey": "0", "bind.rkey": "that of the window, plus 1",
 	"compare": "0", "swap": "0", "add": "0", "len": "0", "port": "7471", "backlog": "16", "qpn": "2", "resources": "1", "depth": "1",
-	"cm_timeout": "20", "cm_retries": "15", "reason": "28", "modify.state": "unchanged", "limit": "0",
+	"cm_timeout": "20", "udp": "0", "cm_retries": "15", "reason": "28", "modify.state": "unchanged", "limit": "0",
 }
 
 // defaultOf returns the default of a key of a verb, empty if it has none.
