@@ -3,12 +3,14 @@ package model
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/open-traffic-generator/snappi/gosnappi/otg"
 
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/otg/engine"
+	"roced.io/roced/port/link"
 )
 
 func (t *translator) device(d *otg.Device, at string) {
@@ -35,6 +37,7 @@ func (t *translator) ethernet(e *otg.DeviceEthernet, at string) {
 	iface := engine.Interface{Name: e.GetName(), Port: e.GetConnection().GetPortName(), MTU: int(e.GetMtu()), MAC: t.mac(e.GetMac(),
 		at+".mac")}
 	t.port(iface.Port, at+".connection.port_name")
+	t.mtus[iface.Name] = iface.MTU
 	for i, v := range e.GetVlans() {
 		t.name(v.GetName(), "VLAN", item(at+".vlans", i))
 		tpid, _ := strconv.ParseUint(v.GetTpid().String()[1:], 16, 16)
@@ -92,9 +95,9 @@ func (t *translator) peer(p peerOf, local string, ibMTU uint32, in, at string) {
 		t.errorf("%s: address %q: is not configured; configured are %s", in, local, listOf(t.addrs))
 		return
 	}
-	mtu := pathMTU(int(ibMTU))
+	mtu := pathMTU(min(int(ibMTU), t.mtus[a.iface]-link.MTUOverhead))
 	if mtu != int(ibMTU) {
-		t.warnf("%s.ib_mtu: %d: using %d, the largest path MTU of RoCEv2 that fits", in, ibMTU, mtu)
+		t.warnf("%s.ib_mtu: %d: using %d, the largest path MTU of RoCEv2 that fits into it and into %q", in, ibMTU, mtu, a.iface)
 	}
 	peer := engine.Peer{Name: p.GetName(), Address: local, PathMTU: mtu}
 	peer.Destination = t.addr(p.GetDestinationIpAddress(), at+".destination_ip_address",
@@ -172,4 +175,49 @@ func (t *translator) facing(i int) int {
 		}
 	}
 	return -1
+}
+
+// accept gives each active queue pair without partner one at its destination, if that is of this configuration: a configured
+// one that only accepts and is free, or else an additional one with its attributes.
+func (t *translator) accept() {
+	for i := range t.out.Peers {
+		for k := range t.out.Peers[i].QueuePairs {
+			q := &t.out.Peers[i].QueuePairs[k]
+			j := t.acceptor(i)
+			if !q.Active || q.Remote != "" || j < 0 {
+				continue
+			}
+			at := &t.out.Peers[j]
+			free := slices.IndexFunc(at.QueuePairs, func(p engine.QueuePair) bool { return !p.Active && p.Remote == "" })
+			if free < 0 {
+				free = len(at.QueuePairs)
+				at.QueuePairs = append(at.QueuePairs, t.additional(at, q.Name))
+				q = &t.out.Peers[i].QueuePairs[k]
+			}
+			q.Remote, at.QueuePairs[free].Remote = at.QueuePairs[free].Name, q.Name
+		}
+	}
+}
+
+// acceptor returns the index of a peer at the destination of another one, -1 without one. It prefers one that only accepts.
+func (t *translator) acceptor(i int) int {
+	best := -1
+	for j, p := range t.out.Peers {
+		if t.out.Peers[i].Destination == t.addrs[p.Address].ip && len(p.QueuePairs) > 0 && (best < 0 || p.Destination.IsUnspecified()) {
+			best = j
+		}
+	}
+	return best
+}
+
+// additional returns a queue pair that accepts the connection of another one.
+func (t *translator) additional(at *engine.Peer, from string) engine.QueuePair {
+	q := at.QueuePairs[0]
+	q.Name, q.Active, q.Remote = q.Name+" for "+from, false, ""
+	key := func() string { return t.addrs[at.Address].iface + "/" + strconv.Itoa(int(q.Number)) }
+	for t.numbers[key()] != "" || q.Number < 2 {
+		q.Number = (q.Number + 1) % (1 << 24)
+	}
+	t.numbers[key()] = q.Name
+	return q
 }

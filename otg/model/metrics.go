@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,7 +46,7 @@ func Metrics(r *otg.MetricsRequest, config *engine.Config, e engine.Engine) (*ot
 		list := e.FlowMetrics()
 		columns := names(r.GetRocev2Flow().GetPerQp().GetColumnNames())
 		f.latency(list, columns)
-		out.Rocev2FlowPerQpMetrics = selected(f, "", list, nil, flowMetric)
+		out.Rocev2FlowPerQpMetrics = selected(f, "", list, nil, flowMetric(config))
 		restrict(out.Rocev2FlowPerQpMetrics, columns, "flow_name")
 	default:
 		out.Choice = otg.MetricsResponse_Choice_port_metrics.Enum()
@@ -161,7 +162,18 @@ func peerMetric[R proto.Message](kind R) func(engine.PeerMetric) R {
 	}
 }
 
-func flowMetric(f engine.FlowMetric) *otg.Rocev2FlowMetricPerQP {
+// flowMetric converts the metrics of a flow. Those of the receiver are absent if the destination is not of the configuration.
+func flowMetric(config *engine.Config) func(engine.FlowMetric) *otg.Rocev2FlowMetricPerQP {
+	own := map[netip.Addr]string{} // port by address
+	for _, i := range config.Interfaces {
+		for _, a := range i.Addresses {
+			own[a.Prefix.Addr()] = i.Port
+		}
+	}
+	return func(f engine.FlowMetric) *otg.Rocev2FlowMetricPerQP { return flowColumns(f, own[f.Dest]) }
+}
+
+func flowColumns(f engine.FlowMetric, port string) *otg.Rocev2FlowMetricPerQP {
 	m := &otg.Rocev2FlowMetricPerQP{}
 	values := map[string]any{
 		"flow_name": f.Name, "port_tx": f.PortTx, "src_qp": uint64(f.SourceQP), "dest_qp": uint64(f.DestQP),
@@ -177,9 +189,9 @@ func flowMetric(f engine.FlowMetric) *otg.Rocev2FlowMetricPerQP {
 		values["dest_ipv4"] = f.Dest.String()
 	}
 	set(m.ProtoReflect(), values)
-	if f.Remote {
+	if f.Remote || port != "" {
 		set(m.ProtoReflect(), map[string]any{
-			"port_rx": f.PortRx, "data_frames_rx": f.FramesRx, "frame_delta": delta(f.FramesTx, f.FramesRx),
+			"port_rx": cmp.Or(f.PortRx, port), "data_frames_rx": f.FramesRx, "frame_delta": delta(f.FramesTx, f.FramesRx),
 			"frame_sequence_error": f.SequenceErrors, "rx_bytes": f.BytesRx, "data_rx_rate": f.RateRx / 1e9,
 			"message_complete_rx": f.MessagesComplete,
 			"ecn_ce_rx":           f.MarkedRx, "cnp_tx": f.CNPTx, "ack_tx": f.ACKTx, "nak_tx": f.NAKTx,

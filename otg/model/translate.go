@@ -37,6 +37,7 @@ type translator struct {
 	kinds   map[string]string // kind of each name, for unique names
 	ports   map[string]int    // index in out.Ports
 	addrs   map[string]address
+	mtus    map[string]int // of interfaces
 	pairs   map[string]pair
 	numbers map[string]string // queue pair by interface and number
 	fixed   map[string]bool   // queue pairs that a flow has connected
@@ -58,7 +59,7 @@ type pair struct {
 // Translate checks a configuration, sets its defaults, and translates it. allowed has patterns (path.Match) of the
 // interfaces that ports may have, as INTERFACE or netns/NAMESPACE/INTERFACE. The error is of type Errors.
 func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error) {
-	t := &translator{allowed: allowed, kinds: map[string]string{}, ports: map[string]int{}, addrs: map[string]address{},
+	t := &translator{allowed: allowed, kinds: map[string]string{}, ports: map[string]int{}, addrs: map[string]address{}, mtus: map[string]int{},
 		pairs: map[string]pair{}, numbers: map[string]string{}, fixed: map[string]bool{}}
 	t.check(c, "")
 	if len(t.errors) > 0 {
@@ -78,6 +79,7 @@ func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error)
 			group++
 		}
 	}
+	t.accept()
 	t.out.RawFlows = t.rawFlows(c.GetFlows(), "flows")
 	t.captures(c.GetCaptures())
 	t.out.AutoStart = c.GetOptions().GetProtocolOptions().GetAutoStartAll()
@@ -149,8 +151,9 @@ func locate(p *engine.Port) string {
 		p.Kind, rest = kind, after
 	}
 	if after, ok := strings.CutPrefix(rest, "netns/"); ok {
-		p.Namespace, rest, _ = strings.Cut(after, "/")
-		if p.Namespace == "" || p.Namespace == "." || p.Namespace == ".." {
+		p.Namespace, rest = path.Split(after) // a namespace can be a path
+		p.Namespace = strings.TrimSuffix(p.Namespace, "/")
+		if p.Namespace == "" || p.Namespace != path.Clean(p.Namespace) || p.Namespace[0] == '.' {
 			return p.Location + ": has no namespace; use netns/NAMESPACE/INTERFACE"
 		}
 	}
@@ -187,7 +190,12 @@ func (t *translator) layer1(list []*otg.Layer1) {
 				t.errorf("%s.port_names: port %q: has settings already; give each port one layer1", at, name)
 			}
 			set[name] = true
-			p.MTU, p.Promiscuous = int(l.GetMtu()), l.GetPromiscuous()
+			p.Promiscuous = l.GetPromiscuous()
+			if p.Kind == engine.TAP {
+				p.MTU = int(l.GetMtu())
+			} else if l.GetMtu() != 1500 {
+				t.warnf("%s.mtu: %d: using the MTU of %s as it is", at, l.GetMtu(), p.Location)
+			}
 			if l.Speed != nil {
 				p.Speed = speed(l.GetSpeed().String())
 			}

@@ -43,7 +43,7 @@ func TestTranslate(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := c.Ports[0]
-	if p.Namespace != "h1" || p.Device != "eth1" || p.Speed != 25e9 || p.MTU != 9000 || !p.Promiscuous || c.Ports[1].Kind != engine.XDP {
+	if p.Namespace != "h1" || p.Device != "eth1" || p.Speed != 25e9 || !p.Promiscuous || c.Ports[1].Kind != engine.XDP {
 		t.Errorf("ports: %+v", c.Ports)
 	}
 	s := p.RoCE
@@ -63,8 +63,11 @@ func TestTranslate(t *testing.T) {
 		q.RemoteKey != 0xdead || q.Remote != "q3" || !q.Active {
 		t.Errorf("queue pair: %+v", q)
 	}
-	if q := c.Peers[0].QueuePairs[1]; q.Remote != "" || !q.Active || q.SourcePort != 49152 {
+	if q := c.Peers[0].QueuePairs[1]; q.Remote != "q3 for q2" || !q.Active || q.SourcePort != 49152 {
 		t.Errorf("queue pair without partner: %+v", q)
+	}
+	if q := c.Peers[1].QueuePairs[1]; q.Name != "q3 for q2" || q.Remote != "q2" || q.Active || q.Number != 34 {
+		t.Errorf("additional queue pair: %+v", q)
 	}
 	if q := c.Peers[1].QueuePairs[0]; q.Remote != "q1" || q.Active {
 		t.Errorf("passive queue pair: %+v", q)
@@ -83,12 +86,12 @@ func TestTranslate(t *testing.T) {
 		t.Errorf("capture: %+v", c.Captures)
 	}
 	for _, want := range []string{"retransmission_retry_count: 254: using 7", "5000 ms: using 8.589934592s", "ib_mtu: 5000: using 4096",
-		"rs_fec: true has no effect"} {
+		"rs_fec: true has no effect", "layer1[0].mtu: 9000: using the MTU of netns/h1/eth1"} {
 		if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, want) }) {
 			t.Errorf("no warning has %q: %q", want, warnings)
 		}
 	}
-	if len(warnings) != 4 {
+	if len(warnings) != 5 {
 		t.Errorf("%d warnings: %q", len(warnings), warnings)
 	}
 }
@@ -97,7 +100,7 @@ func TestTranslate(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{`"netns/h1/eth1"`, `"nic://rxe0"`, `ports[0].location: nic://rxe0: unknown link "nic"`},
-		{`"netns/h1/eth1"`, `"netns/h1"`, `ports[0].location: netns/h1: is not an interface`},
+		{`"netns/h1/eth1"`, `"netns/h1"`, `ports[0].location: netns/h1: has no namespace`},
 		{`"xdp://eth2"`, `"netns/h1/eth1"`, `ports[1].location: netns/h1/eth1: belongs to port "p1"`},
 		{`"xdp://eth2"`, `"lo"`, `ports[1].location: lo: roceotg was not started for this interface`},
 		{`"name": "p2"`, `"name": "p1"`, `name "p1": belongs to a port`},
@@ -151,7 +154,7 @@ func TestReceiveOnly(t *testing.T) {
 	if len(c.Flows) != 0 || !strings.Contains(fmt.Sprint(warnings), "the flow transmits nothing") {
 		t.Errorf("flows %+v, warnings %q", c.Flows, warnings)
 	}
-	if q := c.Peers[1].QueuePairs[0]; q.Active || q.Remote != "" {
+	if q := c.Peers[1].QueuePairs[0]; q.Active || q.Remote != "q1" {
 		t.Errorf("queue pair of a receiver: %+v", q)
 	}
 }
