@@ -183,6 +183,7 @@ func (n *NIC) ReregMR(mr *MR, f ReregFlags, pd *PD, a MRAttr) error {
 // The queries about addresses, routes and neighbours are those of stack.Stack.
 
 func (n *NIC) MAC() inet.MAC                                             { return n.net.MAC() }
+func (n *NIC) Neighbours() []*stack.Neighbour                            { return n.net.Neighbours() }
 func (n *NIC) GIDs() []GIDEntry                                          { return n.net.GIDs() }
 func (n *NIC) GIDError(err error, index uint32) error                    { return n.net.GIDError(err, index) }
 func (n *NIC) Source(dst inet.GID) (e GIDEntry, bits RouteBits, ok bool) { return n.net.Source(dst) }

@@ -43,6 +43,9 @@ type Config struct {
 	Offload bool
 	// UDPPort is the UDP port of the frames; 0 means bth.UDPPort.
 	UDPPort uint16
+	// All makes the port receive every frame of the interface with its VLAN tag, for any Ethernet address: for a NIC with
+	// addresses of its own, which answers ARP itself. Addrs, UDPPort and groups have no effect then.
+	All bool
 }
 
 // Port is a port on an interface that the kernel also uses. It receives RoCEv2 frames to the configured addresses. The
@@ -63,6 +66,7 @@ type Port struct {
 	offload link.Offload // known limits of the kernel
 	note    string       // warning for Mode
 	queue   vnet.Queue
+	tagged  tagQueue
 }
 
 // Open opens a port on an existing interface. It needs CAP_NET_RAW in the namespace, and CAP_SYS_ADMIN to enter
@@ -100,7 +104,8 @@ func (p *Port) open() (err error) {
 		return fmt.Errorf("packet socket: %w", err)
 	}
 	// The filter refuses outgoing frames as well, but only after the kernel has cloned them.
-	for name, option := range map[string]int{"PACKET_VNET_HDR": unix.PACKET_VNET_HDR, "PACKET_IGNORE_OUTGOING": unix.PACKET_IGNORE_OUTGOING} {
+	for name, option := range map[string]int{"PACKET_VNET_HDR": unix.PACKET_VNET_HDR, "PACKET_IGNORE_OUTGOING": unix.PACKET_IGNORE_OUTGOING,
+		"PACKET_AUXDATA": unix.PACKET_AUXDATA} {
 		if err := unix.SetsockoptInt(p.sock, unix.SOL_PACKET, option, 1); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -124,6 +129,9 @@ func (p *Port) Group(gid inet.GID, in bool) error {
 }
 
 func (p *Port) setFilter() error {
+	if p.cfg.All {
+		return nil
+	}
 	f := filter(p.groups.Behind(p.cfg.Addrs), p.cfg.UDPPort)
 	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	if err := unix.SetsockoptSockFprog(p.sock, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
@@ -188,6 +196,9 @@ func (p *Port) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err e
 	if now >= p.Next {
 		p.Poll(now)
 	}
+	if p.cfg.All {
+		return p.recvTagged(now, buf)
+	}
 	return p.queue.Recv(&p.Base, "packet", buf, func() { p.Poll(now) })
 }
 
@@ -225,6 +236,9 @@ func (p *Port) bind(index int) error {
 		return fmt.Errorf("interface %s: bind: %w", p.cfg.Interface, err)
 	}
 	p.index, p.note = index, ""
+	if p.cfg.All {
+		return p.listenAll(index)
+	}
 	port.CloseSocket(&p.guard)
 	var err error
 	p.thread.Do(func() { p.guard, err = openGuard(index, p.cfg.UDPPort) })

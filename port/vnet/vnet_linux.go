@@ -61,6 +61,9 @@ func (h *header) segmentSize() int {
 	return int(binary.NativeEndian.Uint16(h[4:]))
 }
 
+// SegmentSize returns the segment size of a UDP super-frame with this virtio header, 0 for other frames.
+func SegmentSize(h *[HeaderLen]byte) int { return (*header)(h).segmentSize() }
+
 // Queue sends and receives frames with their virtio headers. The zero value is ready to use.
 type Queue struct {
 	// Refuse, if not nil, returns the error of a write before the kernel sees it. Tests set it.
