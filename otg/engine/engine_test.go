@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"roced.io/roced/bth/inet"
+	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/porttest"
+)
+
+// settings are those of a port without congestion control.
+var settings = PortSettings{CNP: Marking{48, 1}, CNPInterval: 55 * time.Microsecond, ACK: Marking{40, 1}, NAK: Marking{41, 1},
+	Timeout: 4 * time.Millisecond, Retries: 7}
+
+// twoPorts returns a configuration of two ports in the namespaces of b, with an interface and a peer each. pairs are the numbers
+// of the queue pairs.
+func twoPorts(b *netlab.Bed, pairs int) Config {
+	c := Config{}
+	for i := range 2 {
+		n := fmt.Sprint(i)
+		c.Ports = append(c.Ports, Port{Name: "p" + n, Location: "netns/" + n, Namespace: b.NS[i].Path(), Device: netlab.Veth, RoCE: settings})
+		own, far := addr(i), addr(1-i)
+		c.Interfaces = append(c.Interfaces, Interface{Name: "e" + n, Port: "p" + n, MAC: inet.MAC{2, 0, 0, 0, 1, byte(i)}, MTU: 1500,
+			Addresses: []Address{{Name: "a" + n, Prefix: netip.PrefixFrom(own, 24)}}})
+		p := Peer{Name: "peer" + n, Address: "a" + n, Destination: far, PathMTU: 1024}
+		for k := range pairs {
+			p.QueuePairs = append(p.QueuePairs, QueuePair{Name: fmt.Sprintf("q%d.%d", i, k), Remote: fmt.Sprintf("q%d.%d", 1-i, k), Active: i == 0,
+				Number: uint32(2 + k), Data: Marking{24, 1}, SourcePort: uint16(49152 + k), PSN: 0xfffff0, VirtualAddress: 0x1000, RemoteKey: 7})
+		}
+		c.Peers = append(c.Peers, p)
+	}
+	return c
+}
+
+func addr(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 7, byte(i + 1)}) }
+
+// start applies a configuration.
+func start(t *testing.T, c Config) *engine {
+	t.Helper()
+	e := New().(*engine)
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := e.Apply(c); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// await waits until a condition holds.
+func await(t *testing.T, e *engine, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not after 20 s: %s\nflows %+v\nraw flows %+v\npeers %+v\nports %+v", what, e.FlowMetrics(), e.RawFlowMetrics(), e.PeerMetrics(), e.PortMetrics())
+		}
+	}
+}
+
+// TestFlows: each verb moves messages between two interfaces.
+func TestFlows(t *testing.T) {
+	for _, v := range []Verb{Write, WriteImm, Send, SendImm, Read} {
+		t.Run(fmt.Sprint(v), func(t *testing.T) {
+			b := porttest.DirectBed(t, [2]bool{true, true})
+			c := twoPorts(b, 1)
+			c.Flows = []Flow{{Name: "f", Port: "p0", QueuePair: "q0.0", Verb: v, Size: 100_000, LineRate: 0.01}}
+			e := start(t, c)
+			must(t, e.Traffic(nil, Start))
+			await(t, e, "ten messages", func() bool { return e.FlowMetrics()[0].MessagesComplete >= 10 })
+			must(t, e.Traffic(nil, Stop))
+			var m FlowMetric
+			await(t, e, "all messages are complete", func() bool {
+				m = e.FlowMetrics()[0]
+				return m.MessagesTx == m.MessagesComplete && m.FramesTx == m.FramesRx
+			})
+			if m.MessagesFailed != 0 || m.Completion == 0 || !m.HasLatency || m.LatencyMin <= 0 || v != Read && m.ACKTx == 0 {
+				t.Errorf("%+v", m)
+			}
+			t.Logf("%+v", m)
+			t.Logf("%+v", e.PeerMetrics())
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
