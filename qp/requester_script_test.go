@@ -123,12 +123,10 @@ func toRTS(q *QP, a Attr) error {
 		rule, _ := transition(to-1, to, q.cfg.Type)
 		a.State = to
 		mask := rule.required | AttrState
-		if q.cfg.Type == UD && to == RTR {
-			mask |= AttrPathMTU
-		}
 		if err := q.Modify(0, a, mask); err != nil {
 			return err
 		}
+		q.SetMTU(a.PathMTU)
 	}
 	return nil
 }

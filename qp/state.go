@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -188,6 +189,14 @@ func (q *QP) assign(a Attr, m AttrMask) {
 	set(&q.attr.RateLimit, a.RateLimit, m&AttrRateLimit)
 }
 
+// SetMTU sets the largest datagram. UD queue pairs have no path MTU. Theirs is that of the port (IBTA vol.1 C10-93.1.1), which
+// can change. SetMTU has no effect on other queue pairs, nor before RTR.
+func (q *QP) SetMTU(m MTU) {
+	if q.cfg.Type == UD && q.mtu != 0 {
+		q.attr.PathMTU, q.mtu = m, uint32(m.Bytes())
+	}
+}
+
 func set[T any](to *T, v T, given AttrMask) {
 	if given != 0 {
 		*to = v
@@ -198,10 +207,7 @@ func set[T any](to *T, v T, given AttrMask) {
 func (q *QP) apply(now mono.Time, from, to State) {
 	switch {
 	case from == Init && to == RTR:
-		if q.cfg.Type == UD && q.attr.PathMTU == 0 {
-			q.attr.PathMTU = 5 // UD has no path; the NIC bounds datagrams to its link
-		}
-		q.mtu = uint32(q.attr.PathMTU.Bytes())
+		q.mtu = uint32(cmp.Or(q.attr.PathMTU, 5).Bytes()) // UD has none before SetMTU
 		q.resp.start(bth.MakePSN(q.attr.RQPSN))
 	case from == RTR && to == RTS:
 		q.req.start(bth.MakePSN(q.attr.SQPSN))

@@ -34,8 +34,6 @@ const (
 
 // transitions is the table of IBTA vol.1 11.2.5.2 as Linux's ib_modify_qp_is_ok reads it; any state may also change
 // to RESET and to ERR. A Modify without STATE is a transition from a state to itself.
-//
-// PATH_MTU of UD is an extension: the NIC passes its link's MTU in it.
 var transitions = map[[2]State]rules{
 	{Reset, Init}: {
 		rc: rule{required: initConnected},
@@ -50,7 +48,7 @@ var transitions = map[[2]State]rules{
 	{Init, RTR}: {
 		rc: rule{rtrRC, AttrAltPath | AttrAccessFlags | AttrPKeyIndex},
 		uc: rule{rtrUC, AttrAltPath | AttrAccessFlags | AttrPKeyIndex},
-		ud: rule{0, AttrPKeyIndex | AttrQKey | AttrPathMTU},
+		ud: rule{0, AttrPKeyIndex | AttrQKey},
 	},
 	{RTR, RTS}: {
 		rc: rule{rtsRC, runRC},

@@ -104,16 +104,20 @@ func (n *NIC) SetLink(now mono.Time, up bool, mtu int) error {
 		n.net.SetMTU(mtu)
 		n.cfg.MTU = mtu
 	}
-	switch {
-	case up == n.up:
-		if up && n.PortAttr().ActiveMTU != before {
-			n.cfg.Events.PortEvent(qp.EventPortActive)
+	active := n.PortAttr().ActiveMTU
+	if active != before {
+		for q := range n.obj.qps.All {
+			q.core.SetMTU(active)
 		}
-	case up:
+	}
+	switch {
+	case up && !n.up:
 		n.up = true
 		n.net.LinkUp(now)
+		fallthrough
+	case up && active != before:
 		n.cfg.Events.PortEvent(qp.EventPortActive)
-	default:
+	case !up && n.up:
 		n.up = false
 		n.ctr.LinkDowned++
 		n.cfg.Events.PortEvent(qp.EventPortErr)

@@ -221,9 +221,6 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	if err := n.checkModify(verb, q, &a, mask, av); err != nil {
 		return err
 	}
-	if q.typ == qp.UD && mask&qp.AttrState != 0 && a.State == qp.RTR {
-		a.PathMTU, mask = n.PortAttr().ActiveMTU, mask|qp.AttrPathMTU
-	}
 	var p stack.Path
 	var err error
 	if mask&qp.AttrAV != 0 {
@@ -262,6 +259,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 		n.learnPorts(now, q)
 	}
 	if mask&qp.AttrState != 0 && a.State == qp.RTR {
+		q.core.SetMTU(n.PortAttr().ActiveMTU)
 		n.connecting(now, q)
 	}
 	n.failOverflowed(now)
@@ -295,8 +293,6 @@ func (n *NIC) checkModify(verb string, q *QueuePair, a *qp.Attr, mask qp.AttrMas
 		attr = "pkey_index"
 	case has(qp.AttrAccessFlags) && a.AccessFlags&^(memory.AccessRemote|memory.AccessLocal|memory.AccessFlush|memory.AccessOptional) != 0:
 		attr = "qp_access_flags"
-	case has(qp.AttrPathMTU) && q.typ == qp.UD: // UD has none; the transport gets that of the link
-		attr = "path_mtu"
 	case has(qp.AttrPathMTU) && (a.PathMTU.Bytes() == 0 || a.PathMTU > n.PortAttr().ActiveMTU):
 		attr = "path_mtu"
 	case has(qp.AttrDestQPN) && a.DestQPN > uint32(bth.MaxQPN):

@@ -15,7 +15,6 @@ var (
 	toRTR = map[qp.Type]qp.AttrMask{
 		qp.RC: qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer,
 		qp.UC: qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN,
-		qp.UD: qp.AttrPathMTU,
 	}
 	toRTS = map[qp.Type]qp.AttrMask{
 		qp.RC: qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic,
@@ -31,6 +30,7 @@ func Connect(now mono.Time, q *qp.QP, t qp.Type, a qp.Attr, state qp.State) erro
 		if err := q.Modify(now, a, qp.AttrState|masks[a.State]); err != nil {
 			return err
 		}
+		q.SetMTU(a.PathMTU)
 	}
 	return nil
 }

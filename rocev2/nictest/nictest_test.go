@@ -293,3 +293,25 @@ func TestDropNth(t *testing.T) {
 		t.Error("nothing was lost, or nothing came")
 	}
 }
+
+// TestDatagramSize: the largest datagram is the path MTU of the port, also after the port has got another MTU.
+func TestDatagramSize(t *testing.T) {
+	p := New(t, Options{Seed: 1, MTU: 1500})
+	a, b, ah, _ := p.UD()
+	src, dst := p.A.Buffer(8192), p.B.Buffer(8192)
+	for id, mtu := range []int{1500, 4300, 600, 9000} {
+		p.check(p.A.NIC.SetLink(p.now, true, mtu))
+		p.check(p.B.NIC.SetLink(p.now, true, mtu))
+		largest := p.A.NIC.PortAttr().ActiveMTU.Bytes()
+		b.PostRecv(uint64(id), dst.SGE())
+		a.Post(SendTo(uint64(id), ah.Handle(), b, src.Part(0, largest)))
+		a.WaitSend(uint64(id))
+		b.WaitRecv(uint64(id))
+
+		a.Post(SendTo(9, ah.Handle(), b, src.Part(0, largest+1)))
+		if c := a.SendCQ.Wait(); c.WRID != 9 || c.Status != qp.StatusLocLenErr {
+			t.Errorf("MTU %d, %d bytes: %+v", mtu, largest+1, c)
+		}
+		a.Modify(qp.Attr{State: qp.RTS}, 0, nil) // from SQE
+	}
+}
