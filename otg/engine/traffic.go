@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"slices"
+
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+)
+
+// Traffic implements Engine.
+func (e *engine) Traffic(names []string, s TrafficState) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.run == nil {
+		return errNothing
+	}
+	err := missing("flow", names, func(n string) bool {
+		return e.run.raws[n] != nil || slices.ContainsFunc(e.run.flows, func(f *flow) bool { return f.cfg.Name == n })
+	})
+	if err != nil || len(e.run.nics) == 0 {
+		return err
+	}
+	chosen := func(n string) bool { return len(names) == 0 || slices.Contains(names, n) }
+	return e.do(func(now mono.Time) error {
+		for _, f := range e.run.flows {
+			if chosen(f.cfg.Name) {
+				f.command(now, s)
+			}
+		}
+		for _, n := range e.run.rawOrder {
+			if chosen(n) {
+				e.run.raws[n].command(now, s)
+			}
+		}
+		for _, q := range e.run.pairs {
+			q.pace(now)
+			if q.state == pairUp && (*sendQueue)(q).Pending() {
+				q.host.core.Doorbell(now, q.q)
+			}
+		}
+		for _, n := range e.run.nics {
+			n.Wake()
+		}
+		return nil
+	})
+}
+
+// command changes the state of a flow.
+func (f *flow) command(now mono.Time, s TrafficState) {
+	q := f.pair
+	switch {
+	case s == Start && f.state == Stopped:
+		f.restart()
+		f.state = Started
+		for _, x := range []*pair{q, q.remote} {
+			if x != nil {
+				x.up = true
+			}
+		}
+		for _, x := range []*pair{q, q.remote} {
+			if x != nil {
+				x.connect(now)
+			}
+		}
+	case s == Stop:
+		f.state = Stopped
+	case s == Pause && f.state == Started:
+		f.state = Paused
+	case s == Resume && f.state == Paused:
+		f.state = Started
+	}
+}
+
+// restart resets the counters of a flow, at both ends.
+func (f *flow) restart() {
+	f.failed, f.completion, f.lastErr = 0, 0, ""
+	q := f.pair
+	q.reqTx.restart()
+	q.respRx.restart()
+	q.restartControl()
+	if r := q.remote; r != nil {
+		r.reqRx.restart()
+		r.respTx.restart()
+		r.restartControl()
+	}
+}
+
+func (q *pair) restartControl() {
+	q.cnpTx, q.cnpRx, q.ackTx, q.ackRx, q.nakTx, q.nakRx = 0, 0, 0, 0, 0, 0
+	q.latency = latency{}
+}
+
+// pace sets the rate of the data that q sends: its share of the rate of its groups.
+func (q *pair) pace(now mono.Time) {
+	if q.state != pairUp {
+		return
+	}
+	sum, limited, started := 0.0, false, false
+	add := func(x *pair, read bool) {
+		if x == nil || x.read != read {
+			return
+		}
+		for _, f := range x.flows {
+			started = started || f.state == Started
+			if f.state == Started && f.cfg.LineRate > 0 {
+				limited = true
+				sum += f.wireRate(f.cfg.LineRate * float64(q.host.port.speed) / float64(f.mates()))
+			}
+		}
+	}
+	add(q, false)
+	add(q.remote, true)
+	if !started {
+		return // messages in progress keep their rate
+	}
+	kbps := uint32(0)
+	if limited {
+		kbps = uint32(min(max(sum/1000, 1), 1<<32-1))
+	}
+	_ = q.modify(now, qp.Attr{RateLimit: kbps}, qp.AttrRateLimit, nil)
+}
