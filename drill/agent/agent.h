@@ -82,6 +82,9 @@ int cmd_invalidate(void);
 int cmd_set(void);
 int cmd_check(void);
 int cmd_counter(void);
+int cmd_attach(void);
+int cmd_detach(void);
+int group(union ibv_gid *gid);
 void count_from_now(void);
 extern const char *verb; /* of the command that runs */
 

@@ -111,7 +111,7 @@ static void say_capabilities(struct ibv_pd *pd)
 		{"srq", a.max_srq > 0}, {"mw", a.max_mw > 0 && flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)},
 		{"cm", cm_open && cm_open()}, {"atomic", a.atomic_cap != IBV_ATOMIC_NONE}, {"inval", flags & IBV_DEVICE_MEM_MGT_EXTENSIONS},
 		{"ipv4", gid_index[0] >= 0}, {"ipv6", gid_index[1] >= 0},
-		{"awrite", has_atomic_write()},
+		{"awrite", has_atomic_write()}, {"multicast", a.max_mcast_grp > 0},
 	};
 	const char *between = " caps=";
 	for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
@@ -271,7 +271,7 @@ static int path(struct ibv_ah_attr *a)
 	*a = (struct ibv_ah_attr){.is_global = 1, .port_num = port, .sl = (uint8_t)number("sl", 0),
 		.grh = {.dgid = theirs[v], .sgid_index = (uint8_t)index, .hop_limit = (uint8_t)number("ttl", 64),
 			.traffic_class = (uint8_t)number("tclass", 0), .flow_label = (uint32_t)number("flow", 0)}};
-	return 0;
+	return has("group") ? group(&a->grh.dgid) : 0;
 }
 
 int cmd_ah(void)

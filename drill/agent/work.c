@@ -57,6 +57,41 @@ size_t unhex(const char *key, uint8_t *to, size_t room)
 	return n;
 }
 
+/* group reads a multicast group, an IP address of 4 or 16 bytes. */
+int group(union ibv_gid *gid)
+{
+	uint8_t b[16];
+	size_t n = unhex("group", b, sizeof b);
+	errno = 0;
+	if (n != 4 && n != sizeof b)
+		return fail("group is not an IP address of 4 or 16 bytes");
+	memset(gid, 0, sizeof *gid);
+	if (n == 4)
+		gid->raw[10] = gid->raw[11] = 0xff;
+	memcpy(gid->raw + sizeof b - n, b, n);
+	return 0;
+}
+
+/* cmd_group attaches a queue pair to a multicast group, or detaches it. */
+static int cmd_group(int (*change)(struct ibv_qp *, const union ibv_gid *, uint16_t))
+{
+	struct object *o = find(QP, text("on", ""));
+	union ibv_gid gid;
+	if (!o || group(&gid))
+		return -1;
+	return (errno = change(o->qp, &gid, 0)) ? fail("mcast") : 0;
+}
+
+int cmd_attach(void)
+{
+	return cmd_group(ibv_attach_mcast);
+}
+
+int cmd_detach(void)
+{
+	return cmd_group(ibv_detach_mcast);
+}
+
 static int64_t nanoseconds(void)
 {
 	struct timespec t;

@@ -21,7 +21,7 @@ func init() {
 		"limit": (*nicAgent).limit, "recv": (*nicAgent).recv, "set": (*nicAgent).set, "check": (*nicAgent).read,
 		"query": (*nicAgent).query, "counter": (*nicAgent).counter, "destroy": (*nicAgent).destroy,
 		"bind": (*nicAgent).bind, "invalidate": (*nicAgent).invalidate,
-		"listen": (*nicAgent).listen, "connect": (*nicAgent).connect, "accept": (*nicAgent).accept, "reject": (*nicAgent).reject,
+		"attach": (*nicAgent).attach, "detach": (*nicAgent).detach, "listen": (*nicAgent).listen, "connect": (*nicAgent).connect, "accept": (*nicAgent).accept, "reject": (*nicAgent).reject,
 		"establish": (*nicAgent).establish, "leave": (*nicAgent).leave,
 	}
 	for verb, op := range postOps {
@@ -109,6 +109,9 @@ func (a *nicAgent) limit(r *request) (string, error) {
 // vector returns the address vector to the tester.
 func (a *nicAgent) vector(r *request) rocev2.AddressVector {
 	src, dst := r.addresses()
+	if r.has("group") {
+		dst = r.group()
+	}
 	v := rocev2.AddressVector{DGID: inet.GIDOf(dst), TrafficClass: uint8(r.number("tclass", 0)), HopLimit: uint8(r.number("ttl", 0)),
 		FlowLabel: uint32(r.number("flow", 0)), SL: uint8(r.number("sl", 0))}
 	for _, e := range a.nic.GIDs() {
@@ -119,6 +122,34 @@ func (a *nicAgent) vector(r *request) rocev2.AddressVector {
 	}
 	r.err = fmt.Errorf("the device has no address %v in VLAN %d", src, r.number("vlan", 0))
 	return v
+}
+
+// group returns the address of a multicast group.
+func (r *request) group() netip.Addr {
+	var b []byte
+	_, err := fmt.Sscanf(r.args["group"], "%x", &b)
+	a, ok := netip.AddrFromSlice(b)
+	if err != nil || !ok {
+		r.err = fmt.Errorf("group=%s: must be an IP address of 4 or 16 bytes", r.args["group"])
+		return netip.IPv6Unspecified()
+	}
+	return a
+}
+
+func (a *nicAgent) attach(r *request) (string, error) {
+	q, err := find(a.qps, r.args["on"])
+	if err != nil {
+		return "", err
+	}
+	return "", a.nic.AttachGroup(a.now, q.QueuePair, inet.GIDOf(r.group()))
+}
+
+func (a *nicAgent) detach(r *request) (string, error) {
+	q, err := find(a.qps, r.args["on"])
+	if err != nil {
+		return "", err
+	}
+	return "", a.nic.DetachGroup(q.QueuePair, inet.GIDOf(r.group()))
 }
 
 // addresses returns those of the device and of the tester.

@@ -36,7 +36,7 @@ const virtualID = 0x1234
 const virtualDelay = time.Microsecond
 
 // VirtualCaps are the capabilities of our NIC on the virtual clock.
-var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv4", "ipv6", "vlan", "ecn", "inval", "virtual", "cm",
+var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv4", "ipv6", "vlan", "ecn", "inval", "multicast", "virtual", "cm",
 	"retries", "irn", "melo", "mp_rdma", "eunomia", "dcqcn", "mrc"}
 
 // options returns the options of a run between the addresses of this package.

@@ -16,7 +16,8 @@ var capabilities = map[string]string{
 	"tagged": "a run in a VLAN (--vlan)", "untagged": "a run without a VLAN", "ecn": "CNPs for marked packets: --cap ecn",
 	"virtual": "the virtual clock, or the choices of its agent that libibverbs and rdma_cm lack", "irn": "profile=irn", "melo": "profile=melo",
 	"mp_rdma": "profile=mp-rdma", "eunomia": "profile=eunomia", "dcqcn": "profile=rc+dcqcn", "mrc": "MRC",
-	"retries": "retry= is the number of retransmissions, as without adaptive retransmission: --cap retries",
+	"multicast": "multicast groups of UD",
+	"retries":   "retry= is the number of retransmissions, as without adaptive retransmission: --cap retries",
 }
 
 // Capabilities returns the names of all capabilities.
@@ -24,7 +25,7 @@ func Capabilities() []string { return sortedKeys(capabilities) }
 
 // implied are the capabilities that verbs need, also if the script does not say so.
 var implied = map[string]string{"srq": "srq", "mw": "mw", "bind": "mw", "cas": "atomic", "fadd": "atomic", "flush": "flush", "awrite": "awrite",
-	"listen": "cm", "connect": "cm"}
+	"listen": "cm", "connect": "cm", "attach": "multicast"}
 
 // needs calls f for each capability that the script needs, and where. It ends when f returns false.
 func (e *Engine) needs(f func(need string, at script.Pos) bool) {

@@ -78,7 +78,8 @@ func address(f *frame.Frame, name string) (netip.Addr, bool) {
 // own reports whether a frame is the device's and of this script, by its addresses and its queue pair. Others share the link:
 // traffic of other stations, and traffic of the device with them.
 func (e *Engine) own(f *frame.Frame, whole bool) bool {
-	if !bytes.Equal(f.Bytes[:6], e.o.TesterMAC[:]) || !bytes.Equal(f.Bytes[6:12], e.o.DUTMAC[:]) {
+	group := e.anyAddress && f.Bytes[0]&1 != 0
+	if !group && !bytes.Equal(f.Bytes[:6], e.o.TesterMAC[:]) || !bytes.Equal(f.Bytes[6:12], e.o.DUTMAC[:]) {
 		return false
 	}
 	src, ok := address(f, "ip.src")
