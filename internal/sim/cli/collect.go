@@ -55,6 +55,7 @@ type summary struct {
 	Jain     float64             `json:"jain"`
 	FCT      result.Distribution `json:"fct_us"`
 	Slowdown result.Distribution `json:"slowdown"`
+	BySize   []result.Bucket     `json:"by_size"`
 }
 
 func (s *summary) lost() (n uint64) {

@@ -81,6 +81,7 @@ docs/reference/simulator.md describes scenario files.`,
   rocesim run configs/sim/incast.yaml --trace h1-h0=qp.json   then: rocectl trace draw qp.json --svg out
   rocesim run configs/sim/incast.yaml --pcapng leaf0-h0=port.pcapng
   rocesim sweep configs/sim/incast.yaml --vary transport.profile=rc,irn --seeds 1..3 --out s
+  rocesim compare configs/sim/websearch.yaml --against hpcc,swift
   rocesim diff a b                                         what differs between two results
   rocesim topology show configs/sim/incast.yaml            hosts, switches and links by name`,
 		SilenceErrors: true, SilenceUsage: true,
@@ -94,7 +95,7 @@ docs/reference/simulator.md describes scenario files.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.run(), a.list(), a.sweep(), a.workCommand(), a.collect(), a.diff(), a.topology(), a.papers())
+	root.AddCommand(a.run(), a.list(), a.sweep(), a.workCommand(), a.collect(), a.compare(), a.diff(), a.topology(), a.papers())
 	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
 	return root
 }
