@@ -30,6 +30,8 @@ type Faulty struct {
 	inbox  inbox
 	spare  []byte // for the next frame to an inbox
 	used   []byte // of the latest frame of the inbox
+	bare   bool   // the latest frame of Recv has no ICRCs
+	sealed []byte // scratch space of link.Seal
 	turn   int    // of the inbox and the link
 	failed uint64
 	bufs   [1][]byte
@@ -112,7 +114,7 @@ func (f *Faulty) active() bool {
 // Send implements Port. A frame that the rules have been applied to counts as sent, even if the port has no room for it
 // now.
 func (f *Faulty) Send(now mono.Time, fr *link.Frame) error {
-	if !f.active() && !fr.Unseen {
+	if fr.Unsealed || !f.active() && !fr.Unseen {
 		if to, ok := fr.Across.(*Faulty); ok {
 			return f.pass(to, fr)
 		}
@@ -195,8 +197,15 @@ func (f *Faulty) receiver(b []byte) *Faulty {
 // pass puts a copy of a frame into the inbox of to. A frame without room waits, or is lost if another goroutine empties
 // the inbox.
 func (f *Faulty) pass(to *Faulty, fr *link.Frame) (err error) {
-	ok := false
-	f.spare, ok = to.inbox.put(letter{fr.AppendTo(f.spare[:0]), fr.SegSize})
+	l, ok := letter{segSize: fr.SegSize, unsealed: fr.Unsealed}, true
+	if !fr.Unsealed {
+		l.frame = fr.AppendTo(f.spare[:0])
+	} else if l.frame, ok = fr.Copy(f.spare[:0]); !ok { // with an ICRC, it would be wrong
+		f.spare = l.frame
+		f.failed++
+		return nil
+	}
+	f.spare, ok = to.inbox.put(l)
 	switch {
 	case to == f || to.owner == f.owner:
 		if !ok {
@@ -230,6 +239,7 @@ func (f *Faulty) decide(now mono.Time, d fault.Dir, frame []byte) ([]byte, int) 
 
 // Recv implements Port.
 func (f *Faulty) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err error) {
+	f.bare = false
 	if !f.active() {
 		return f.take(now, buf)
 	}
@@ -249,6 +259,9 @@ func (f *Faulty) Recv(now mono.Time, buf []byte) (frame []byte, segSize int, err
 				return nil, 0, err
 			}
 			f.in.load(append(f.in.buf[:0], frame...), segSize)
+			if f.bare {
+				f.sealed, f.bare = link.Seal(f.in.buf, segSize, f.sealed), false
+			}
 			continue
 		}
 		f.in.now, f.in.copies = f.decide(now, fault.Rx, seg)
@@ -285,13 +298,18 @@ func (f *Faulty) open() (frame []byte, segSize int, ok bool) {
 			break
 		}
 		l := f.inbox.take(f.used)
+		f.bare = l.unsealed
 		if f.used = l.frame; f.State().Up || toItself(l.frame) {
 			return l.frame, l.segSize, true
 		}
 		f.failed++
 	}
+	f.bare = false
 	return nil, 0, false
 }
+
+// Unsealed reports whether the latest frame of Recv has no ICRCs: another NIC of the switch has sent it.
+func (f *Faulty) Unsealed() bool { return f.bare }
 
 // NextTimeout implements Port.
 func (f *Faulty) NextTimeout() mono.Time {
@@ -313,7 +331,9 @@ func (f *Faulty) Offload() link.Offload {
 	if f.engine.Active() {
 		return link.Offload{Faults: true}
 	}
-	return f.inner.Offload()
+	o := f.inner.Offload()
+	o.Unsealed = f.across != nil
+	return o
 }
 
 // State implements Monitored. A port that is not Monitored is up.

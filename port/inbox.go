@@ -30,8 +30,9 @@ type inbox struct {
 
 // letter is a frame in an inbox, or a super-frame.
 type letter struct {
-	frame   []byte
-	segSize int
+	frame    []byte
+	segSize  int
+	unsealed bool // without ICRCs
 }
 
 func (l *letter) cost() int { return len(l.frame) + letterCost }

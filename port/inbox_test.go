@@ -2,9 +2,12 @@ package port
 
 import (
 	"encoding/binary"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port/link"
@@ -193,5 +196,33 @@ func TestInboxAllocations(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, run); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestInboxWithoutMemory: a frame without ICRCs whose data have gone is lost. With an ICRC it would arrive with a wrong one.
+func TestInboxWithoutMemory(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	fd, err := unix.MemfdCreate("gone", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	gone, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_SHARED) // beyond the end of the file
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(gone) }()
+	a, _, _ := faulty(t)
+	b, _, _ := faulty(t)
+	joinPorts(a, b, new(int), new(int))
+	for _, unsealed := range []bool{true, false} {
+		f := across(b, 1, 0, 40)
+		f.Bufs, f.Len, f.Unsealed = append(f.Bufs, gone), f.Len+len(gone), unsealed
+		if err := a.Send(0, f); err != nil {
+			t.Fatal(err)
+		}
+		if got := !b.inbox.empty(); got == unsealed {
+			t.Errorf("without ICRC %v: arrived %v", unsealed, got)
+		}
 	}
 }

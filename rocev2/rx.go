@@ -90,10 +90,12 @@ type rxState struct {
 	in  *stack.Datagram
 	pkt bth.Packet
 	// hdr holds the IP and UDP headers of a segment of a super-frame.
-	hdr     [inet.IPv4MaxLen + inet.UDPLen]byte
-	grh     [inet.IPv6Len]byte
-	obs     []byte // a frame for the observer
-	pending int    // packets that wait for memory
+	hdr [inet.IPv4MaxLen + inet.UDPLen]byte
+	grh [inet.IPv6Len]byte
+	obs []byte // a frame for the observer
+	// unsealed: the frame has no ICRCs.
+	unsealed bool
+	pending  int // packets that wait for memory
 	// examined is the number of packets of the last super-frame that have been examined.
 	examined int
 	charges  charges
@@ -121,6 +123,18 @@ func (n *NIC) Receive(now mono.Time, frame []byte, segSize int) (packets int) {
 	n.ctr.countRx(frame, len(frame))
 	n.verdict(now, frame, r)
 	return 1
+}
+
+// ReceiveUnsealed is Receive for a frame without ICRCs, from another NIC of the switch (link.Frame.Unsealed). An
+// observer gets right ones, which ReceiveUnsealed writes into frame.
+func (n *NIC) ReceiveUnsealed(now mono.Time, frame []byte, segSize int) (packets int) {
+	if n.obs != nil {
+		n.rx.obs = link.Seal(frame, segSize, n.rx.obs)
+	}
+	n.rx.unsealed = n.obs == nil
+	packets = n.Receive(now, frame, segSize)
+	n.rx.unsealed = false
+	return packets
 }
 
 // verdict counts the verdict on a frame and shows the frame to the observer.

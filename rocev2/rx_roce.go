@@ -19,10 +19,12 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 		return nil, r
 	}
 	end := len(body) - bth.ICRCLen
-	crc := bth.ICRCStart(l3, udp, body[:bth.BTHLen])
-	diff := bth.ICRCUpdate(crc, body[bth.BTHLen:end]) ^ bth.GetICRC(body[end:])
-	if diff != 0 && !n.net.AcceptICRC(l3, len(body), diff) {
-		return n.receiveTrimmed(now, l3, udp, body)
+	if !rx.unsealed {
+		crc := bth.ICRCStart(l3, udp, body[:bth.BTHLen])
+		diff := bth.ICRCUpdate(crc, body[bth.BTHLen:end]) ^ bth.GetICRC(body[end:])
+		if diff != 0 && !n.net.AcceptICRC(l3, len(body), diff) {
+			return n.receiveTrimmed(now, l3, udp, body)
+		}
 	}
 	p := &rx.pkt
 	if p.Decode(body) != nil {

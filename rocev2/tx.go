@@ -29,22 +29,23 @@ type txState struct {
 	maxBytes int
 
 	// The frame being built or sent.
-	frame   link.Frame
-	bufs    [][]byte
-	arena   []byte
-	off     int // end of the used part of arena
-	start   int // of the latest packet there
-	piece   int // start of the piece that is not in bufs yet
-	segs    int
-	segSize int
-	body    int         // bytes of UDP payload
-	path    *stack.Path // destination
-	entropy uint32      // path selected by the queue pair, 0: that of path
-	queue   *QueuePair  // source of the packets, until they have left
-	seg     [stack.MaxHeaderLen]byte
-	control bool // frame is the head of the control ring
-	away    bool // the link has frame, which consists of packets
-	shaped  bool // PollTransmit waits for the bucket
+	frame    link.Frame
+	bufs     [][]byte
+	arena    []byte
+	off      int // end of the used part of arena
+	start    int // of the latest packet there
+	piece    int // start of the piece that is not in bufs yet
+	segs     int
+	segSize  int
+	body     int         // bytes of UDP payload
+	path     *stack.Path // destination
+	unsealed bool        // without ICRCs
+	entropy  uint32      // path selected by the queue pair, 0: that of path
+	queue    *QueuePair  // source of the packets, until they have left
+	seg      [stack.MaxHeaderLen]byte
+	control  bool // frame is the head of the control ring
+	away     bool // the link has frame, which consists of packets
+	shaped   bool // PollTransmit waits for the bucket
 
 	// For packets to NICs of the switch (switch.go).
 	burst     bool   // the packets probably need no frame
@@ -96,7 +97,7 @@ func (b *txState) alloc(sz int) []byte {
 
 // begin starts a frame to p. Its path is that of p, or another one if entropy is not 0.
 func (b *txState) begin(p *stack.Path, size int, entropy uint32) {
-	b.path, b.segSize, b.entropy = p, size, entropy
+	b.path, b.segSize, b.entropy, b.unsealed = p, size, entropy, false
 	b.segs, b.body, b.piece = 0, 0, 0
 	b.bufs = b.bufs[:0]
 	b.off = copy(b.arena, p.Headers())
@@ -117,13 +118,17 @@ func (b *txState) add(p *bth.Packet, id uint16, size int, snapshot bool) {
 	inet.SetLengths(l3, udp, id+uint16(b.segs), size)
 	b.start = b.off
 	b.off += p.PutHeaders(b.arena[b.start:])
-	crc := bth.ICRCStart(l3, udp, b.arena[b.start:b.off])
-	if snapshot || len(p.Payload) < viewMin {
-		n := copy(b.arena[b.off:], p.Payload)
-		crc = bth.ICRCUpdate(crc, b.arena[b.off:b.off+n])
-		b.off += n
+	data, crc := p.Payload, uint32(0)
+	copied := snapshot || len(data) < viewMin
+	if copied {
+		data = b.arena[b.off : b.off+copy(b.arena[b.off:], data)]
+	}
+	if !b.unsealed {
+		crc = bth.ICRCUpdate(bth.ICRCStart(l3, udp, b.arena[b.start:b.off]), data)
+	}
+	if copied {
+		b.off += len(data)
 	} else {
-		crc = bth.ICRCUpdate(crc, p.Payload)
 		b.bufs = append(b.bufs, b.arena[b.piece:b.off:b.off], p.Payload)
 		b.piece = b.off
 	}
@@ -146,7 +151,7 @@ func (b *txState) finish(id uint16) *link.Frame {
 	b.bufs = append(b.bufs, b.arena[b.piece:b.off:b.off])
 	hdrLen := b.path.Len()
 	b.path.Seal(b.arena, id, b.body, b.segs > 1)
-	b.frame = link.Frame{Bufs: b.bufs, Len: hdrLen + b.body, HdrLen: hdrLen}
+	b.frame = link.Frame{Bufs: b.bufs, Len: hdrLen + b.body, HdrLen: hdrLen, Unsealed: b.unsealed}
 	if b.segs > 1 {
 		b.frame.SegSize = b.segSize
 	}

@@ -248,6 +248,7 @@ func (n *NIC) pack(now mono.Time, q *QueuePair, id uint16) (drained, ok bool) {
 			if member := n.memberOf(b.to); member != 0 {
 				mac, _ := n.sw.target(member)
 				copy(b.arena, mac[:])
+				b.unsealed = n.cfg.Offload.Unsealed && n.obs == nil && n.up && n.sw.local(member) == nil
 			}
 			if class != 0 {
 				b.path.SetTrafficClass(b.arena, uint8(class))

@@ -16,12 +16,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/internal/daemon/config"
 	"roced.io/roced/internal/daemon/shard"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
+	"roced.io/roced/port/link"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
@@ -146,6 +148,13 @@ func (e *end) connect(t *testing.T, o *end, addr string) {
 // write has a write all its memory to b, and compares.
 func (e *end) write(t *testing.T, o *end) {
 	t.Helper()
+	e.post(t, o)
+	e.written(t, o)
+}
+
+// post begins a write.
+func (e *end) post(t *testing.T, o *end) {
+	t.Helper()
 	e.do(t, func(now mono.Time, core *rocev2.NIC) error {
 		for i := range e.mem {
 			e.mem[i] += byte(i*7 + 1)
@@ -155,6 +164,11 @@ func (e *end) write(t *testing.T, o *end) {
 		core.Doorbell(now, e.q)
 		return err
 	})
+}
+
+// written waits for the end of a write.
+func (e *end) written(t *testing.T, o *end) {
+	t.Helper()
 	eventually(t, "the WRITE does not complete", func() (done bool) {
 		e.do(t, func(mono.Time, *rocev2.NIC) error { _, done = e.ring.Poll(); return nil })
 		return done
@@ -218,6 +232,78 @@ func TestSwitch(t *testing.T) {
 				t.Errorf("%d losses", lost)
 			}
 		})
+	}
+}
+
+// icrcs counts frames of RoCE with right and wrong ICRCs.
+type icrcs struct{ right, wrong int }
+
+// Frame implements link.Observer.
+func (c *icrcs) Frame(_ mono.Time, _ link.Direction, frame []byte, _ string) {
+	if _, _, _, ok := link.Destination(frame); !ok {
+		return
+	}
+	if _, l2, _ := inet.EtherType(frame); bth.CheckICRC(frame[l2:]) == nil {
+		c.right++
+	} else {
+		c.wrong++
+	}
+}
+
+// TestSwitchUnsealed: frames between shards have no ICRCs, but observers of either NIC see right ones, with rules and
+// without.
+func TestSwitchUnsealed(t *testing.T) {
+	a, b := connected(t, crossed(t, shards["two shards"]))
+	b.do(t, func(mono.Time, *rocev2.NIC) error {
+		posted := make(chan struct{})
+		go func() { defer close(posted); a.post(t, b) }()
+		for range posted {
+		}
+		buf := make([]byte, 1<<17)
+		for { // takes a frame in place of the loop; its packets are retransmitted
+			frame, _, err := b.n.port.Recv(shard.Now(), buf)
+			if err == nil && len(frame) > 4096 {
+				break
+			}
+		}
+		if !b.n.port.Unsealed() {
+			t.Error("the receiver has got ICRCs")
+		}
+		return nil
+	})
+	a.written(t, b)
+	for _, c := range []struct {
+		at   *end
+		rule string
+	}{{a, ""}, {b, ""}, {a, "tx delay 1ms count=3"}, {b, "rx delay 1ms count=3"}, {b, "tx delay 1ms op=ack count=1"}} {
+		var rules []fault.Rule
+		if c.rule != "" {
+			r, err := fault.Parse(c.rule)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules = append(rules, r)
+		}
+		seen := &icrcs{}
+		observe := func(o link.Observer) {
+			c.at.do(t, func(_ mono.Time, core *rocev2.NIC) error {
+				core.SetObserver(o)
+				c.at.n.port.SetObserver(o)
+				return nil
+			})
+		}
+		observe(seen)
+		if err := c.at.n.setRules(t.Context(), func([]fault.Rule) []fault.Rule { return rules }); err != nil {
+			t.Fatal(err)
+		}
+		a.write(t, b)
+		observe(nil)
+		if seen.wrong > 0 || seen.right < 1<<20/4096 {
+			t.Errorf("%q at %s: %+v", c.rule, c.at.n.cfg.Name, seen)
+		}
+		if err := c.at.n.setRules(t.Context(), func([]fault.Rule) []fault.Rule { return nil }); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

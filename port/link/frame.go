@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
@@ -34,6 +35,38 @@ type Frame struct {
 	Across any
 	// Unseen: the observer has not seen the frame, because the port shows it (Offload.Faults).
 	Unseen bool
+	// Unsealed: the frame has no ICRCs, because its receiver is in this process (Offload.Unsealed).
+	Unsealed bool
+}
+
+// Copy is AppendTo for a frame without ICRCs. whole is false if client memory has gone.
+func (f *Frame) Copy(b []byte) (out []byte, whole bool) {
+	whole = true
+	for _, p := range f.Bufs {
+		n := len(b)
+		b = slices.Grow(b, len(p))[:n+len(p)]
+		whole = mapped.Copy(b[n:], p) && whole
+	}
+	return b, whole
+}
+
+// Seal computes the ICRCs of a frame or super-frame that has none. It returns scratch, which it may have enlarged.
+func Seal(frame []byte, segSize int, scratch []byte) []byte {
+	_, body, end, _ := inet.UDPBody(frame)
+	for i := range Segments(frame, segSize) {
+		scratch = Segment(scratch[:0], frame, segSize, i)
+		_, l2, _ := inet.EtherType(scratch)
+		crc, _, err := bth.ICRC(scratch[l2:])
+		if err != nil {
+			continue // too short for an ICRC
+		}
+		at := end
+		if segSize > 0 {
+			at = min(body+(i+1)*segSize, end)
+		}
+		bth.PutICRC(frame[at-bth.ICRCLen:], crc)
+	}
+	return scratch
 }
 
 // AppendTo appends the pieces of f to b. Zeros replace client memory that has gone, so that the ICRC is wrong.

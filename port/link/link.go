@@ -35,6 +35,8 @@ type Offload struct {
 	// Faults: the port applies fault rules. The NIC passes it also the frames to its own address, which the port
 	// returns as received. The port shows sent frames to the observer, since only it knows their fate.
 	Faults bool
+	// Unsealed: the port accepts frames to other owners of the switch without ICRCs (Frame.Unsealed).
+	Unsealed bool
 }
 
 // Direction distinguishes received from sent frames.

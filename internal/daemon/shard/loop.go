@@ -203,7 +203,11 @@ func (n *NIC) receive() bool {
 		}
 		bytes += len(frame)
 		now = Now()
-		packets += n.nic.Receive(now, frame, seg)
+		if n.unsealing != nil && n.unsealing.Unsealed() {
+			packets += n.nic.ReceiveUnsealed(now, frame, seg)
+		} else {
+			packets += n.nic.Receive(now, frame, seg)
+		}
 		n.small = frames == 0 && len(frame) < 512
 	}
 	if frames == 0 {

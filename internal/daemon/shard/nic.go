@@ -18,6 +18,8 @@ type NIC struct {
 	ask     func(rocev2.Query)
 	// monitored is the port if it reports its link state, else nil.
 	monitored port.Monitored
+	// unsealing is the port if it can receive frames without ICRCs, else nil.
+	unsealing interface{ Unsealed() bool }
 
 	calls  chan *call
 	closed chan struct{} // closed when the shard has stopped to serve the NIC
@@ -58,6 +60,7 @@ func newNIC(cfg *Config) *NIC {
 		poster: cfg.NIC, watch: watch{fd: -1},
 	}
 	n.monitored, _ = cfg.Port.(port.Monitored)
+	n.unsealing, _ = cfg.Port.(interface{ Unsealed() bool })
 	return n
 }
 
