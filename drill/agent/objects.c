@@ -340,7 +340,8 @@ static int named(void)
 		{"sl", IBV_QP_AV}, {"tclass", IBV_QP_AV}, {"ttl", IBV_QP_AV}, {"flow", IBV_QP_AV}, {"mtu", IBV_QP_PATH_MTU}, {"peer", IBV_QP_DEST_QPN},
 		{"rqpsn", IBV_QP_RQ_PSN}, {"psn", IBV_QP_SQ_PSN}, {"timeout", IBV_QP_TIMEOUT}, {"retry", IBV_QP_RETRY_CNT}, {"rnr_retry", IBV_QP_RNR_RETRY},
 		{"min_rnr", IBV_QP_MIN_RNR_TIMER}, {"rd_atomic", IBV_QP_MAX_QP_RD_ATOMIC}, {"dest_rd_atomic", IBV_QP_MAX_DEST_RD_ATOMIC},
-		{"qkey", IBV_QP_QKEY}, {"pkey_index", IBV_QP_PKEY_INDEX}, {"access", IBV_QP_ACCESS_FLAGS}};
+		{"qkey", IBV_QP_QKEY}, {"pkey_index", IBV_QP_PKEY_INDEX}, {"access", IBV_QP_ACCESS_FLAGS},
+		{"notify", IBV_QP_EN_SQD_ASYNC_NOTIFY}};
 	int mask = 0;
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
 		if (has(keys[i].key))
@@ -356,7 +357,8 @@ static int modify(struct ibv_qp *qp, int to, int mask)
 		.path_mtu = mtu_code(number("mtu", 1024)), .dest_qp_num = (uint32_t)number("peer", TESTER_QPN), .rq_psn = (uint32_t)number("rqpsn", 0) & PSNS,
 		.max_dest_rd_atomic = (uint8_t)number("dest_rd_atomic", 4), .min_rnr_timer = (uint8_t)number("min_rnr", 12),
 		.sq_psn = (uint32_t)number("psn", 0) & PSNS, .timeout = (uint8_t)number("timeout", 14), .retry_cnt = (uint8_t)number("retry", 7),
-		.rnr_retry = (uint8_t)number("rnr_retry", 7), .max_rd_atomic = (uint8_t)number("rd_atomic", 4)};
+		.rnr_retry = (uint8_t)number("rnr_retry", 7), .max_rd_atomic = (uint8_t)number("rd_atomic", 4),
+		.en_sqd_async_notify = (uint8_t)number("notify", 0)};
 	if (mask & IBV_QP_AV && path(&a.ah_attr))
 		return -1;
 	if ((errno = ibv_modify_qp(qp, &a, mask)))

@@ -272,7 +272,7 @@ func needed(t qp.Type, from, to qp.State) qp.AttrMask {
 var attributeKeys = map[string]qp.AttrMask{"sl": qp.AttrAV, "tclass": qp.AttrAV, "ttl": qp.AttrAV, "flow": qp.AttrAV, "mtu": qp.AttrPathMTU,
 	"peer": qp.AttrDestQPN, "rqpsn": qp.AttrRQPSN, "psn": qp.AttrSQPSN, "timeout": qp.AttrTimeout, "retry": qp.AttrRetryCnt,
 	"rnr_retry": qp.AttrRNRRetry, "min_rnr": qp.AttrMinRNRTimer, "rd_atomic": qp.AttrMaxRdAtomic, "dest_rd_atomic": qp.AttrMaxDestRdAtomic,
-	"qkey": qp.AttrQKey, "pkey_index": qp.AttrPKeyIndex, "access": qp.AttrAccessFlags}
+	"qkey": qp.AttrQKey, "pkey_index": qp.AttrPKeyIndex, "access": qp.AttrAccessFlags, "notify": qp.AttrEnSQDNotify}
 
 // setAttributes changes the attributes of a mask. Keys that the command lacks have their defaults.
 func (a *nicAgent) setAttributes(q *nicQP, r *request, to qp.State, mask qp.AttrMask) error {
@@ -281,7 +281,7 @@ func (a *nicAgent) setAttributes(q *nicQP, r *request, to qp.State, mask qp.Attr
 		PathMTU:     r.mtu(), DestQPN: uint32(r.number("peer", 0x11)), RQPSN: uint32(r.number("rqpsn", 0)) & 0xffffff,
 		MaxDestRdAtomic: uint8(r.number("dest_rd_atomic", 4)), MinRNRTimer: uint8(r.number("min_rnr", 12)), SQPSN: uint32(r.number("psn", 0)) & 0xffffff,
 		Timeout: uint8(r.number("timeout", 14)), RetryCnt: uint8(r.number("retry", 7)), RNRRetry: uint8(r.number("rnr_retry", 7)),
-		MaxRdAtomic: uint8(r.number("rd_atomic", 4))}
+		MaxRdAtomic: uint8(r.number("rd_atomic", 4)), EnSQDNotify: r.number("notify", 0) != 0}
 	var av *rocev2.AddressVector
 	if mask&qp.AttrAV != 0 {
 		v := a.vector(r)

@@ -79,8 +79,8 @@ var verbs = map[string]verb{
 	"qp": {creates: true, word: "type", keys: with(with(numbers(qpAttrs+" "+avAttrs+" size rsize sges sigall inline"), keyObject, "pd scq rcq srq"),
 		keyWord, "state profile access"),
 		doc: "create a queue pair of type rc, uc or ud, and bring it to state= (RTS). psn= is its first PSN. It expects rqpsn= first"},
-	"modify": {object: true, keys: with(numbers(qpAttrs+" "+avAttrs), keyWord, "state access"),
-		doc: "modify the attributes that the script names, and with state= those that the transition needs"},
+	"modify": {object: true, keys: with(numbers(qpAttrs+" "+avAttrs+" notify"), keyWord, "state access"),
+		doc: "modify the attributes that the script names, and with state= those that the transition needs; notify=1 with SQD asks for its event"},
 	"limit": {object: true, keys: numbers("limit"), doc: "arm the limit event of a shared receive queue"},
 
 	"send":       workRequest("post a SEND; with imm= a SEND with immediate data, with inv= a SEND with invalidate"),
