@@ -4,7 +4,7 @@ GO    ?= go
 BIN   := bin
 TOOLS := roced rocectl roceperf rocesim rocedrill
 
-.PHONY: all help needs-go build install package image release setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate site web bench-page bench-sim profiles papers demo curves clean
+.PHONY: all help needs-go build install package image release otg otg-test otg-package otg-image setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate site web bench-page bench-sim profiles papers demo curves clean
 
 all: build
 
@@ -77,6 +77,21 @@ image: build ## a container image, out/image/roced.oci.tar, by buildah
 
 release: package image ## tarballs, packages, image, bills of materials, notes and checksums in out/release
 	@tools/scripts/release out/release $(ARCHS)
+
+otg: needs-go ## build roceotg, a module of its own, into bin/
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) -C otg build -mod=readonly -trimpath -buildvcs=false -ldflags "-X 'roced.io/roced/internal/base/version.source=$(shell tools/scripts/source)'" \
+		-o $(abspath $(BIN))/ ./cmd/roceotg
+
+otg-test: needs-go ## tests of roceotg, with gosnappi's client between namespaces
+	$(GO) -C otg vet -mod=readonly ./...
+	$(GO) -C otg test -mod=readonly -timeout 20m ./...
+
+otg-package: ## Debian packages of roceotg for ARCHS in out/otg
+	@tools/scripts/otg package out/otg $(ARCHS)
+
+otg-image: ## a container image of roceotg, out/otg/roceotg.oci.tar, by buildah
+	@tools/scripts/otg image out/otg
 
 setup: ## install what make test needs (Debian, Ubuntu; as root)
 	@tools/scripts/setup.sh test

@@ -60,13 +60,29 @@ func (s *Server) Serve(ctx context.Context, a Access, ready func(grpc, https net
 	go func() { ended <- g.Serve(rpc) }()
 	go func() { ended <- h.ServeTLS(web, "", "") }()
 	ready(rpc.Addr(), web.Addr())
-	select {
-	case err = <-ended:
-	case <-ctx.Done():
-	}
+	err = s.wait(ctx, ended)
 	g.Stop()
 	_ = h.Close()
 	return err
+}
+
+// wait returns when ctx is done or a service has ended. Meanwhile it reads all metrics once per second, so that their rates are
+// averages of the last second for rare readers too.
+func (s *Server) wait(ctx context.Context, ended <-chan error) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			s.engine.PortMetrics()
+			s.engine.FlowMetrics()
+			s.engine.RawFlowMetrics()
+		}
+	}
 }
 
 // listen listens on an address, for the permitted clients only.

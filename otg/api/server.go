@@ -59,14 +59,20 @@ func fail(kind otg.Error_Kind_Enum, err error) error {
 		f.errors = all
 		return f
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			f.errors = append(f.errors, e.Error())
-		}
-		return f
-	}
-	f.errors = []string{err.Error()}
+	f.errors = causes(err)
 	return f
+}
+
+// causes returns the errors that errors.Join has joined, in order.
+func causes(err error) (all []string) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []string{err.Error()}
+	}
+	for _, e := range joined.Unwrap() {
+		all = append(all, causes(e)...)
+	}
+	return all
 }
 
 func warning(list []string) *otg.Warning { return &otg.Warning{Warnings: list} }

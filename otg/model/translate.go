@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"net/netip"
 	"path"
 	"slices"
@@ -68,6 +69,7 @@ func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error)
 	t.translatePorts(c)
 	t.layer1(c.GetLayer1())
 	t.options(c.GetOptions())
+	t.paceable()
 	for i, d := range c.GetDevices() {
 		t.device(d, item("devices", i))
 	}
@@ -279,6 +281,22 @@ func (t *translator) settings(s *otg.Rocev2PerPortSettings, at string) engine.Po
 		}
 	}
 	return out
+}
+
+// paceable raises the lowest rates of DCQCN to a packet of 4 KiB in 10 ms. A queue pair keeps the pause after a packet even if its rate
+// rises meanwhile, and the model's defaults would make it minutes on a slow port.
+func (t *translator) paceable() {
+	const bits, pause = 8 * 4200, 0.01 // seconds
+	for i := range t.out.Ports {
+		p := &t.out.Ports[i]
+		least := bits / pause / float64(cmp.Or(p.Speed, 10e9))
+		for name, rate := range map[string]*float64{"initial_rate_after_first_cnp": &p.RoCE.DCQCN.FirstRate, "minimum_rate_limmit": &p.RoCE.DCQCN.MinRate} {
+			if p.RoCE.DCQCN.Enable && *rate < least && (*rate > 0 || name == "minimum_rate_limmit") {
+				t.warnf("port %q: dcqcn_settings.%s: %.4g per cent: using %.4g, a packet in 10 ms", p.Name, name, 100**rate, 100*least)
+				*rate = least
+			}
+		}
+	}
 }
 
 // timeout returns the shortest timeout of an RC queue pair (IBTA, 4.096 us * 2^n) that is not below d.

@@ -86,12 +86,14 @@ func TestTranslate(t *testing.T) {
 		t.Errorf("capture: %+v", c.Captures)
 	}
 	for _, want := range []string{"retransmission_retry_count: 254: using 7", "5000 ms: using 8.589934592s", "ib_mtu: 5000: using 4096",
-		"rs_fec: true has no effect", "layer1[0].mtu: 9000: using the MTU of netns/h1/eth1"} {
+		"rs_fec: true has no effect", "layer1[0].mtu: 9000: using the MTU of netns/h1/eth1",
+		`port "p2": dcqcn_settings.initial_rate_after_first_cnp: 0.002 per cent: using 0.0336`,
+		`port "p2": dcqcn_settings.minimum_rate_limmit: 0.002 per cent: using 0.0336`} {
 		if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, want) }) {
 			t.Errorf("no warning has %q: %q", want, warnings)
 		}
 	}
-	if len(warnings) != 5 {
+	if len(warnings) != 7 {
 		t.Errorf("%d warnings: %q", len(warnings), warnings)
 	}
 }

@@ -1,0 +1,145 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/open-traffic-generator/snappi/gosnappi/otg"
+
+	"roced.io/roced/otg/engine"
+	"roced.io/roced/otg/model"
+)
+
+// TestAccess: an address that other hosts can reach needs networks or certificates.
+func TestAccess(t *testing.T) {
+	for _, c := range []struct {
+		access Access
+		want   string
+	}{
+		{Access{GRPC: "0.0.0.0:0", HTTPS: "127.0.0.1:0"}, "other hosts can reach 0.0.0.0"},
+		{Access{GRPC: "127.0.0.1:0", HTTPS: "[::]:0"}, "other hosts can reach"},
+		{Access{GRPC: "127.0.0.1", HTTPS: "127.0.0.1:0"}, "write ADDRESS:PORT"},
+		{Access{GRPC: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Certificate: "x"}, "--cert and --key together"},
+		{Access{GRPC: "127.0.0.1:0", HTTPS: "127.0.0.1:0", ClientCA: "listen.go"}, "no certificate in PEM"},
+		{Access{GRPC: "0.0.0.0:0", HTTPS: "127.0.0.1:0", Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, ""},
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		err := New(engine.New(), nil).Serve(ctx, c.access, func(net.Addr, net.Addr) { cancel() })
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v, want %q", c.access, err, c.want)
+		}
+		cancel()
+	}
+}
+
+// fakeConn and fakeListener give connections from chosen addresses.
+type fakeConn struct {
+	net.Conn
+	from   netip.Addr
+	closed bool
+}
+
+func (c *fakeConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.from, 1))
+}
+func (c *fakeConn) Close() error { c.closed = true; return nil }
+
+type fakeListener struct {
+	net.Listener
+	all []*fakeConn
+}
+
+func (l *fakeListener) Accept() (net.Conn, error) {
+	if len(l.all) == 0 {
+		return nil, io.EOF
+	}
+	c := l.all[0]
+	l.all = l.all[1:]
+	return c, nil
+}
+
+func TestNetworks(t *testing.T) {
+	var all []*fakeConn
+	for _, a := range []string{"192.0.2.1", "::ffff:192.0.2.2", "198.51.100.1", "127.0.0.1", "2001:db8::1"} {
+		all = append(all, &fakeConn{from: netip.MustParseAddr(a)})
+	}
+	l := &listener{&fakeListener{all: all}, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+	accepted := 0
+	for {
+		if _, err := l.Accept(); err != nil {
+			break
+		}
+		accepted++
+	}
+	if accepted != 3 || !all[2].closed || !all[4].closed || all[0].closed {
+		t.Errorf("%d connections are accepted", accepted)
+	}
+}
+
+// TestHTTP: the form of errors and unknown paths, without a configuration.
+func TestHTTP(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	addr, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- New(engine.New(), nil).Serve(ctx, Access{GRPC: "127.0.0.1:0", HTTPS: "127.0.0.1:0"}, func(_, h net.Addr) { addr <- h.String() })
+	}()
+	base := "https://" + <-addr
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	for _, r := range []struct {
+		method, path, body string
+		code               int
+		want               string
+	}{
+		{"GET", "/capabilities/version", "", 200, model.Version},
+		{"GET", "/config", "", 200, "{}"},
+		{"POST", "/config", `{"portz": []}`, 400, `"kind":"validation"`},
+		{"POST", "/config", `{"ports": [{}, {"name": "a", "location": "eth0"}]}`, 400, "ports[0].location: is missing"},
+		{"POST", "/config", `{"ports": [{"name": "a", "location": "eth0"}]}`, 400, "not started for this interface"},
+		{"POST", "/control/state", ``, 400, "choice: is missing"},
+		{"POST", "/monitor/metrics", `{"bgpv4": {}}`, 400, "bgpv4: roceotg supports only port"},
+		{"POST", "/monitor/states", `{"bgp_prefixes": {}}`, 400, "bgp_prefixes: roceotg supports only ipv4_neighbors"},
+		{"POST", "/monitor/capture", `{"port_name": "x"}`, 400, "is not configured"},
+		{"PATCH", "/config/append", `{"config_append_list": [{"choice": "flows", "flows": [{"name": "x"}]}]}`, 400, "tx_rx: is missing"},
+		{"PATCH", "/config/delete", `{"config_delete_list": [{"flows": ["x"]}]}`, 400, `is not a configured flow`},
+		{"GET", "/nothing", "", 404, ""},
+	} {
+		q, err := http.NewRequest(r.method, base+r.path, strings.NewReader(r.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := c.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(a.Body)
+		_ = a.Body.Close()
+		if text := strings.ReplaceAll(string(b), `": "`, `":"`); err != nil || a.StatusCode != r.code || !strings.Contains(text, r.want) {
+			t.Errorf("%s %s %s: %d %s, want %d %s", r.method, r.path, r.body, a.StatusCode, b, r.code, r.want)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFailure: errors of the engine keep their causes apart.
+func TestFailure(t *testing.T) {
+	var f *failure
+	if !errors.As(failed(errors.Join(errors.Join(errors.New("a"), errors.New("b")), errors.New("c"))), &f) || len(f.errors) != 3 || f.kind != otg.Error_Kind_internal {
+		t.Errorf("%+v", f)
+	}
+	if !errors.As(refused(model.Errors{"a", "b", "c"}), &f) || len(f.errors) != 3 || f.kind != otg.Error_Kind_validation {
+		t.Errorf("%+v", f)
+	}
+	if refused(nil) != nil {
+		t.Error("no error is a failure")
+	}
+}
