@@ -1,5 +1,5 @@
-// Command notices writes THIRD_PARTY_NOTICES: the licences of all third-party code in the programs of cmd/. Many of
-// these licences require it. A test compares the file with the programs' dependencies.
+// Command notices writes THIRD_PARTY_NOTICES: the licences of all third-party code in the programs of cmd/, of this module or
+// of another one. Many of these licences require it. A test compares the file with the programs' dependencies.
 package main
 
 import (
@@ -21,8 +21,9 @@ import (
 
 func main() {
 	out := flag.String("out", "THIRD_PARTY_NOTICES", "file to write")
+	dir := flag.String("dir", ".", "folder of the module")
 	flag.Parse()
-	text, err := notices(".")
+	text, err := notices(*dir)
 	if err == nil {
 		err = os.WriteFile(*out, text, 0o644)
 	}
@@ -39,6 +40,9 @@ const head = `roced is under the Apache License 2.0 (LICENSE), its programs in e
 BSD 2-clause licence (bpf/LICENSE.*). The programs roced, rocectl, roceperf and rocesim contain
 what is listed here, under these licences. Written by "go run ./tools/notices".
 `
+
+// page is the folder of the live page in this module, whose packages the programs contain.
+const page = "internal/daemon/web/page"
 
 const rule = "\n--------------------------------------------------------------------------------\n"
 
@@ -58,9 +62,11 @@ func notices(dir string) ([]byte, error) {
 		}
 		of[clean(text)] = append(of[clean(text)], name)
 	}
-	packages, err := bundle.Packages(filepath.Join(dir, "internal/daemon/web/page"))
-	if err != nil {
-		return nil, err
+	packages := map[string]bundle.Package{}
+	if _, err := os.Stat(filepath.Join(dir, page)); err == nil {
+		if packages, err = bundle.Packages(filepath.Join(dir, page)); err != nil {
+			return nil, err
+		}
 	}
 	for name, p := range packages {
 		text, ok := p.Files["LICENSE"]
