@@ -65,7 +65,7 @@ func (e *Engine) differs(f *frame.Frame, k *script.Key) string {
 			return fmt.Sprintf("the private data is %x", clip(got))
 		}
 		return ""
-	case "ip.src", "ip.dst":
+	case "ip.src", "ip.dst", "req.src", "req.dst":
 		got, _ := f.Address(k.Name)
 		if want := e.content(e.eval(k.Value)); bytes.Equal(got, want) == k.Not {
 			return fmt.Sprintf("%s is %x", k.Name, got)

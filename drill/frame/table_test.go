@@ -237,7 +237,7 @@ func TestManagement(t *testing.T) {
 		req.pkey PKey, req.mtu PathMTU, req.rnr RNRRetry, req.cm_retries MaxCMRetries, req.ack_timeout Primary.LocalAckTimeout, rep.qpn LocalQPN,
 		rep.qkey LocalQKey, rep.eecn LocalEECN, rep.ack_delay TargetAckDelay, rep.failover FailoverAccepted, rep.flow FlowControl, rep.rnr RNRRetry,
 		rep.srq SRQ, rep.guid LocalCAGUID, rep.psn StartingPSN, rep.resources ResponderResources, rep.depth InitiatorDepth, rej.reason Reason, dreq.qpn RemoteQPN, cm.local LocalCommID,
-		cm.remote RemoteCommID, mad.class Class, mad.version ClassVersion, sidr.id RequestID, sidr.pkey PKey, sidr.service ServiceID,
+		cm.remote RemoteCommID, mad.class Class, req.guid LocalCAGUID, rej.message Answers, mad.version ClassVersion, sidr.id RequestID, sidr.pkey PKey, sidr.service ServiceID,
 		sidrrep.status Status, sidrrep.qpn QPN, sidrrep.service ServiceID, sidrrep.qkey QKey`
 	decode := func(message string, m []byte) any {
 		switch message {
