@@ -81,7 +81,7 @@ func (w *world) reuse(m *message) {
 func (w *world) foreign() {
 	if len(w.recvs) == 0 && w.d.one(2) {
 		w.say("uc.lost", "< %sSEND_ONLY psn=%s%s%s", w.prefix(), w.q(w.next), w.datagram(qkey), w.fill(1+w.d.n(64)))
-		w.say("uc.lost", "quiet 2ms") // before a receive is posted
+		w.say("uc.lost", "quiet 20ms") // before a receive is posted
 		w.next++
 		return
 	}
