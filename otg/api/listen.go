@@ -16,6 +16,8 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -55,7 +57,7 @@ func (s *Server) Serve(ctx context.Context, a Access, ready func(grpc, https net
 	}
 	g := grpc.NewServer(options...)
 	s.RegisterGRPC(g)
-	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, TLSConfig: config}
+	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: time.Minute, TLSConfig: config}
 	ended := make(chan error, 2)
 	go func() { ended <- g.Serve(rpc) }()
 	go func() { ended <- h.ServeTLS(web, "", "") }()
@@ -101,13 +103,30 @@ func (a *Access) listen(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("address %q: other hosts can reach %s; name their networks by --allow, or require certificates by --client-ca",
 			address, host)
 	}
-	return &listener{l, a.Allow}, nil
+	return &listener{Listener: l, allow: a.Allow}, nil
 }
 
-// listener closes connections of clients that are not in its networks. Without networks, it accepts all.
+// maxConnections limits the open connections of each service.
+const maxConnections = 64
+
+// listener closes connections of clients that are not in its networks, and those beyond the limit. Without networks, it
+// accepts all clients.
 type listener struct {
 	net.Listener
 	allow []netip.Prefix
+	open  atomic.Int32
+}
+
+// connection counts as open until Close.
+type connection struct {
+	net.Conn
+	once sync.Once
+	open *atomic.Int32
+}
+
+func (c *connection) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -117,8 +136,10 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		if len(l.allow) == 0 || from.IsLoopback() || slices.ContainsFunc(l.allow, func(p netip.Prefix) bool { return p.Contains(from) }) {
-			return c, nil
+		allowed := len(l.allow) == 0 || from.IsLoopback() || slices.ContainsFunc(l.allow, func(p netip.Prefix) bool { return p.Contains(from) })
+		if allowed && l.open.Load() < maxConnections {
+			l.open.Add(1)
+			return &connection{Conn: c, open: &l.open}, nil
 		}
 		_ = c.Close()
 	}

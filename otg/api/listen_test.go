@@ -70,7 +70,7 @@ func TestNetworks(t *testing.T) {
 	for _, a := range []string{"192.0.2.1", "::ffff:192.0.2.2", "198.51.100.1", "127.0.0.1", "2001:db8::1"} {
 		all = append(all, &fakeConn{from: netip.MustParseAddr(a)})
 	}
-	l := &listener{&fakeListener{all: all}, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+	l := &listener{Listener: &fakeListener{all: all}, allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 	accepted := 0
 	for {
 		if _, err := l.Accept(); err != nil {
@@ -80,6 +80,32 @@ func TestNetworks(t *testing.T) {
 	}
 	if accepted != 3 || !all[2].closed || !all[4].closed || all[0].closed {
 		t.Errorf("%d connections are accepted", accepted)
+	}
+}
+
+// TestManyConnections: connections beyond the limit are closed, until others have ended.
+func TestManyConnections(t *testing.T) {
+	var all []*fakeConn
+	for range maxConnections + 2 {
+		all = append(all, &fakeConn{from: netip.IPv6Loopback()})
+	}
+	inner := &fakeListener{all: all[:maxConnections+1]}
+	l := &listener{Listener: inner}
+	var first net.Conn
+	for i := range maxConnections {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		first = c
+	}
+	if _, err := l.Accept(); err == nil || !all[maxConnections].closed {
+		t.Error("a connection beyond the limit is accepted")
+	}
+	_, _ = first.Close(), first.Close()
+	inner.all = all[maxConnections+1:]
+	if _, err := l.Accept(); err != nil || l.open.Load() != maxConnections {
+		t.Errorf("%v, %d open", err, l.open.Load())
 	}
 }
 

@@ -108,6 +108,7 @@ func (t *translator) peer(p peerOf, local string, ibMTU uint32, in, at string) {
 		t.pairs[q.GetQpName()] = pair{len(t.out.Peers), i, a.port, in}
 		peer.QueuePairs = append(peer.QueuePairs, t.queuePair(q, a.iface, in))
 	}
+	t.local[a.ip] = append(t.local[a.ip], len(t.out.Peers))
 	t.out.Peers = append(t.out.Peers, peer)
 }
 
@@ -169,8 +170,8 @@ func (t *translator) connect() {
 // facing returns the index of the peer that points back to a peer, -1 without one.
 func (t *translator) facing(i int) int {
 	p := t.out.Peers[i]
-	for j, other := range t.out.Peers {
-		if j != i && p.Destination == t.addrs[other.Address].ip && other.Destination == t.addrs[p.Address].ip {
+	for _, j := range t.local[p.Destination] {
+		if j != i && t.out.Peers[j].Destination == t.addrs[p.Address].ip {
 			return j
 		}
 	}
@@ -202,8 +203,8 @@ func (t *translator) accept() {
 // acceptor returns the index of a peer at the destination of another one, -1 without one. It prefers one that only accepts.
 func (t *translator) acceptor(i int) int {
 	best := -1
-	for j, p := range t.out.Peers {
-		if t.out.Peers[i].Destination == t.addrs[p.Address].ip && len(p.QueuePairs) > 0 && (best < 0 || p.Destination.IsUnspecified()) {
+	for _, j := range t.local[t.out.Peers[i].Destination] {
+		if p := &t.out.Peers[j]; len(p.QueuePairs) > 0 && (best < 0 || p.Destination.IsUnspecified()) {
 			best = j
 		}
 	}

@@ -17,6 +17,9 @@ import (
 // Version is the version of OTG's model that fields.txt describes.
 const Version = "1.48.0"
 
+// maxQueuePairs limits the memory of a configuration.
+const maxQueuePairs = 8192
+
 // Errors has all causes why a request is refused.
 type Errors []string
 
@@ -38,7 +41,8 @@ type translator struct {
 	kinds   map[string]string // kind of each name, for unique names
 	ports   map[string]int    // index in out.Ports
 	addrs   map[string]address
-	mtus    map[string]int // of interfaces
+	mtus    map[string]int       // of interfaces
+	local   map[netip.Addr][]int // indices in out.Peers by local address
 	pairs   map[string]pair
 	numbers map[string]string // queue pair by interface and number
 	fixed   map[string]bool   // queue pairs that a flow has connected
@@ -60,7 +64,7 @@ type pair struct {
 // Translate checks a configuration, sets its defaults, and translates it. allowed has patterns (path.Match) of the
 // interfaces that ports may have, as INTERFACE or netns/NAMESPACE/INTERFACE. The error is of type Errors.
 func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error) {
-	t := &translator{allowed: allowed, kinds: map[string]string{}, ports: map[string]int{}, addrs: map[string]address{}, mtus: map[string]int{},
+	t := &translator{allowed: allowed, kinds: map[string]string{}, ports: map[string]int{}, addrs: map[string]address{}, mtus: map[string]int{}, local: map[netip.Addr][]int{},
 		pairs: map[string]pair{}, numbers: map[string]string{}, fixed: map[string]bool{}}
 	t.check(c, "")
 	if len(t.errors) > 0 {
@@ -72,6 +76,10 @@ func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error)
 	t.paceable()
 	for i, d := range c.GetDevices() {
 		t.device(d, item("devices", i))
+	}
+	if n := max(len(t.pairs), len(t.out.Peers)); n > maxQueuePairs {
+		t.errorf("devices: %d peers or queue pairs: configure at most %d", n, maxQueuePairs)
+		return engine.Config{}, nil, t.result()
 	}
 	t.connect()
 	group := 0

@@ -196,3 +196,16 @@ func TestRawFlows(t *testing.T) {
 		}
 	}
 }
+
+func TestManyQueuePairs(t *testing.T) {
+	c := pairConfig(t)
+	p := c.Devices[1].Rocev2.Ipv4Interfaces[0].Peers[0]
+	for i := range maxQueuePairs {
+		name, number := fmt.Sprintf("more %d", i), uint32(1000+i)
+		rc := &otg.Rocev2QPParameters{SourceQpNumber: &number}
+		p.Qps = append(p.Qps, &otg.Rocev2QPs{QpName: &name, ConnectionType: &otg.Rocev2ConnectionType{ReliableConnection: rc}})
+	}
+	if _, _, err := Translate(c, everything); err == nil || !strings.Contains(err.Error(), "8195 peers or queue pairs: configure at most 8192") {
+		t.Errorf("%v", err)
+	}
+}
