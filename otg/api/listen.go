@@ -10,6 +10,8 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -57,7 +59,8 @@ func (s *Server) Serve(ctx context.Context, a Access, ready func(grpc, https net
 	}
 	g := grpc.NewServer(options...)
 	s.RegisterGRPC(g)
-	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: time.Minute, TLSConfig: config}
+	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: time.Minute, TLSConfig: config,
+		ErrorLog: log.New(io.Discard, "", 0)} // clients could fill a log
 	ended := make(chan error, 2)
 	go func() { ended <- g.Serve(rpc) }()
 	go func() { ended <- h.ServeTLS(web, "", "") }()

@@ -86,6 +86,11 @@ func (e *engine) start() (warnings []string, err error) {
 			return nil, err
 		}
 	}
+	for _, c := range r.cfg.Interfaces {
+		if p := r.ports[c.Port]; p != nil && p.link.State().MTU > 0 && c.MTU > p.link.State().MTU {
+			warnings = append(warnings, fmt.Sprintf("%s: MTU %d: using %d, the MTU of %s", c.Name, c.MTU, p.link.State().MTU, p.cfg.Location))
+		}
+	}
 	for i := range r.cfg.Interfaces {
 		for _, a := range r.cfg.Interfaces[i].Addresses {
 			if a.GatewayMAC != (inet.MAC{}) {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/open-traffic-generator/snappi/gosnappi"
 )
@@ -89,6 +90,63 @@ func TestLosses(t *testing.T) {
 	}
 	if s, err := b.Stats(); err != nil || s.Dropped+s.Overflowed == 0 {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestPause: a paused flow keeps its counters and continues.
+func TestPause(t *testing.T) {
+	f := newFabric(t, 2)
+	c := f.newClient()
+	c.start(f.pair(2))
+	c.messages(3)
+	c.traffic(gosnappi.StateTrafficFlowTransmitState.PAUSE, "QP0_0")
+	c.await("the flow rests", func() bool {
+		m := c.flows()["QP0_0"]
+		last, err := time.Parse(time.RFC3339Nano, m.LastTimestamp())
+		return err == nil && time.Since(last) > rest && m.MessageTx() == m.MessageCompleteRx()
+	})
+	paused, other := c.flows()["QP0_0"].MessageTx(), c.flows()["QP0_1"].MessageTx()
+	c.await("the other flow continues", func() bool { return c.flows()["QP0_1"].MessageTx() >= other+3 })
+	if n := c.flows()["QP0_0"].MessageTx(); n != paused {
+		t.Errorf("a paused flow has sent %d messages", n-paused)
+	}
+	c.traffic(gosnappi.StateTrafficFlowTransmitState.RESUME, "QP0_0")
+	c.await("the flow continues", func() bool { return c.flows()["QP0_0"].MessageTx() >= paused+3 })
+	if m := c.stop()["QP0_0"]; m.MessageFail() != 0 || m.FrameDelta() != 0 {
+		t.Errorf("%v", m)
+	}
+}
+
+// TestTwoServers: a flow to a port of another server. Columns of the receiver are absent.
+func TestTwoServers(t *testing.T) {
+	f := newFabric(t, 2)
+	clients := [2]*client{f.newClient(), f.newClient()}
+	for i, destination := range []string{addr(1), "0.0.0.0"} {
+		config := gosnappi.NewConfig()
+		p := f.addPort(config, i).Rocev2().Ipv4Interfaces().Add().SetIpv4Name(fmt.Sprintf("IPv4 Port %d", i)).Peers().Add()
+		p.SetName("Peer").SetDestinationIpAddress(destination).Qps().Add().SetQpName("QP").ConnectionType().ReliableConnection().
+			SetSourceQpNumber(uint32(100 + i))
+		if i == 0 {
+			tx := config.StatefulFlows().Rocev2().Add().TxPorts().Add().SetPortName("Port 0").TransmitType().TargetLineRate().SetValue(1)
+			tx.Flows().Add().SetName("QP").SetTxEndpoint("QP").SetMessageSizeUnit(gosnappi.Rocev2FlowMessageSizeUnit.KB)
+		}
+		config.Options().ProtocolOptions().SetAutoStartAll(i == 1)
+		clients[i].set(config)
+	}
+	clients[0].protocols(gosnappi.StateProtocolAllState.START)
+	for _, c := range clients {
+		c.await("the queue pair is up", func() bool { return c.peers()["Peer"].QpUp() == 1 })
+	}
+	c := clients[0]
+	c.traffic(gosnappi.StateTrafficFlowTransmitState.START)
+	c.await("acknowledged messages", func() bool { return c.flows()["QP"].MessageTx() >= 10 && c.flows()["QP"].AckRx() > 0 })
+	if m := c.flows()["QP"]; m.DestQp() != 101 || m.HasDataFramesRx() || m.HasAvgLatency() || m.MessageFail() != 0 {
+		t.Errorf("%v", m)
+	}
+	r := gosnappi.NewMetricsRequest()
+	r.Rocev2Flow().PerQp().SetColumnNames([]gosnappi.Rocev2FlowColumnNamesColumnNamesEnum{"avg_latency"})
+	if _, err := c.GetMetrics(r); err == nil || !strings.Contains(err.Error(), "have no common clock") {
+		t.Errorf("latency without a common clock: %v", err)
 	}
 }
 
