@@ -22,7 +22,8 @@ type recording struct {
 	first  int // oldest frame, in a ring that overwrites
 	bytes  int
 	full   bool
-	one    []byte
+	whole  []byte // scratch: a frame to send
+	one    []byte // scratch: a segment
 }
 
 // recorded is a captured frame.

@@ -81,8 +81,6 @@ func TestFlows(t *testing.T) {
 			if m.MessagesFailed != 0 || m.Completion == 0 || !m.HasLatency || m.LatencyMin <= 0 || v != Read && m.ACKTx == 0 {
 				t.Errorf("%+v", m)
 			}
-			t.Logf("%+v", m)
-			t.Logf("%+v", e.PeerMetrics())
 		})
 	}
 }

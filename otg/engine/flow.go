@@ -74,7 +74,7 @@ func (s *sendQueue) Pending() bool {
 func (s *sendQueue) Retire(int) {}
 
 // Reset implements rocev2.SendQueue.
-func (s *sendQueue) Reset() { s.progress = progress{} }
+func (s *sendQueue) Reset() { s.progress = progress{readNext: s.ownPSN} }
 
 // progress holds the messages in progress, oldest first.
 type progress struct {

@@ -163,8 +163,9 @@ func (p *testPort) sent(now mono.Time, fr *link.Frame) {
 	}
 	p.tx.frames += uint64(segs)
 	p.tx.bytes += uint64(fr.Len + (segs-1)*fr.HdrLen)
-	if p.cap != nil {
-		p.cap.frame(now, fr.AppendTo(nil), fr.SegSize)
+	if p.cap != nil && p.cap.on {
+		p.cap.whole = fr.AppendTo(p.cap.whole[:0])
+		p.cap.frame(now, p.cap.whole, fr.SegSize)
 	}
 }
 

@@ -196,7 +196,7 @@ func (p *testPort) sendRaws(now mono.Time) {
 // for.
 const (
 	retryRaw = 20 * time.Microsecond
-	maxLate  = 2 * time.Millisecond
+	maxLate  = 20 * time.Millisecond
 )
 
 // done reports whether the flow has reached its end.
