@@ -93,6 +93,9 @@ func (m *messages) count(a mad.Attr) {
 
 // connect begins to connect q if it is wanted, active and down.
 func (q *pair) connect(now mono.Time) {
+	if r := q.remote; r != nil && r.state == pairFailed && q.state == pairUp {
+		q.disconnect(now)
+	}
 	if !q.up || !q.cfg.Active || q.state == pairConnecting || q.state == pairUp {
 		return
 	}

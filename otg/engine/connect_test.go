@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/lab/porttest"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // TestConnections: queue pairs with equal keys connect, disconnect and connect again, and connect by a start of traffic. A request that nobody
@@ -80,7 +82,7 @@ func TestWrongConfigurations(t *testing.T) {
 		"queue pair q0.0: create_qp":       func(c *Config) { c.Peers[0].QueuePairs[0].Number = 1 },
 		`peer peer1: no address "y"`:       func(c *Config) { c.Peers[1].Address = "y" },
 		"queue pair q0.0: no queue pair":   func(c *Config) { c.Peers[0].QueuePairs[0].Remote = "z" },
-		"port p1: location netns/1":        func(c *Config) { c.Ports[1].Kind = Verbs },
+		"port p1: location netns/1:":       func(c *Config) { c.Ports[1].Kind = Verbs },
 		"flow r: rate 0: must be positive": func(c *Config) { c.RawFlows = []RawFlow{{Name: "r", Tx: "p0", Frame: make([]byte, 60)}} },
 	} {
 		c := twoPorts(b, 1)
@@ -91,6 +93,32 @@ func TestWrongConfigurations(t *testing.T) {
 		}
 		if m := e.PortMetrics(); m != nil {
 			t.Errorf("%s: ports are left: %+v", want, m)
+		}
+		must(t, e.Close())
+	}
+}
+
+// TestBroken: the messages of a queue pair that breaks fail, with a reason. The next start of the flow connects again, whichever end is
+// broken.
+func TestBroken(t *testing.T) {
+	b := porttest.DirectBed(t, [2]bool{true, true})
+	for i := range 2 {
+		c := twoPorts(b, 1)
+		c.Flows = []Flow{{Name: "f", Port: "p" + fmt.Sprint(i), QueuePair: fmt.Sprintf("q%d.0", i), Verb: Write, Size: 2000, LineRate: 0.001}}
+		e := start(t, c)
+		moves := func() bool { return e.FlowMetrics()[0].MessagesComplete > 2 }
+		must(t, e.Traffic(nil, Start))
+		await(t, e, "messages", moves)
+		q := e.run.flows[0].pair
+		must(t, e.do(func(now mono.Time) error { return q.modify(now, qp.Attr{State: qp.Err}, qp.AttrState, nil) }))
+		await(t, e, "the messages in progress fail", func() bool {
+			m := e.FlowMetrics()[0]
+			return m.State == Stopped && m.MessagesFailed > 0 && strings.Contains(m.LastError, "flush") && e.PeerMetrics()[i].Down == 1
+		})
+		must(t, e.Traffic(nil, Start))
+		await(t, e, "messages after another start", moves)
+		if m := e.FlowMetrics()[0]; m.MessagesFailed != 0 || m.SequenceErrors != 0 {
+			t.Errorf("%+v", m)
 		}
 		must(t, e.Close())
 	}

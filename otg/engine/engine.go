@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -104,7 +105,7 @@ func (e *engine) start() (warnings []string, err error) {
 func (r *running) openPorts() error {
 	var errs []error
 	for i := range r.cfg.Ports {
-		p, err := openPort(&r.cfg.Ports[i])
+		p, err := openPort(&r.cfg.Ports[i], r.cfg.addrs(r.cfg.Ports[i].Name))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -123,14 +124,30 @@ func (r *running) openPorts() error {
 	return errors.Join(errs...)
 }
 
+// addrs returns the addresses of the interfaces of a port.
+func (c *Config) addrs(port string) (all []netip.Addr) {
+	for i := range c.Interfaces {
+		if c.Interfaces[i].Port != port {
+			continue
+		}
+		for _, a := range c.Interfaces[i].Addresses {
+			all = append(all, a.Prefix.Addr())
+		}
+	}
+	return all
+}
+
 func (r *running) makeHosts() error {
 	var errs []error
 	for i := range r.cfg.Interfaces {
 		c := &r.cfg.Interfaces[i]
 		p := r.ports[c.Port]
 		err := checkInterface(c)
-		if p == nil {
+		switch {
+		case p == nil:
 			err = fmt.Errorf("interface %s: no port %q", c.Name, c.Port)
+		case err == nil && p.cfg.Kind == XDP && len(c.VLANs) > 0:
+			err = fmt.Errorf("interface %s: VLAN tags need a packet socket or a TAP device: port %s uses XDP", c.Name, c.Port)
 		}
 		if err != nil {
 			errs = append(errs, err)

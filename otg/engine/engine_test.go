@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
 	"roced.io/roced/bth/inet"
+	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/porttest"
 )
@@ -82,6 +84,41 @@ func TestFlows(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 		})
+	}
+}
+
+// TestXDP: a flow between an XDP port and a packet port. ARP takes the packet socket.
+func TestXDP(t *testing.T) {
+	b := porttest.DirectBed(t, [2]bool{true, true})
+	c := twoPorts(b, 1)
+	c.Ports[0].Kind = XDP
+	c.Flows = []Flow{{Name: "f", Port: "p0", QueuePair: "q0.0", Verb: Write, Size: 100_000, LineRate: 0.01}}
+	e := start(t, c)
+	must(t, e.Traffic(nil, Start))
+	await(t, e, "ten messages", func() bool { return e.FlowMetrics()[0].MessagesComplete >= 10 })
+	if m := e.PortMetrics()[0]; m.FramesRx < 10 || !m.Up || !m.Transmitting {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestTAP: a port on a TAP device, which ends with the configuration.
+func TestTAP(t *testing.T) {
+	ns := links(t, 1)
+	must(t, ns[1].Do(func() error { return errors.Join(namespace.AddBridge("br"), namespace.Enslave("w0", "br")) }))
+	b := &netlab.Bed{NS: ns}
+	c := twoPorts(b, 1)
+	c.Ports[0].Device = "w0"
+	c.Ports[1].Kind, c.Ports[1].Device = TAP, "tap0"
+	c.Flows = []Flow{{Name: "f", Port: "p1", QueuePair: "q1.0", Verb: Read, Size: 10_000, LineRate: 0.01}}
+	e := start(t, c)
+	must(t, ns[1].Do(func() error { return errors.Join(namespace.SetUp("tap0"), namespace.Enslave("tap0", "br")) }))
+	must(t, e.Traffic(nil, Start))
+	await(t, e, "ten messages", func() bool { return e.FlowMetrics()[0].MessagesComplete >= 10 })
+	must(t, e.SetLink([]string{"p1"}, false))
+	await(t, e, "the port is down", func() bool { m := e.PortMetrics(); return m[0].Up && !m[1].Up })
+	must(t, e.Close())
+	if err := ns[1].Do(func() error { return namespace.SetUp("tap0") }); err == nil {
+		t.Error("the TAP device is left")
 	}
 }
 

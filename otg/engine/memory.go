@@ -15,13 +15,14 @@ type blank struct{ pattern []byte }
 // blankLen is longer than any packet and its offset in the pattern.
 const blankLen = 128 << 10
 
-func newBlank() *blank {
+// memory is the memory of all queue pairs.
+var memory = func() *blank {
 	b := &blank{make([]byte, blankLen)}
 	for i := range b.pattern {
 		b.pattern[i] = byte(i)
 	}
 	return b
-}
+}()
 
 // View implements memory.Memory.
 func (b *blank) View(off uint64, n int) ([]byte, bool) {

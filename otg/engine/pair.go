@@ -123,13 +123,12 @@ func (q *pair) create() (err error) {
 	if q.pd, err = h.core.AllocPD(nil); err != nil {
 		return fail(err)
 	}
-	mem := newBlank()
-	q.local, err = h.core.RegMR(q.pd, rocev2.MRAttr{Length: maxMessage, Mem: mem, Access: qp.AccessLocalWrite})
+	q.local, err = h.core.RegMR(q.pd, rocev2.MRAttr{Length: maxMessage, Mem: memory, Access: qp.AccessLocalWrite})
 	if err != nil {
 		return fail(err)
 	}
 	va := q.cfg.VirtualAddress
-	shown, err := h.core.RegMR(q.pd, rocev2.MRAttr{VA: va, Length: window(va), Mem: mem,
+	shown, err := h.core.RegMR(q.pd, rocev2.MRAttr{VA: va, Length: window(va), Mem: memory,
 		Access: qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead})
 	if err != nil {
 		return fail(err)

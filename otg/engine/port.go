@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 	"unsafe"
@@ -54,17 +55,19 @@ const (
 	minBurst  = 16 << 10
 )
 
-// openPort opens the link of a port.
-func openPort(c *Port) (p *testPort, err error) {
+// openPort opens the link of a port. addrs are the addresses of its interfaces.
+func openPort(c *Port, addrs []netip.Addr) (p *testPort, err error) {
 	p = &testPort{cfg: *c, speed: c.Speed, changed: time.Now()}
 	var l port.Monitored
 	switch c.Kind {
 	case Packet:
 		l, err = packet.Open(packet.Config{Interface: c.Device, Netns: c.Namespace, All: true})
+	case XDP:
+		l, err = openXDP(c.Device, c.Namespace, addrs)
 	case TAP:
 		l, err = tap.Open(tap.Config{Name: c.Device, Netns: c.Namespace, MTU: c.MTU})
 	default:
-		return nil, fmt.Errorf("port %s: location %s: the engine opens interfaces by packet sockets and TAP devices only", c.Name, c.Location)
+		return nil, fmt.Errorf("port %s: location %s: must be an interface: the engine does not use NICs of a daemon", c.Name, c.Location)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("port %s: %w", c.Name, err)
