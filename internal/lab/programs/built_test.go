@@ -6,7 +6,8 @@ import "strings"
 // the tested versions and how to build them.
 func built() []program {
 	list := append(append(fabtests(), osu()...), rpma()...)
-	return append(append(list, mercury()...), []program{
+	list = append(append(list, mercury()...), append(uccl(), gasnet()...)...)
+	return append(list, []program{
 		{group: "built from source", name: "valkey-benchmark --rdma", need: "valkey-server", says: "GET", moves: "1m", ready: listensCM, endless: true,
 			server: "valkey-server --port 0 --rdma-bind $SERVER --rdma-port 6379 --protected-mode no --save '' --dir $DIR",
 			client: "valkey-benchmark --rdma -h $SERVER -p 6379 -t set,get -n 2000 -c 4 -d 1024"},
@@ -65,6 +66,34 @@ func mercury() (list []program) {
 		p.client = "echo 'ofi+verbs;ofi_rxm://'$SERVER" + port + " >$DIR/ready; exec " + p.name + over + "$CLIENT"
 		p.group, p.need, p.server = "built from source", p.name, "exec "+p.server+over+"$SERVER"+port
 		p.name, p.moves, p.ready, p.endless = "Mercury "+p.name, "4k", saysReady, true
+		list = append(list, p)
+	}
+	return list
+}
+
+// uccl returns tests of UCCL's transport, whose server checks the data. Its processes do not end.
+func uccl() (list []program) {
+	for _, mode := range []string{"UC", "RC"} {
+		const test = "UCCL_NUM_ENGINES=1 UCCL_PORT_ENTROPY=8 uccl-transport-test --perftype=basic --iterations=50 "
+		set := map[string]string{"UC": "", "RC": "UCCL_RCMODE=1 "}[mode]
+		list = append(list, program{group: "built from source", name: "UCCL transport_test, " + mode, need: "uccl-transport-test",
+			says: "Iteration 49 done", moves: "3m", ready: listens(19999), endless: true,
+			server: set + test + "--server",
+			client: "{ " + set + test + "--serverip=$SERVER & echo $! >$DIR/pid; } | sed '/Iteration 49 done/q'; kill $(cat $DIR/pid)"})
+	}
+	return list
+}
+
+// gasnet returns tests of GASNet that check the data. Its launcher starts both ranks through a shell in place of ssh.
+func gasnet() (list []program) {
+	const launch = `printf '#!/bin/sh\nshift; exec setarch -R sh -c "$*"\n' >$DIR/ssh && chmod +x $DIR/ssh && ` +
+		"GASNET_SSH_CMD=$DIR/ssh GASNET_SSH_SERVERS=localhost,$CLIENT GASNET_PHYSMEM_MAX=64M gasnetrun_ibv -spawner=ssh -n 2 -- $(command -v "
+	for _, p := range []program{
+		{name: "gasnet-testcore1", says: "passed 50/50", client: "50"}, {name: "gasnet-testlarge", says: "262144 byte", client: "20 262144"},
+	} {
+		p.client = launch + p.name + ") " + p.client
+		p.group, p.need, p.moves = "built from source", p.name, "16k"
+		p.name = "GASNet " + p.name[len("gasnet-"):] + ", 2 ranks"
 		list = append(list, p)
 	}
 	return list
