@@ -107,8 +107,9 @@ fi
 echo "installing: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-apt-get install -y -qq "${missing[@]}" >/dev/null && exit
+wait=(-o DPkg::Lock::Timeout=600) # for another installation, such as unattended upgrades
+apt-get "${wait[@]}" install -y -qq "${missing[@]}" >/dev/null && exit
 # Some packages are unavailable: install the others, and print the unavailable ones, whose tests skip.
 for p in "${missing[@]}"; do
-	apt-get install -y -qq "$p" >/dev/null 2>&1 || echo "not to be had here: $p" >&2
+	apt-get "${wait[@]}" install -y -qq "$p" >/dev/null 2>&1 || echo "not to be had here: $p" >&2
 done
