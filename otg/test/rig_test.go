@@ -22,7 +22,7 @@ import (
 )
 
 // soon bounds waiting for conditions, which hold much earlier on an idle machine.
-const soon = 60 * time.Second
+const soon = 3 * time.Minute
 
 // mtu of the fabric's links.
 const mtu = 9216

@@ -147,13 +147,19 @@ func TestSonicNoCongestion(t *testing.T) {
 // TestSonicCongestionWithoutControl: incast without DCQCN. Without PFC, all flows lose packets and recover.
 func TestSonicCongestionWithoutControl(t *testing.T) {
 	lab.Long(t)
-	for name, lossless := range map[string][]int{"q3_single": {3, 3}, "q3q4_same": {3, 4}} {
-		t.Run(name, func(t *testing.T) {
+	for _, s := range []struct {
+		name string
+		last int    // queue of the second lossless rank
+		size uint32 // of its messages in KB
+	}{{"q3_single", 3, 128}, {"q3q4_same", 4, 128}, {"q3q4_mixed", 4, 4}} {
+		t.Run(s.name, func(t *testing.T) {
 			f := newFabric(t, 4)
 			f.bottleneck(3, "rate=100mbit", "limit=300k")
 			c := f.newClient()
 			like := rank{mtu: 5000, size: 128, unit: gosnappi.Rocev2FlowMessageSizeUnit.KB, ecn: "non_ect", ack: 6, timeout: 5000}
-			c.start(f.configure(incast(like, lossless[:1], lossless[1:], []int{0, 1})))
+			ranks := incast(like, []int{3}, []int{s.last}, []int{0, 1})
+			ranks[1].size = s.size
+			c.start(f.configure(ranks))
 			c.await("a loss", func() bool {
 				lost := uint64(0)
 				for _, m := range c.flows() {
@@ -173,8 +179,12 @@ func TestSonicCongestionWithoutControl(t *testing.T) {
 
 // TestSonicDCQCN: incast with DCQCN; the bottleneck marks.
 func TestSonicDCQCN(t *testing.T) {
-	for _, ecn := range []string{"ect_0", "ect_1", "ce"} {
-		t.Run(ecn, func(t *testing.T) {
+	for _, s := range []struct {
+		ecn  string
+		last int // queue of the second lossless rank
+	}{{"ect_0", 4}, {"ect_1", 4}, {"ce", 4}, {"ect_0", 3}, {"ect_1", 3}, {"ce", 3}} {
+		ecn := s.ecn
+		t.Run(fmt.Sprintf("%s/q%d", ecn, s.last), func(t *testing.T) {
 			if ecn != "ect_0" {
 				lab.Long(t)
 			}
@@ -182,7 +192,7 @@ func TestSonicDCQCN(t *testing.T) {
 			f.bottleneck(3, "rate=100mbit", "kmin=20k", "kmax=100k", "limit=4m")
 			c := f.newClient()
 			like := rank{mtu: 5000, size: 128, unit: gosnappi.Rocev2FlowMessageSizeUnit.KB, ecn: ecn, ack: 6, timeout: 5000, dcqcn: true}
-			c.start(f.configure(incast(like, []int{3}, []int{4}, []int{0, 1})))
+			c.start(f.configure(incast(like, []int{3}, []int{s.last}, []int{0, 1})))
 			c.messages(5)
 			for _, m := range c.stop() {
 				if m.MessageFail() != 0 || m.FrameDelta() != 0 || m.NakTx()+m.NakRx()+m.FrameSequenceError() != 0 || m.AckTx() == 0 ||
@@ -217,23 +227,30 @@ func TestSonicStorage(t *testing.T) {
 	}
 }
 
-// TestSonicFairness: queue pairs share the bottleneck by DCQCN.
+// TestSonicFairness: queue pairs share the bottleneck by DCQCN, in one queue and in two.
 func TestSonicFairness(t *testing.T) {
 	lab.Long(t)
-	f := newFabric(t, 4)
-	f.bottleneck(3, "rate=100mbit", "kmin=20k", "kmax=100k", "limit=4m")
-	c := f.newClient()
-	like := rank{mtu: 5000, size: 1, unit: gosnappi.Rocev2FlowMessageSizeUnit.MB, ecn: "ect_1", ack: 3, timeout: 40, dcqcn: true}
-	c.start(f.configure(incast(like, []int{3}, []int{3}, []int{3})))
-	c.messages(10)
-	var rx []uint64
-	for _, m := range c.flows() {
-		rx = append(rx, m.RxBytes())
-		if m.MessageFail() != 0 || m.EcnCeRx() == 0 || m.CnpRx() == 0 || 100*m.FrameSequenceError() > m.DataFramesRx() {
-			t.Errorf("%v", m)
-		}
-	}
-	if slices.Min(rx)*2 < slices.Max(rx) {
-		t.Errorf("unfair: %d bytes", rx)
+	for _, s := range []struct {
+		ecn  string
+		last int
+	}{{"ect_1", 3}, {"ect_0", 4}} {
+		t.Run(fmt.Sprintf("%s/q%d", s.ecn, s.last), func(t *testing.T) {
+			f := newFabric(t, 4)
+			f.bottleneck(3, "rate=100mbit", "kmin=20k", "kmax=100k", "limit=4m")
+			c := f.newClient()
+			like := rank{mtu: 5000, size: 1, unit: gosnappi.Rocev2FlowMessageSizeUnit.MB, ecn: s.ecn, ack: 3, timeout: 40, dcqcn: true}
+			c.start(f.configure(incast(like, []int{3}, []int{s.last}, []int{3})))
+			c.messages(10)
+			var rx []uint64
+			for _, m := range c.flows() {
+				rx = append(rx, m.RxBytes())
+				if m.MessageFail() != 0 || m.EcnCeRx() == 0 || m.CnpRx() == 0 || 100*m.FrameSequenceError() > m.DataFramesRx() {
+					t.Errorf("%v", m)
+				}
+			}
+			if slices.Min(rx)*2 < slices.Max(rx) {
+				t.Errorf("unfair: %d bytes", rx)
+			}
+		})
 	}
 }
