@@ -172,6 +172,12 @@ func EVPlane(ev uint32, planes int) int {
 	return int(port-firstPort) % planes
 }
 
+// EVPath returns the number of the path within its plane that an entropy value names, on a NIC with planes ports.
+func EVPath(ev uint32, planes int) uint32 {
+	port, _ := bth.SplitEntropy(ev)
+	return uint32(port-firstPort) / uint32(max(planes, 1))
+}
+
 // Next implements Selector.
 func (m *MRC) Next(mono.Time, Window) (uint32, bool) {
 	if !m.choice.made {

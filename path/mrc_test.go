@@ -351,6 +351,9 @@ func TestMRCPorts(t *testing.T) {
 			if got := path.EVPlane(0xc000+i, n); got != int(i)%n {
 				t.Fatalf("EV %d of %d planes is in plane %d", i, n, got)
 			}
+			if got := path.EVPath(0xc000+i, n); got != i/uint32(n) {
+				t.Fatalf("EV %d of %d planes names path %d", i, n, got)
+			}
 		}
 	}
 }

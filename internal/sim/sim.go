@@ -221,7 +221,7 @@ func (s *Simulation) build() (err error) {
 			return err
 		}
 	}
-	s.cluster, err = nic.NewCluster(e, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU, Planes: c.Planes, Engines: net.Engines, Telemetry: c.telemetry(),
+	s.cluster, err = nic.NewCluster(e, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU, Planes: c.Planes, Engines: net.Engines, Telemetry: c.telemetry(), Explicit: c.explicit(),
 		Network: func(o fabric.Owner) (*fabric.Network, error) {
 			net.Owner = o
 			return fabric.New(e, net)
@@ -239,6 +239,11 @@ func (c *Config) telemetry() bool {
 		needs = needs || ccalgo.NeedsTelemetry(c.Transports[i].Spec.Congestion.Name)
 	}
 	return needs
+}
+
+// explicit reports whether switches follow the paths that packets name.
+func (c *Config) explicit() bool {
+	return len(c.Graph.Switches) > 0 && c.Switch != nil && c.Switch(0, 0).Balance.Name == fabric.Explicit
 }
 
 // spec returns the spec of a host.

@@ -39,7 +39,24 @@ func (c *BalanceConfig) paths(otherwise int) int {
 
 // Balancers returns the names that BalanceConfig accepts.
 func Balancers() []string {
-	return append([]string{"ecmp", "spray", "round-robin", "po2", "drill", "letflow", "conweave", "ksp"}, registered.Names()...)
+	return append([]string{"ecmp", "spray", "round-robin", "po2", "drill", "letflow", "conweave", "ksp", Explicit}, registered.Names()...)
+}
+
+// Explicit is the name of the balancer whose senders name paths: Packet.Hash is the number of a path, as SRv6's list of
+// segments. Each switch with a choice takes its part of the number, and removes it.
+const Explicit = "explicit"
+
+// explicit follows the path that a packet names.
+type explicit struct{}
+
+func (explicit) reset() {}
+
+func (explicit) choose(_ engine.Time, s *Switch, group uint16, p *Packet) uint16 {
+	ports := s.groups[group]
+	n := uint32(len(ports))
+	i := p.Hash % n
+	p.Hash /= n
+	return ports[i]
 }
 
 // balancer selects a port.
@@ -87,6 +104,8 @@ func newBalancer(s *Switch, c BalanceConfig) balancer {
 		d := &drill{samples: c.Samples, remembers: true}
 		d.samples = cmp.Or(d.samples, 2)
 		return d
+	case Explicit:
+		return explicit{}
 	case "letflow":
 		l := &letFlow{gap: c.Gap}
 		l.gap = cmp.Or(l.gap, 100*engine.Microsecond)

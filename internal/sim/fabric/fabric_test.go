@@ -434,3 +434,45 @@ func TestSideBySide(t *testing.T) {
 		t.Errorf("the classes do not share what is free: %+v, %+v", lossless, b)
 	}
 }
+
+// TestExplicit: a packet takes the path that it names. Consecutive numbers are different paths, over several tiers.
+func TestExplicit(t *testing.T) {
+	g, err := FatTree(w100, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newField(t, g, SwitchConfig{Balance: BalanceConfig{Name: Explicit}})
+	from, to := 0, g.Hosts-1
+	through := map[string][]uint32{} // by switch: paths
+	for k := range uint32(8) {
+		for i := range f.net.switches {
+			if s := f.net.switches[i].Name; f.net.Passes(from, to, k, s) {
+				through[s] = append(through[s], k%4)
+			}
+		}
+		f.guns[from].load(1, Packet{Dst: uint32(to), Hash: k, Bytes: size})
+	}
+	f.run(t)
+	for i := range f.net.switches {
+		s := &f.net.switches[i]
+		packets := uint64(0)
+		for k := range s.Ports() {
+			_, out, _ := s.Port(k)
+			packets += out.Stats.Packets
+		}
+		if packets != uint64(len(through[s.Name])) {
+			t.Errorf("%s sent %d packets, and has the paths %v", s.Name, packets, through[s.Name])
+		}
+	}
+	cores := 0
+	for name, paths := range through {
+		if len(paths) == 2 { // 0 and 4 are the same path
+			if cores++; paths[0] != paths[1] {
+				t.Errorf("%s: paths %v", name, paths)
+			}
+		}
+	}
+	if cores != 4 {
+		t.Errorf("%d of 4 switches have one path: %v", cores, through)
+	}
+}

@@ -236,7 +236,7 @@ func (n *Network) Leads(path []*Link, dst int) bool {
 }
 
 // Passes reports whether the packets of a flow pass through the switch with that name. It is false if a switch before it
-// does not choose by the flow's hash.
+// does not choose by the flow's hash or path.
 func (n *Network) Passes(src, dst int, hash uint32, name string) bool {
 	p := Packet{Hash: hash}
 	for l := n.uplink[src]; ; {
@@ -249,11 +249,15 @@ func (n *Network) Passes(src, dst int, hash uint32, name string) bool {
 		}
 		at := s.first(s.routes[dst])
 		if way := s.routes[dst]; way&oneOf != 0 {
-			e, hashes := s.lb.(ecmp)
-			if !hashes || s.ways != nil {
+			switch s.lb.(type) {
+			case ecmp, explicit:
+			default:
 				return false
 			}
-			at = e.choose(0, s, way&^oneOf-1, &p)
+			if s.ways != nil {
+				return false
+			}
+			at = s.lb.choose(0, s, way&^oneOf-1, &p)
 		}
 		l = s.ports[at].out
 	}

@@ -47,7 +47,7 @@ type Packet struct {
 	Bytes uint32 // on a link
 	Dst   uint32 // host
 	Src   uint32 // host
-	Hash  uint32 // of the flow
+	Hash  uint32 // of the flow; with Explicit the number of the path from here
 	QP    uint32 // at the destination
 	Rank  uint32 // remaining bytes of its message, for SRPT: low ranks leave first
 	sent  uint32 // ConWeave: time in ns at which it, or the preceding TAIL, left its first switch

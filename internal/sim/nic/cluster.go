@@ -81,6 +81,8 @@ type Config struct {
 	Planes int
 	// Telemetry makes room for the records of switches, for queue pairs whose congestion control needs them.
 	Telemetry bool
+	// Explicit is set if switches balance by fabric.Explicit: an entropy value names a path instead of being hashed.
+	Explicit bool
 	// Engines are those of the network's parts, also of a single part, if the clock has windows (engine.NewGroup).
 	Engines []*engine.Engine
 }
@@ -118,6 +120,14 @@ type part struct {
 	told      []engine.Time // of deliveries, if there are several parts
 
 	stray, cut uint64
+}
+
+// hash returns what switches choose the path of a packet by.
+func (k *part) hash(src, dst, entropy uint32) uint32 {
+	if k.cfg.Explicit {
+		return path.EVPath(entropy, k.cfg.Planes)
+	}
+	return fabric.FlowHash(src, dst, entropy)
 }
 
 // ErrHost reports a host number that does not exist.

@@ -57,7 +57,7 @@ func (n *NIC) respond(now engine.Time, peer, entropy uint32) {
 	k.slab.pack(p, &t, true)
 	p.src, p.bytes, p.class = n.host, k.cfg.Framing.bytes(&t.Packet), k.cfg.Classes.Ack
 	d := k.fab.NewPacket()
-	*d = fabric.Packet{Ref: ref, Bytes: p.bytes, Src: n.host, Dst: peer, Hash: fabric.FlowHash(n.host, peer, entropy),
+	*d = fabric.Packet{Ref: ref, Bytes: p.bytes, Src: n.host, Dst: peer, Hash: k.hash(n.host, peer, entropy),
 		QP: uint32(p.destQP), Class: p.class}
 	n.place(d, p)
 	n.giveBack(now, d)

@@ -157,7 +157,7 @@ func (n *NIC) describe(q *QP, p *parcel) *fabric.Packet {
 		d.Dst = p.ah - 1
 	}
 	if p.flags&sprayed != 0 || q.typ == qp.UD {
-		d.Hash = fabric.FlowHash(n.host, d.Dst, p.entropy)
+		d.Hash = n.k.hash(n.host, d.Dst, p.entropy)
 	}
 	if q.ecn && carriesData(p.opcode) {
 		d.ECN = fabric.ECT

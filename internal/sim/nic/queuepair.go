@@ -237,7 +237,7 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 	n := q.nic
 	q.peerHost = peer.nic.host
 	q.port = uint16(0xc000 | (uint32(q.num)^uint32(peer.num)<<7^uint32(q.num)>>10)&0x3fff)
-	q.hash = fabric.FlowHash(n.host, q.peerHost, uint32(q.port))
+	q.hash = n.k.hash(n.host, q.peerHost, uint32(q.port))
 	if err := q.pin(c.Via); err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func (q *QP) pin(via string) error {
 			return nil
 		}
 		q.port = 0xc000 | (q.port+1)&0x3fff
-		q.hash = fabric.FlowHash(n.host, q.peerHost, uint32(q.port))
+		q.hash = n.k.hash(n.host, q.peerHost, uint32(q.port))
 	}
 	return fmt.Errorf("no source port leads from host %d to host %d through %q by the hash of flows", g.Machine(int(n.host)), g.Machine(int(q.peerHost)), via)
 }

@@ -41,6 +41,7 @@ var Quantities = map[string]string{
 	"completion": "us, until the last flow ended",
 	"dropped":    "percent of the packets with data that were sent",
 	"resent":     "percent of the packets with data that were sent",
+	"messages":   "that were completed",
 	"timeouts":   "",
 	"pauses":     "",
 	"paused":     "percent of the time, mean of links",
@@ -325,6 +326,8 @@ func (p *probe) whole(n *scenario.Number, r *result.Result) float64 {
 		return 100 * float64(lost) / p.sent(r)
 	case "resent":
 		return 100 * float64(r.Retransmitted) / p.sent(r)
+	case "messages":
+		return float64(len(r.Flows))
 	case "timeouts":
 		return float64(r.Timeouts)
 	case "pauses":

@@ -133,7 +133,7 @@ func (r *Row) unknown(f *Found, form string) string {
 	case f.Setting == "":
 		return "the stored runs have no setting"
 	case f.Setting != r.setting(form == "fast"):
-		return "the row's setting has changed since the stored runs"
+		return fmt.Sprintf("values of build %.8s with another setting", strings.Join(f.origins(func(o *Origin) string { return o.Build }), " and "))
 	}
 	return ""
 }

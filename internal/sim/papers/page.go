@@ -26,8 +26,8 @@ func (p *report) page(name string) (string, error) {
 		}
 		set := parametersOf(p.sets, r)
 		if first {
-			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md): the claims of each row. Its scenario in `configs/sim/papers` has the paper's\n"+
-				"words and all choices with reasons. Alternatives have one seed; notes have those with another verdict.\n\n", title(r, name))
+			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md): the claims of each row, whose scenario in `configs/sim/papers`\n"+
+				"has the paper's words and all choices. Alternatives have one seed.\n\n", title(r, name))
 			set.write(&b)
 			b.WriteString(done(runs))
 			first = false
@@ -176,7 +176,7 @@ func (p *report) before(r *Row, c *Claim) string {
 	e, ok := p.earlier[r.ID][c.Says]
 	same := intervals.ReplaceAllString(e.Measured, "") == intervals.ReplaceAllString(c.Text(), "")
 	switch {
-	case !ok || same && e.Verdict == c.Verdict.String():
+	case !ok || c.Verdict == NotRun && same || same && e.Verdict == c.Verdict.String():
 		return ""
 	case same:
 		return "before: " + e.Verdict

@@ -97,8 +97,8 @@ func TestUnfit(t *testing.T) {
 		why    string
 	}{
 		{"as they should be", func(*Found) {}, ""},
-		{"another setting", func(f *Found) { f.Setting = "x" }, "setting has changed"},
-		{"the setting of the fast form", func(f *Found) { f.Setting = r.setting(true) }, "setting has changed"},
+		{"another setting", func(f *Found) { f.Setting = "x" }, "with another setting"},
+		{"the setting of the fast form", func(f *Found) { f.Setting = r.setting(true) }, "with another setting"},
 		{"no setting", func(f *Found) { f.Setting = "" }, "have no setting"},
 		{"no build", func(f *Found) { f.Runs["long"][0].Origin = nil }, "do not say which revision"},
 		{"an unknown revision", func(f *Found) { f.Runs["long"] = run("") }, "do not say which revision"},
@@ -201,7 +201,7 @@ func TestVerify(t *testing.T) {
 	if v, err = again().Verify(context.Background(), r, &Record{Fast: f}); err != nil || len(v.Differs) != 1 || !strings.Contains(v.Differs[0], "long, seed 1") {
 		t.Errorf("another number: %+v, %v", v, err)
 	}
-	for what, rec := range map[string]*Record{"no fast form": {Full: f}, "setting has changed": {Fast: &Found{Setting: "x", Runs: f.Runs}}, "have no setting": {Fast: &Found{Runs: f.Runs}}} {
+	for what, rec := range map[string]*Record{"no fast form": {Full: f}, "another setting": {Fast: &Found{Setting: "x", Runs: f.Runs}}, "have no setting": {Fast: &Found{Runs: f.Runs}}} {
 		if _, err := again().Verify(context.Background(), r, rec); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}

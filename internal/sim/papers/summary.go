@@ -16,9 +16,14 @@ type judgedClaim struct {
 	claim *Claim
 }
 
-// link returns a link to the row.
-func (c *judgedClaim) link() string {
-	return fmt.Sprintf("[%s](papers/%s.md#%s)", cell(c.row.Paper.Title), c.page, c.row.ID)
+// link returns a link to the row: its name, and its ID if it has been named before.
+func (c *judgedClaim) link(named map[*Row]bool) string {
+	name := cell(c.row.Paper.Title)
+	if named[c.row] {
+		name = c.row.ID
+	}
+	named[c.row] = true
+	return fmt.Sprintf("[%s](papers/%s.md#%s)", name, c.page, c.row.ID)
 }
 
 // claimsOf returns the claims on a page with a condition.
@@ -76,6 +81,7 @@ func (p *report) paper(b *strings.Builder, page string) {
 		return
 	}
 	fmt.Fprintf(b, "## %s\n\n", p.source(page))
+	named := map[*Row]bool{}
 	for _, line := range []struct {
 		what    string
 		is      func(c *Claim) bool
@@ -90,7 +96,7 @@ func (p *report) paper(b *strings.Builder, page string) {
 		list := p.claimsOf(page, line.is)
 		fmt.Fprintf(b, "* **%s** (%d)", line.what, len(list))
 		if len(list) > 0 {
-			b.WriteString(": " + grouped(list, line.figures))
+			b.WriteString(": " + grouped(list, line.figures, named))
 		}
 		b.WriteString(".\n")
 	}
@@ -98,7 +104,7 @@ func (p *report) paper(b *strings.Builder, page string) {
 }
 
 // grouped lists the rows of claims, with the claims and their figures, or with their number.
-func grouped(list []judgedClaim, figures bool) string {
+func grouped(list []judgedClaim, figures bool, named map[*Row]bool) string {
 	var parts []string
 	for len(list) > 0 {
 		r, n := list[0].row, 0
@@ -109,11 +115,11 @@ func grouped(list []judgedClaim, figures bool) string {
 		}
 		switch {
 		case figures:
-			parts = append(parts, list[0].link()+": "+strings.Join(texts, ", "))
+			parts = append(parts, list[0].link(named)+": "+strings.Join(texts, ", "))
 		case n > 1:
-			parts = append(parts, fmt.Sprintf("%s (%d)", list[0].link(), n))
+			parts = append(parts, fmt.Sprintf("%s (%d)", list[0].link(named), n))
 		default:
-			parts = append(parts, list[0].link())
+			parts = append(parts, list[0].link(named))
 		}
 		list = list[n:]
 	}
@@ -144,7 +150,7 @@ func (p *report) misses(b *strings.Builder) {
 	for i, r := range p.rows {
 		var parts []string
 		for k := range p.summaries[i].Claims {
-			if c := &p.summaries[i].Claims[k]; c.Misses && c.Verdict != Contradicted && c.Verdict != Mixed && !r.own() {
+			if c := &p.summaries[i].Claims[k]; c.Misses && c.Verdict > Mixed && !r.own() {
 				parts = append(parts, c.brief()+" for "+c.Paper)
 			}
 		}

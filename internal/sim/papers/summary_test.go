@@ -32,7 +32,7 @@ func TestAdverse(t *testing.T) {
 			for i := range c.At {
 				adverse = adverse || !r.own() && farFrom(&r.Paper.Claims[r.claim(c.Says)], c.At[i].Mean)
 			}
-			if !adverse || r.own() || taken(&r.Paper.Claims[r.claim(c.Says)]) && c.Verdict > Mixed {
+			if !adverse || c.Verdict == NotRun || r.own() || taken(&r.Paper.Claims[r.claim(c.Says)]) && c.Verdict > Mixed {
 				continue
 			}
 			n++
