@@ -275,6 +275,7 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 			return err
 		}
 	}
+	q.core.SetMTU(a.PathMTU)
 	q.ecn = q.core.ECNCapable()
 	q.ports = 1<<len(n.ports) - 1
 	n.reportPorts(q)
@@ -314,7 +315,7 @@ var steps = map[qp.Type][]step{
 	},
 	qp.UD: {
 		{qp.Init, qp.AttrPKeyIndex | qp.AttrPort | qp.AttrQKey},
-		{qp.RTR, qp.AttrPathMTU},
+		{qp.RTR, 0},
 		{qp.RTS, qp.AttrSQPSN},
 	},
 }
