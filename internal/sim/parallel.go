@@ -47,6 +47,9 @@ func (c *Config) divisible() error {
 		}
 	}
 	for _, a := range c.Apps {
+		if _, ok := a.(*workload.Schedule); ok {
+			continue
+		}
 		o, ok := a.(*workload.OpenLoop)
 		switch {
 		case !ok:

@@ -128,6 +128,18 @@ func allDivided(t testing.TB) []divided {
 			c.Spec.Congestion = profile.Part{Name: "hpcc"}
 			return c
 		}},
+		{"rc, iterations of two jobs", func(seed uint64) Config {
+			jobs := make([]workload.App, 2)
+			for j := range jobs {
+				i := workload.Iterations{Pattern: "hierarchical", Ranks: 8, Bytes: 400_000, Rounds: 2, Compute: engine.Time(seed) * engine.Microsecond, Group: 2 + 2*j}
+				s := i.Schedule()
+				for r := range 8 {
+					s.Hosts = append(s.Hosts, 2*r+j)
+				}
+				jobs[j] = s
+			}
+			return base(seed, pausing(""), "rc", jobs...)
+		}},
 		{"mp-rdma, incast", func(seed uint64) Config {
 			return base(seed, lossySwitch(""), "mp-rdma", planned(workload.RandomIncast(16, 3, 9, 60_000, 0, seed)...)...)
 		}},

@@ -263,6 +263,14 @@ func (k *Cluster) Hosts() int {
 // Engine returns the engine.
 func (k *Cluster) Engine() *engine.Engine { return k.eng }
 
+// EngineOf returns the engine of a host's part.
+func (k *Cluster) EngineOf(host int) *engine.Engine {
+	if k.machines != nil {
+		host = k.machines.nics[host][0]
+	}
+	return k.nics[host].k.eng
+}
+
 // Check verifies that all packets and bytes are accounted for.
 func (k *Cluster) Check() error {
 	held := 0

@@ -30,7 +30,7 @@ func (f *File) connections(key string, w *Work) error {
 func (f *File) collectives(c *sim.Config, key string, w *Work, n uint64) (apps []workload.App, err error) {
 	if !slices.Contains(collectives, w.Kind) {
 		return nil, f.At(key+".kind", "%v", suggest.OneOf(w.Kind,
-			append([]string{"poisson", "permutation", "incast", "queries", "flows", "stream", "rpc", "calls"}, collectives...)))
+			append([]string{"poisson", "permutation", "incast", "queries", "flows", "stream", "rpc", "calls", "goal", "iterations"}, collectives...)))
 	}
 	groups, err := f.groups(c, key, w, n)
 	if err != nil {

@@ -151,8 +151,11 @@ type Work struct {
 	Rounds      int
 	Every       engine.Time
 	At          engine.Time
-	File        string // flows
-	Client      int    // rpc
+	File        string // flows, goal
+	Pattern     string // iterations
+	Compute     engine.Time
+	Group       int // iterations: of pattern hierarchical
+	Client      int // rpc
 	Server      int
 	Request     quantity.Bytes
 	Response    quantity.Bytes

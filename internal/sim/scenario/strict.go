@@ -34,6 +34,8 @@ var (
 		"flows":           {"verb", "service", "class", "dscp", "transport", "file"},
 		"rpc":             {"class", "dscp", "client", "server", "request", "response", "calls", "outstanding"},
 		"calls":           {"class", "dscp", "clients", "servers", "connections", "request", "response", "outstanding", "plain", "random"},
+		"goal":            {"class", "dscp", "file", "from", "random", "at"},
+		"iterations":      {"class", "dscp", "pattern", "size", "ranks", "jobs", "random", "rounds", "compute", "group", "at"},
 		"all-to-all":      {"class", "dscp", "size", "ranks", "jobs", "random", "qps", "rounds", "outstanding"},
 		"ring-all-reduce": {"class", "dscp", "size", "ranks", "jobs", "random", "qps", "rounds"},
 		"tree-all-reduce": {"class", "dscp", "size", "ranks", "jobs", "random", "qps", "rounds"},

@@ -94,8 +94,13 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 		return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
 			Calls: w.Calls, Outstanding: w.Outstanding, Class: w.Class}}, nil
 	}
-	if w.Kind == "calls" {
+	switch w.Kind {
+	case "calls":
 		return f.calls(c, key, w)
+	case "goal":
+		return f.goal(c, key, w, uint64(i), load)
+	case "iterations":
+		return f.iterations(c, key, w, uint64(i))
 	}
 	return f.collectives(c, key, w, uint64(i))
 }

@@ -75,5 +75,5 @@ func (c *silent) Completed(now engine.Time, q *nic.QP, e qp.CQE, receive bool) {
 		f.App.Delivered(now, c.r, f)
 	}
 	f.End, f.Failed = now, e.Status != qp.StatusSuccess
-	c.r.end(ending{f, c.from, c.to}, q)
+	c.r.end(ending{f: f, from: c.from, to: c.to}, q)
 }

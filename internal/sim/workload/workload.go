@@ -129,6 +129,7 @@ type Runner struct {
 type ending struct {
 	f        *Flow
 	from, to *nic.QP
+	stays    bool // the connection does not close
 }
 
 // compare orders endings as one part would: by time, then by the number of the message.
@@ -328,7 +329,7 @@ func (c *connection) Completed(now engine.Time, q *nic.QP, e qp.CQE, receive boo
 	c.flows = c.flows[1:]
 	c.delivered = max(c.delivered-1, 0)
 	f.End, f.Failed = now, e.Status != qp.StatusSuccess
-	c.r.end(ending{f, c.from, c.to}, q)
+	c.r.end(ending{f: f, from: c.from, to: c.to}, q)
 }
 
 // end records the end of a message, which completed at q. If the clock has windows, the other end of its connection
@@ -338,7 +339,7 @@ func (r *Runner) end(e ending, q *nic.QP) {
 		r.settle(e)
 		return
 	}
-	if !r.cfg.Persistent {
+	if !r.cfg.Persistent && !e.stays {
 		q.Stop()
 	}
 	r.ended[q.Part()] = append(r.ended[q.Part()], e)
@@ -353,7 +354,7 @@ func (r *Runner) Settle() {
 	}
 	slices.SortFunc(all, ending.compare)
 	for _, e := range all {
-		if !r.cfg.Persistent && max(e.from.Used(), e.to.Used()) > e.f.End {
+		if !r.cfg.Persistent && !e.stays && max(e.from.Used(), e.to.Used()) > e.f.End {
 			r.late++
 		}
 		r.settle(e)
@@ -371,7 +372,7 @@ func (r *Runner) settle(e ending) {
 	if f.Failed {
 		r.failed++
 	}
-	if !r.cfg.Persistent {
+	if !r.cfg.Persistent && !e.stays {
 		e.from.Close()
 		e.to.Close()
 	}
