@@ -86,8 +86,8 @@ func (f *findings) value(m protoreflect.Message, fd protoreflect.FieldDescriptor
 
 func (f *findings) scalar(fd protoreflect.FieldDescriptor, v protoreflect.Value, row *field, at string) {
 	text := textOf(fd, v)
-	if text == "unspecified" {
-		f.errorf("%s: has no value; set it", at)
+	if text == "unspecified" || fd.Enum() != nil && fd.Enum().Values().ByNumber(v.Enum()) == nil {
+		f.errorf("%s: %s: is not a value of the model; set another one", at, text)
 		return
 	}
 	if row.required && text == "" {

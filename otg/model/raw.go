@@ -126,16 +126,19 @@ type stack struct {
 	t    *translator
 	flow *engine.RawFlow
 	all  []gopacket.SerializableLayer
+	last int                                          // place of the last header in the order
 	next func(layers.EthernetType, layers.IPProtocol) // sets the type of the next header
 	ip   gopacket.NetworkLayer
 }
 
 func (s *stack) header(h *otg.FlowHeader, at string) {
 	kind := h.GetChoice().String()
-	if (len(s.all) == 0) != (kind == "ethernet") {
-		s.t.errorf("%s: %s: a frame begins with ethernet, and has it once", at, kind)
+	order := map[string]int{"ethernet": 1, "vlan": 2, "ipv4": 3, "ipv6": 3, "udp": 4}[kind]
+	if len(s.all) == 0 && order != 1 || order <= s.last && !(kind == "vlan" && s.last == order) {
+		s.t.errorf("%s: %s: a frame has ethernet, then vlan, one of ipv4 and ipv6, and udp, as far as it needs them", at, kind)
 		return
 	}
+	s.last = order
 	next := s.next
 	if next == nil {
 		next = func(layers.EthernetType, layers.IPProtocol) {}

@@ -128,6 +128,7 @@ func TestErrors(t *testing.T) {
 		{`"write_with_immediate": {`, `"choice": "read", "write_with_immediate": {`, `write_with_immediate: is set, but choice is "read"`},
 		{`"stateful_flows"`, `"lags": [{}], "stateful_flows"`, `lags: roceotg does not support this field`},
 		{`"name": "d1"`, `"name": ""`, `devices[0].name: is empty`},
+		{`"gb"`, `77`, `message_size_unit: 77: is not a value of the model`},
 		{`"name": "d1", `, ``, `devices[0].name: is missing`},
 		{`"options": {`, `"options": {"port_options": {"data_integrity": true}, `, `data_integrity: true: roceotg supports only false`},
 	} {
@@ -185,7 +186,9 @@ func TestRawFlows(t *testing.T) {
 	for _, w := range []struct{ from, to, want string }{
 		{`"size": {"fixed": 128}`, `"size": {"fixed": 64}`, `flows[0].size.fixed: 64: is too small; headers, metrics and FCS need 66 bytes`},
 		{`{"udp": {`, `{"tcp": {}}, {"udp": {`, `flows[0].packet[3].choice: tcp: roceotg supports only ethernet`},
-		{`{"ethernet": {"src": {"value": "02:00:00:00:00:01"}}}, `, ``, `flows[0].packet[0]: vlan: a frame begins with ethernet`},
+		{`{"ethernet": {"src": {"value": "02:00:00:00:00:01"}}}, `, ``, `flows[0].packet[0]: vlan: a frame has ethernet, then vlan`},
+		{`{"udp": {`, `{"ipv6": {}}, {"udp": {`, `flows[0].packet[3]: ipv6: a frame has ethernet, then vlan, one of ipv4 and ipv6`},
+		{`{"udp": {`, `{"udp": {}}, {"udp": {`, `flows[0].packet[4]: udp: a frame has`},
 		{`"vlan": {"id": {"value": 7}`, `"vlan": {"id": {"increment": {}}`, `packet[1].vlan.id.choice: increment: roceotg supports only value`},
 		{`"pattern": "ab cd"`, `"pattern": "abc"`, `pattern: "abc": is not an even number`},
 		{`"rx_names": ["p2"]`, `"rx_names": ["p3"]`, `flows[0].tx_rx.port: port "p3"`},
@@ -208,4 +211,24 @@ func TestManyQueuePairs(t *testing.T) {
 	if _, _, err := Translate(c, everything); err == nil || !strings.Contains(err.Error(), "8195 peers or queue pairs: configure at most 8192") {
 		t.Errorf("%v", err)
 	}
+}
+
+// FuzzTranslate: no configuration makes the translation fail other than by an error.
+func FuzzTranslate(f *testing.F) {
+	b, err := os.ReadFile("testdata/pair.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"flows": [{"name": "f", "tx_rx": {"port": {"tx_name": "p"}}, "packet": [{}, {"vlan": {}}, {"ipv6": {}}, {"udp": {}}]}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := &otg.Config{}
+		if protojson.Unmarshal(b, c) != nil {
+			return
+		}
+		if _, _, err := Translate(c, everything); err == nil && len(c.GetPorts()) == 0 && len(c.GetDevices()) > 0 &&
+			len(c.GetDevices()[0].GetEthernets()) > 0 {
+			t.Error("an interface needs a port")
+		}
+	})
 }
