@@ -212,23 +212,3 @@ func TestManyQueuePairs(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
-
-// FuzzTranslate: no configuration makes the translation fail other than by an error.
-func FuzzTranslate(f *testing.F) {
-	b, err := os.ReadFile("testdata/pair.json")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b)
-	f.Add([]byte(`{"flows": [{"name": "f", "tx_rx": {"port": {"tx_name": "p"}}, "packet": [{}, {"vlan": {}}, {"ipv6": {}}, {"udp": {}}]}]}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c := &otg.Config{}
-		if protojson.Unmarshal(b, c) != nil {
-			return
-		}
-		if _, _, err := Translate(c, everything); err == nil && len(c.GetPorts()) == 0 && len(c.GetDevices()) > 0 &&
-			len(c.GetDevices()[0].GetEthernets()) > 0 {
-			t.Error("an interface needs a port")
-		}
-	})
-}
