@@ -81,20 +81,7 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	case "stream":
 		return f.stream(c, key, w, i, carries)
 	case "rpc":
-		if err := f.pair(c, key, "client", w.Client, "server", w.Server); err != nil {
-			return nil, err
-		}
-		if w.Calls < 1 {
-			return nil, f.At(key, "rpc needs the number of calls")
-		}
-		if err := f.messages(c, key, 2*float64(w.Calls), float64(w.Request+w.Response)/2, 1); err != nil {
-			return nil, err
-		}
-		c.Payload += uint64(w.Calls) * uint64(w.Request+w.Response)
-		return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
-			Calls: w.Calls, Outstanding: w.Outstanding, Class: w.Class}}, nil
-	}
-	switch w.Kind {
+		return f.rpc(c, key, w)
 	case "calls":
 		return f.calls(c, key, w)
 	case "goal":
@@ -103,6 +90,22 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 		return f.iterations(c, key, w, uint64(i))
 	}
 	return f.collectives(c, key, w, uint64(i))
+}
+
+// rpc returns the calls of one client to one server.
+func (f *File) rpc(c *sim.Config, key string, w *Work) ([]workload.App, error) {
+	if err := f.pair(c, key, "client", w.Client, "server", w.Server); err != nil {
+		return nil, err
+	}
+	if w.Calls < 1 {
+		return nil, f.At(key, "rpc needs the number of calls")
+	}
+	if err := f.messages(c, key, 2*float64(w.Calls), float64(w.Request+w.Response)/2, 1); err != nil {
+		return nil, err
+	}
+	c.Payload += uint64(w.Calls) * uint64(w.Request+w.Response)
+	return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
+		Calls: w.Calls, Outstanding: w.Outstanding, Class: w.Class}}, nil
 }
 
 // pair validates two hosts that keys of a workload name.
