@@ -22,10 +22,10 @@ var budgets = []struct {
 	{"rocedrill", []string{"drill"}, 10893},
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19788},
 	{"observation", []string{"internal/observe"}, 5078},
-	{"simulator", []string{"internal/sim"}, 17135},
+	{"simulator", []string{"internal/sim"}, 17927},
 	{"laboratory", []string{"internal/lab"}, 14247},
 	{"base", []string{"internal/base"}, 6781},
-	{"traffic generator", []string{"otg"}, 4682},
+	{"traffic generator", []string{"otg"}, 4685},
 	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2172},
 }
 
