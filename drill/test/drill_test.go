@@ -32,7 +32,7 @@ func needAgent(t *testing.T) {
 // outcomes runs scripts and returns how many had each outcome.
 func outcomes(t *testing.T, p *lab.Proc) map[string]int {
 	t.Helper()
-	if code := p.Exit(lab.Limit); code > 1 {
+	if code := p.Exit(10 * lab.Limit); code > 1 {
 		t.Fatalf("exit code %d: %s", code, p.Diag.String())
 	}
 	var r struct {
