@@ -92,6 +92,7 @@ The daemon's log is roced.log in the run directory.`,
 	cmd.Flags().IntVar(&w.snap, "captures-snaplen", 0, "bytes of each frame in captures (default: all)")
 	cmd.Flags().BoolVar(&w.share, "share", false, "let all users of this machine use the NICs")
 	cmd.Flags().BoolVar(&w.web, "web", false, "serve the live page on a loopback address; see rocectl page")
+	cmd.Flags().StringVar(&w.segments, "write-segments", "", "packets of an RC WRITE: standard, one request; single, a request each (default standard)")
 	w.Choice.Flags(cmd.Flags())
 	return cmd
 }

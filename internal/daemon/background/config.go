@@ -44,6 +44,9 @@ func (w *wish) configuration(dir string) (string, error) {
 			keys += "\n    switch: pair"
 		}
 		fmt.Fprintf(&text, "  - name: %s\n    %s\n", nicNames[i], strings.Join(append([]string{keys}, w.Keys()...), "\n    "))
+		if w.segments != "" {
+			fmt.Fprintf(&text, "    write_segments: %s\n", w.segments)
+		}
 		if !w.share {
 			text.WriteString("    access: {mode: 0600}\n")
 		}

@@ -21,6 +21,7 @@ import (
 	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
 	"roced.io/roced/internal/daemon/environment"
 	"roced.io/roced/internal/daemon/transport"
 )
@@ -61,6 +62,7 @@ type wish struct {
 	chosen   []netip.Addr // loopback addresses that were free
 	first    byte         // where the search for them begins
 	web      bool         // serve the live page
+	segments string       // write_segments of the NICs; empty: the default
 	transport.Choice
 }
 
@@ -78,6 +80,10 @@ func (w *wish) validate() error {
 		return errors.New("--no-switch requires --pair")
 	case w.pair && w.place != "":
 		return fmt.Errorf("--pair takes no %s, because its NICs are connected to each other", w.place)
+	case w.segments != "" && w.segments != config.StandardSegments && w.segments != config.SingleSegments:
+		return fmt.Errorf("--write-segments %q: must be %s or %s", w.segments, config.StandardSegments, config.SingleSegments)
+	case w.segments == config.SingleSegments && w.pair && !w.noSwitch:
+		return errors.New("--write-segments single: the NICs of a pair exchange packets in memory, without segments; add --no-switch")
 	}
 	return w.Choice.Validate()
 }
@@ -145,6 +151,8 @@ func (w *wish) suits(ctx context.Context, client *api.Client, s *State) error {
 		differs = "its NICs are on a switch"
 	case w.web && client.Get(ctx, &api.Page{}, "page") != nil:
 		differs = "it serves no page"
+	case w.segments != "":
+		differs = "--write-segments applies only to new NICs"
 	}
 	for i := range s.NICs {
 		if err := w.Suits(&s.NICs[i]); err != nil && differs == "" {

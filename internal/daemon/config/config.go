@@ -137,8 +137,11 @@ type NIC struct {
 	NextHops []netip.Addr   `yaml:"-"`
 }
 
-// SingleSegments is the value of WriteSegments for packets of one length.
-const SingleSegments = "single"
+// Values of WriteSegments.
+const (
+	StandardSegments = "standard"
+	SingleSegments   = "single" // packets of one length
+)
 
 // VLAN lists the addresses of a NIC in a VLAN (IEEE 802.1Q).
 type VLAN struct {
@@ -281,7 +284,7 @@ func (c *Config) setDefaults() {
 			setDefault(&n.Port.Copy, "auto")
 		}
 		n.Port.resolve(c.RunDir)
-		setDefault(&n.WriteSegments, "standard")
+		setDefault(&n.WriteSegments, StandardSegments)
 		setDefault(&n.Poll, DefaultPoll)
 		n.Congestion.setDefaults()
 		setDefault(&n.Access.Mode, Mode(0o666))

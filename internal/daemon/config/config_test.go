@@ -388,6 +388,7 @@ func TestFaults(t *testing.T) {
 		{"nics: [{name: a, switch: '?', port: {type: tap}}]", `nics.0.switch: "?" is not a name`},
 		{"nics: [{name: a, write_segments: one, port: {type: tap}}]", `nics.0.write_segments: "one": must be one of standard, single`},
 		{"nics: [{name: a, switch: s, write_segments: single, port: {type: tap}}]", "nics.0.write_segments: single is for ports; "},
+		{"nics: [{name: a, profile: irn, write_segments: single, port: {type: tap}}]", "nics.0.write_segments: single is for the profile rc"},
 		{"nics: [{name: a, switch: s, shard: '?', port: {type: tap}}]", `nics.0.shard: "?" is not a name`},
 		{"nics: [{name: a, profile: mrc, mrc_udp_port: 4972, port: {type: tap}}]", "nics.0.mrc_udp_port: 4972 is neither 4791 nor 4971"},
 		{"nics: [{name: a, profile: mrc, profiles: [rc], mrc_udp_port: 4971, port: {type: tap}}]",

@@ -236,9 +236,13 @@ func (n *NIC) validate(f *faults, path string) {
 	if n.MaxUnacked > 1<<22 {
 		f.add(path+".max_unacked", "%d is more than %d", n.MaxUnacked, 1<<22)
 	}
-	oneOf(f, path+".write_segments", n.WriteSegments, "standard", SingleSegments)
-	if n.Switch != "" && n.WriteSegments == SingleSegments {
+	oneOf(f, path+".write_segments", n.WriteSegments, StandardSegments, SingleSegments)
+	switch {
+	case n.WriteSegments != SingleSegments:
+	case n.Switch != "":
 		f.add(path+".write_segments", "single is for ports; packets of a switch have no super-frames: remove it, or the switch")
+	case !slices.Contains(n.Profiles(), "rc"):
+		f.add(path+".write_segments", "single is for the profile rc, which this NIC lacks: remove it, or add rc to profiles")
 	}
 	if n.Switch != "" && !nicName.MatchString(n.Switch) {
 		f.add(path+".switch", "%q is not a name (letters, digits, _ . -)", n.Switch)

@@ -205,7 +205,10 @@ func TestUpWithOptions(t *testing.T) {
 	rocectl("up", "--web").Fails(lab.Limit, "serves no page (roced down ends it)")
 	rocectl("up", "--profile", "irn").Fails(lab.Limit, "rxe_a has profile rc, not irn")
 	rocectl("up", "--pair", "--no-switch").Fails(lab.Limit, "its NICs are on a switch")
+	rocectl("up", "--write-segments", "single").Fails(lab.Limit, "applies only to new NICs")
 	rocectl("up", "--congestion", "dcqcn").Fails(lab.Limit, "rxe_a has congestion control none, not dcqcn")
+	lab.Must(t, rocectl("down").Wait(2*lab.Limit))
+	lab.Must(t, rocectl("up", "--pair", "--no-switch", "--port", "unix", "--write-segments", "single").Wait(lab.Limit))
 	lab.Must(t, rocectl("down").Wait(2*lab.Limit))
 	args := []string{"up", "--pair", "--port", "unix", "--web", "--profile", "irn", "--congestion", "dcqcn", "--json"}
 	for range 2 { // the second time, the NICs are as requested
@@ -223,7 +226,7 @@ func TestUpWithOptions(t *testing.T) {
 	if r.StatusCode != http.StatusOK {
 		t.Errorf("%s: %s", &page.Out, r.Status)
 	}
-	for _, c := range [][]string{{"--profile", "quic"}, {"--congestion", "cubic"}, {"--profile", "mp-rdma", "--congestion", "dcqcn"}} {
+	for _, c := range [][]string{{"--profile", "quic"}, {"--congestion", "cubic"}, {"--write-segments", "one"}, {"--write-segments", "single", "--pair"}, {"--profile", "mp-rdma", "--congestion", "dcqcn"}} {
 		if p := rocectl(append([]string{"up"}, c...)...); p.Exit(lab.Limit) != 2 || !strings.Contains(p.Diag.String(), c[0]) && !strings.Contains(p.Diag.String(), "its own") {
 			t.Error(p.Said())
 		}
