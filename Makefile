@@ -4,7 +4,7 @@ GO    ?= go
 BIN   := bin
 TOOLS := roced rocectl roceperf rocesim rocedrill
 
-.PHONY: all help needs-go build install package image release otg otg-test otg-package otg-image setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor compare interop generate site web bench-page bench-sim profiles papers demo curves clean
+.PHONY: all help needs-go build install package image release otg otg-test otg-package otg-image setup setup-check lint lint-text prose-sample vet releases verbs-test programs programs-table programs-tables quick test check mutants nightly cross flakes pristine fuzz soak siege endure bench bench-loss bench-flor bench-path compare interop generate site web bench-page bench-sim profiles papers demo curves clean
 
 all: build
 
@@ -224,6 +224,9 @@ bench: setup-check build ## measure against other software, write docs/results/b
 	$(GO) run ./internal/lab/bench nic --bin $(BIN) --out docs/results/benchmarks.md
 
 BEFORE ?=
+bench-path: setup-check build ## the data path against its goals, beside iperf3, UCX and a bare chain; BEFORE may have an older build
+	$(GO) run ./internal/lab/bench nic --only path --bin $(BIN) --before "$(BEFORE)"
+
 compare: build ## measure this build beside another one, whose programs are in BEFORE
 	$(GO) run ./internal/lab/bench compare --before "$(BEFORE)" --bin $(BIN)
 

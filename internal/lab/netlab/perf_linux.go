@@ -13,6 +13,9 @@ import (
 type PerfResult struct {
 	Gbps              float64 `json:"gbps"` // payload
 	MessagesPerSecond float64 `json:"messages_per_second"`
+	Messages          float64 `json:"messages"`
+	Seconds           float64 `json:"seconds"`
+	CPUPercent        float64 `json:"cpu_percent"` // of the client
 	Latency           struct {
 		Mean float64 `json:"mean_us"`
 		P50  float64 `json:"p50_us"`
@@ -22,12 +25,23 @@ type PerfResult struct {
 
 // Perf runs roceperf from host 0 to host 1. The two programs connect through the socket oob. Concurrent pairs need
 // different sockets.
-func (l *Lab) Perf(ctx context.Context, oob string, args ...string) (r PerfResult, err error) {
+func (l *Lab) Perf(ctx context.Context, oob string, args ...string) (PerfResult, error) {
+	nic := func(h *Host) []string { return []string{"--run-dir", h.RunDir, "-d", h.Device} }
+	return l.perf(ctx, oob, nic(l.Host[0]), nic(l.Host[1]), args)
+}
+
+// LocalPerf is Perf with NICs in the processes of roceperf. files are their configurations.
+func (l *Lab) LocalPerf(ctx context.Context, oob string, files [2]string, args ...string) (PerfResult, error) {
+	return l.perf(ctx, oob, []string{"--local", files[0]}, []string{"--local", files[1]}, args)
+}
+
+// perf runs roceperf with the flags of each side's NIC, the client's first.
+func (l *Lab) perf(ctx context.Context, oob string, from, to, args []string) (r PerfResult, err error) {
 	os.Remove(oob)
 	common := append([]string{filepath.Join(l.Bin, "roceperf")}, args...)
 	common = append(common, "--oob", "unix:"+oob)
-	server := append(slices.Clone(common), "--run-dir", l.Host[1].RunDir, "-d", l.Host[1].Device)
-	client := append(slices.Clone(common), "--run-dir", l.Host[0].RunDir, "-d", l.Host[0].Device, "--json", "peer")
+	server := slices.Concat(common, to)
+	client := slices.Concat(common, from, []string{"--json", "peer"})
 	text, err := l.Pair(ctx, server, client, func(ctx context.Context) error { return WaitFile(ctx, oob) })
 	if err != nil {
 		return r, err

@@ -35,14 +35,14 @@ const chainPayload = 24
 // chain measures a bare chain.
 func (b *bench) chain(name string, spin bool) error {
 	return b.median(name, "us", func() (float64, error) {
-		return chained(b.lab.Bed, spin, time.Duration(b.Seconds)*time.Second)
+		return chained(b.lab.Bed, &kinds[0], spin, time.Duration(b.Seconds)*time.Second)
 	})
 }
 
 // chained returns the mean one-way latency of a message, in us.
-func chained(bed *netlab.Bed, spin bool, d time.Duration) (us float64, err error) {
+func chained(bed *netlab.Bed, k *kind, spin bool, d time.Duration) (us float64, err error) {
 	c := &chain{spin: spin}
-	if c.p, err = openPair(bed, &kinds[0]); err != nil {
+	if c.p, err = openPair(bed, k); err != nil {
 		return 0, err
 	}
 	defer c.p.close()

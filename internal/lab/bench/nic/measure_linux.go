@@ -57,7 +57,7 @@ var groups = []group{
 	{"links", (*bench).links}, {"bandwidth", (*bench).bandwidth}, {"rates", (*bench).rates}, {"latencies", (*bench).latencies},
 	{"stock", (*bench).stock}, {"memory", (*bench).memory}, {"ucx", (*bench).ucxBySize}, {"contention", (*bench).contention},
 	{"ports", (*bench).ports}, {"adverse", (*bench).adverse}, {"scale", (*bench).scale}, {"connections", (*bench).connections},
-	{"forwarding", (*bench).forwarding}, {"switch", (*bench).switches}, {"shared", (*bench).sharedFiles},
+	{"forwarding", (*bench).forwarding}, {"switch", (*bench).switches}, {"shared", (*bench).sharedFiles}, {"path", (*bench).dataPath},
 }
 
 func (b *bench) links() error {
@@ -116,7 +116,10 @@ func (b *bench) contention() error {
 		done <- b.spinningPair(ctx)
 	}()
 	time.Sleep(time.Second)
-	err := b.latency("roceperf write-lat 8 B beside another write-lat pair", "write-lat", "-s", "8")
+	busy := *b
+	busy.machine = nil
+	err := busy.latency("roceperf write-lat 8 B beside another write-lat pair", "write-lat", "-s", "8")
+	b.table = busy.table
 	cancel()
 	<-done
 	if err != nil {
@@ -157,7 +160,30 @@ func (b *bench) latency(name string, args ...string) error {
 }
 
 func (b *bench) perf(args ...string) (netlab.PerfResult, error) {
-	return b.Roceperf(b.lab, b.Seconds, args...)
+	var before, after [2]time.Duration
+	err := b.daemonTimes(&before)
+	if err != nil {
+		return netlab.PerfResult{}, err
+	}
+	r, err := b.Roceperf(b.lab, b.Seconds, args...)
+	if err == nil {
+		err = b.daemonTimes(&after)
+	}
+	if err == nil && r.Messages > 0 {
+		of := func(i int) float64 { return float64((after[i] - before[i]).Microseconds()) / r.Messages }
+		*b.cost = cost{r.CPUPercent / 100 * r.Seconds * 1e6 / r.Messages, of(0), of(1)}
+	}
+	return r, err
+}
+
+// daemonTimes sets the processor times of the daemons of both sides.
+func (b *bench) daemonTimes(t *[2]time.Duration) (err error) {
+	for i := range t {
+		if t[i], err = cpuOf(b.lab.Host[i].PID()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func gbps(r netlab.PerfResult, err error) (float64, error)     { return measure.Gbps(r), err }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"roced.io/roced/internal/lab/bench/measure"
 	"roced.io/roced/internal/lab/netlab"
 )
@@ -17,7 +19,8 @@ import (
 // Part returns the part of the benchmark.
 func Part() measure.Part {
 	p := measure.Part{Name: "nic", Short: "Compare the NIC with other software", Title: "Benchmarks", Run: measure.Run{Seconds: 4, Rounds: 3},
-		Programs: []string{"iperf3", "ucx_perftest", "ib_write_bw", "unshare"}, Measure: run}
+		Programs: []string{"iperf3", "ucx_perftest", "ib_write_bw", "unshare"}, Measure: run,
+		Flags: func(f *pflag.FlagSet) { f.StringVar(&before, "before", "", "programs of an older build, for the data path between shards") }}
 	for _, g := range groups {
 		p.Lines = append(p.Lines, g.name)
 	}
@@ -31,7 +34,7 @@ func run(r *measure.Run, w io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Ctx, limit)
 	defer cancel()
-	b := &bench{Run: r, ctx: ctx}
+	b := &bench{Run: r, ctx: ctx, machine: measure.NewMachine(), notes: map[string]*note{}, cost: &cost{}}
 	err := b.Lab(netlab.LabOptions{}, b.measure)
 	b.report(w)
 	return err
@@ -46,6 +49,51 @@ type bench struct {
 	lab       *netlab.Lab
 	table     []row
 	portTable []portRow
+	machine   *measure.Machine // nil: a busy machine is intended
+	notes     map[string]*note // by the names of lines
+	cost      *cost            // of the latest run of roceperf
+}
+
+// note tells how a line was measured.
+type note struct {
+	repeated int
+	noisy    bool
+	costs    []cost
+}
+
+// cost is the processor time of a message, in us, of the client and of the daemons of both sides.
+type cost struct{ client, sender, receiver float64 }
+
+// sample takes a sample of a line, on a steady machine unless the line is about a busy one.
+func (b *bench) sample(name string, f func() (float64, error)) (float64, error) {
+	if b.machine == nil {
+		return f()
+	}
+	*b.cost = cost{}
+	v, repeated, noisy, err := measure.Steady(b.machine, f)
+	n := b.notes[name]
+	if n == nil {
+		n = &note{}
+		b.notes[name] = n
+	}
+	n.repeated, n.noisy = n.repeated+repeated, n.noisy || noisy
+	if *b.cost != (cost{}) {
+		n.costs = append(n.costs, *b.cost)
+	}
+	return v, err
+}
+
+// noted returns the note of a line for the report.
+func (b *bench) noted(name string) (costs string, repeated int, noisy bool) {
+	n := b.notes[name]
+	if n == nil {
+		return "", 0, false
+	}
+	if len(n.costs) > 0 {
+		c := measure.Middle(n.costs, func(c cost) float64 { return c.client + c.sender + c.receiver })
+		costs = fmt.Sprintf("%.2f, %.2f, %.2f", c.client, c.sender, c.receiver)
+	}
+	return costs, n.repeated, n.noisy
 }
 
 // row is one line of the report.
@@ -81,7 +129,7 @@ func spread(samples []float64) string {
 
 // median runs f several times and records the median.
 func (b *bench) median(name, unit string, f func() (float64, error)) error {
-	vs, err := measure.Repeat(b.Rounds, f)
+	vs, err := measure.Repeat(b.Rounds, func() (float64, error) { return b.sample(name, f) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -137,25 +185,33 @@ var ratios = []ratio{
 
 func (b *bench) report(w io.Writer) {
 	fmt.Fprint(w, "Two network namespaces, joined by TAP - bridge - veth - bridge - TAP (`make bench`).\n\n")
-	measure.Table(w, "", ">median", "", "range")
+	measure.Table(w, "", ">median", "", "range", "us of processor of a message: client, daemons of sender, receiver", ">rounds repeated")
 	for _, r := range b.table {
-		fmt.Fprintf(w, "| %s | %.2f | %s | %s |\n", r.name, measure.Median(r.samples), r.unit, spread(r.samples))
+		costs, repeated, _ := b.noted(r.name)
+		fmt.Fprintf(w, "| %s | %.2f | %s | %s | %s | %d |\n", r.name, measure.Median(r.samples), r.unit, spread(r.samples), costs, repeated)
 	}
 	b.writePorts(w)
 	fmt.Fprintln(w)
 	measure.Table(w, "ratio of medians", ">value", "range of rounds", "goal")
-	for _, r := range slices.Concat(ratios, adverseRatios(), ucxRatios(), switchRatios(), sharedRatios()) {
+	for _, r := range slices.Concat(ratios, adverseRatios(), ucxRatios(), switchRatios(), sharedRatios(), pathRatios()) {
 		of, to := b.samples(r.of), b.samples(r.to)
 		if of == nil || to == nil || measure.Median(to) == 0 {
 			continue
 		}
 		v := measure.Median(of) / measure.Median(to)
-		fmt.Fprintf(w, "| %s | %.2f | %s | %s |\n", r.text, v, spread(quotients(of, to)), measure.Goal(v, r.goal, r.lessGood))
+		verdict := measure.Goal(v, r.goal, r.lessGood)
+		_, _, noisyOf := b.noted(r.of)
+		if _, _, noisyTo := b.noted(r.to); noisyOf || noisyTo {
+			verdict = "noisy"
+		}
+		fmt.Fprintf(w, "| %s | %.2f | %s | %s |\n", r.text, v, spread(quotients(of, to)), verdict)
 	}
 	fmt.Fprint(w, notes)
 }
 
 const notes = `
+* A round is repeated, up to three times, if the machine was slow (a fixed piece of work took 1.5 times its best time before or after) or
+  busy (other programs used 0.15 processors before). A ratio with a line whose last repetition was no better is noisy.
 * Raw TAP is a program of ours that writes super-frames of 15 segments into one TAP and reads them from the other,
   with no protocol, no checksum and no second copy. The first packet of a WRITE has a RETH, and all segments of a super-frame
   but the last have equal lengths. So a WRITE of 64 KiB is two super-frames, of 2 and of 14 packets.
