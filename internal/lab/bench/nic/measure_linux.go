@@ -65,7 +65,7 @@ func (b *bench) links() error {
 	return errors.Join(
 		b.median(rawTAP, "Gb/s", func() (float64, error) { return raw(b.lab.Bed, d, rawSegments) }),
 		b.median(rawWrite, "Gb/s", func() (float64, error) { return raw(b.lab.Bed, d, writeSegments...) }),
-		b.median(rawSockets, "Gb/s", func() (float64, error) { return rawUDP(d) }),
+		b.median(rawSockets, "Gb/s", func() (float64, error) { return rawUDP(d, rawSegments) }),
 		b.median(iperfTCP, "Gb/s", func() (float64, error) { return iperf3(b.ctx, b.lab, b.Seconds) }),
 	)
 }

@@ -20,7 +20,9 @@ import (
 func Part() measure.Part {
 	p := measure.Part{Name: "nic", Short: "Compare the NIC with other software", Title: "Benchmarks", Run: measure.Run{Seconds: 4, Rounds: 3},
 		Programs: []string{"iperf3", "ucx_perftest", "ib_write_bw", "unshare"}, Measure: run,
-		Flags: func(f *pflag.FlagSet) { f.StringVar(&before, "before", "", "programs of an older build, for the data path between shards") }}
+		Flags: func(f *pflag.FlagSet) {
+			f.StringVar(&before, "before", "", "programs of an older build, for the data path between shards")
+		}}
 	for _, g := range groups {
 		p.Lines = append(p.Lines, g.name)
 	}

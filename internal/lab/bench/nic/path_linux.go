@@ -64,6 +64,7 @@ const (
 	pathSingle  = "64 KiB WRITE, single segments"
 	pathRead    = "64 KiB READ"
 	pathTCP     = "iperf3"
+	pathFloor   = "raw super-frames of a 64 KiB WRITE"
 	pathChain   = "8 B, bare chain"
 	pathLat     = "8 B WRITE latency"
 	pathSendLat = "8 B SEND latency"
@@ -93,6 +94,12 @@ func (b *bench) dataPath() error {
 			}
 			lines := []line{
 				{name(pathTCP), "Gb/s", func() (float64, error) { return iperf3(b.ctx, l[0], b.Seconds) }},
+				{name(pathFloor), "Gb/s", func() (float64, error) {
+					if p.kind == 0 {
+						return raw(l[0].Bed, time.Duration(b.Seconds)*time.Second, writeSegments...)
+					}
+					return rawUDP(time.Duration(b.Seconds)*time.Second, writeSegments...)
+				}},
 				{name(pathWrite), "Gb/s", bw(std, "write-bw", "64k")},
 				{name(pathSingle), "Gb/s", bw(one, "write-bw", "64k")},
 				{name(pathRead), "Gb/s", bw(std, "read-bw", "64k")},
@@ -185,6 +192,7 @@ func pathRatios() (out []ratio) {
 			out = append(out, ratio{pathName(of+" against "+to, p.name), pathName(of, p.name), pathName(to, p.name), goal, most})
 		}
 		add(pathWrite, pathTCP, 1, false)
+		add(pathWrite, pathFloor, 0, false)
 		add(pathSingle, pathTCP, 1.2, false)
 		add(pathRead, pathTCP, 1, false)
 		for _, kib := range singleSizes {

@@ -16,9 +16,9 @@ import (
 )
 
 // rawUDP moves datagrams of 4096 bytes of payload from one namespace to the other on two plain sockets. A super-frame
-// has 15 datagrams (UDP_SEGMENT, UDP_GRO). The result is the kernel's capacity for a port on UDP sockets, in payload
+// has the given numbers of datagrams in turn (UDP_SEGMENT, UDP_GRO). The result is the kernel's capacity for a port on UDP sockets, in payload
 // bits per second.
-func rawUDP(d time.Duration) (gbps float64, err error) {
+func rawUDP(d time.Duration, segments ...int) (gbps float64, err error) {
 	bed, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
 		return 0, err
@@ -47,7 +47,7 @@ func rawUDP(d time.Duration) (gbps float64, err error) {
 	}
 	bytes, seconds, err := counted(
 		func(got *atomic.Uint64, stop *atomic.Bool) { drainUDP(fd[1], got, stop) },
-		func() error { return floodUDP(fd[0], to, time.Now().Add(d)) })
+		func() error { return floodUDP(fd[0], to, time.Now().Add(d), segments) })
 	return float64(bytes) * 8 / seconds / 1e9, err
 }
 
@@ -63,7 +63,7 @@ func drainUDP(fd int, got *atomic.Uint64, stop *atomic.Bool) {
 }
 
 // floodUDP sends until the end time.
-func floodUDP(fd int, to unix.Sockaddr, end time.Time) error {
+func floodUDP(fd int, to unix.Sockaddr, end time.Time, segments []int) error {
 	const size = rawPayload + rawOverhead
 	frame := make([]byte, rawSegments*size)
 	segment := make([]byte, unix.CmsgSpace(2))
@@ -73,8 +73,8 @@ func floodUDP(fd int, to unix.Sockaddr, end time.Time) error {
 	binary.NativeEndian.PutUint16(segment[unix.CmsgLen(0):], size)
 	passing := []error{unix.EAGAIN, unix.ENOBUFS, unix.ENETUNREACH, unix.ECONNREFUSED, unix.EINTR} // transient until the carrier is up
 	for time.Now().Before(end) {
-		for range 16 {
-			err := unix.Sendmsg(fd, frame, segment, to, 0)
+		for i := range 16 * len(segments) {
+			err := unix.Sendmsg(fd, frame[:segments[i%len(segments)]*size], segment, to, 0)
 			if err != nil && !slices.Contains(passing, err) {
 				return fmt.Errorf("UDP_SEGMENT: %w", err)
 			}
