@@ -77,7 +77,7 @@ func busy() (processors float64, err error) {
 	return float64(after-before) * tick / time.Since(begun).Seconds(), err
 }
 
-// usedTicks returns the time that all processors were in use, with that which a hypervisor took (proc(5)).
+// usedTicks returns the time that all processors were in use, including the time that a hypervisor took (proc(5)).
 func usedTicks() (ticks uint64, err error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

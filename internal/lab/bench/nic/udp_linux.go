@@ -16,8 +16,8 @@ import (
 )
 
 // rawUDP moves datagrams of 4096 bytes of payload from one namespace to the other on two plain sockets. A super-frame
-// has the given numbers of datagrams in turn (UDP_SEGMENT, UDP_GRO). The result is the kernel's capacity for a port on UDP sockets, in payload
-// bits per second.
+// has the given numbers of datagrams in turn (UDP_SEGMENT, UDP_GRO). The result is the kernel's capacity for a port on
+// UDP sockets, in payload bits per second.
 func rawUDP(d time.Duration, segments ...int) (gbps float64, err error) {
 	bed, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
