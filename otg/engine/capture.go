@@ -21,7 +21,6 @@ type recording struct {
 	frames []recorded
 	first  int // oldest frame, in a ring that overwrites
 	bytes  int
-	full   bool
 	whole  []byte // scratch: a frame to send
 	one    []byte // scratch: a segment
 }
@@ -59,7 +58,7 @@ func (r *recording) keep(now mono.Time, b []byte) {
 	need := len(b) + recordedCost
 	for r.bytes+need > captureBytes {
 		if !r.cfg.Overwrite || r.first == len(r.frames) {
-			r.full, r.on = true, false
+			r.on = false
 			return
 		}
 		r.bytes -= len(r.frames[r.first].data) + recordedCost

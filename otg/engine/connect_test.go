@@ -11,12 +11,12 @@ import (
 	"roced.io/roced/qp"
 )
 
-// TestConnections: queue pairs with equal keys connect, disconnect and connect again, and connect by a start of traffic. A request that nobody
-// expects is rejected, and the peer's error tells it.
+// TestConnections: queue pairs with equal keys connect, disconnect and connect again, and connect by a start of traffic. A request that no queue
+// pair expects is rejected, and the peer's error tells it.
 func TestConnections(t *testing.T) {
 	b := porttest.DirectBed(t, [2]bool{true, true})
 	c := twoPorts(b, 3)
-	c.Peers[1].QueuePairs[2].Active = true // and so is q0.2: nobody accepts
+	c.Peers[1].QueuePairs[2].Active = true // and so is q0.2: neither accepts
 	for i := range 2 {
 		c.Flows = append(c.Flows, Flow{Name: fmt.Sprint("f", i), Port: "p1", QueuePair: fmt.Sprintf("q1.%d", i), Verb: Write, Size: 1000, LineRate: 0.001})
 	}

@@ -20,10 +20,15 @@ var settings = PortSettings{CNP: Marking{48, 1}, CNPInterval: 55 * time.Microsec
 // twoPorts returns a configuration of two ports in the namespaces of b, with an interface and a peer each. pairs are the numbers
 // of the queue pairs.
 func twoPorts(b *netlab.Bed, pairs int) Config {
+	return portsIn([2]string{b.NS[0].Path(), b.NS[1].Path()}, pairs)
+}
+
+// portsIn is twoPorts for namespaces by path.
+func portsIn(ns [2]string, pairs int) Config {
 	c := Config{}
 	for i := range 2 {
 		n := fmt.Sprint(i)
-		c.Ports = append(c.Ports, Port{Name: "p" + n, Location: "netns/" + n, Namespace: b.NS[i].Path(), Device: netlab.Veth, RoCE: settings})
+		c.Ports = append(c.Ports, Port{Name: "p" + n, Location: "netns/" + n, Namespace: ns[i], Device: netlab.Veth, RoCE: settings})
 		own, far := addr(i), addr(1-i)
 		c.Interfaces = append(c.Interfaces, Interface{Name: "e" + n, Port: "p" + n, MAC: inet.MAC{2, 0, 0, 0, 1, byte(i)}, MTU: 1500,
 			Addresses: []Address{{Name: "a" + n, Prefix: netip.PrefixFrom(own, 24)}}})

@@ -27,7 +27,6 @@ type host struct {
 	nic   *shard.NIC
 	agent *cm.Agent
 	cq    *rocev2.CQ
-	lmr   map[*rocev2.PD]*rocev2.MR
 	pairs map[bth.QPN]*pair // by number
 	peers []*peer
 	byEnd map[end]*pair // connected ones, by their remote end
@@ -84,7 +83,7 @@ var nicLimits = rocev2.Limits{QPs: 4096, PDs: 4096, MRs: 8193}
 
 // newHost makes the NIC of an interface, without a shard.
 func newHost(c *Interface, p *testPort) (*host, error) {
-	h := &host{cfg: *c, port: p, lmr: map[*rocev2.PD]*rocev2.MR{}, pairs: map[bth.QPN]*pair{}, byEnd: map[end]*pair{}}
+	h := &host{cfg: *c, port: p, pairs: map[bth.QPN]*pair{}, byEnd: map[end]*pair{}}
 	s := &p.cfg.RoCE
 	cfg := rocev2.Config{Name: c.Name, MAC: c.MAC, MTU: cmp.Or(c.MTU, p.cfg.MTU), Limits: nicLimits, OwnECN: true, Bucket: &p.bucket,
 		CNPInterval: s.CNPInterval, CNPClass: classOf(s.CNP), ACKClass: classOf(s.ACK), NAKClass: classOf(s.NAK), NewProfile: p.profile}

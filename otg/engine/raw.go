@@ -27,18 +27,16 @@ type rawFlow struct {
 	host     *host // resolves the destination
 	resolved bool
 
-	next      mono.Time // of the next frame
-	began     mono.Time
-	fraction  float64 // of a nanosecond, in next
-	paused    mono.Time
-	tx, rx    uint64
-	rxBytes   uint64
-	first     mono.Time
-	last      mono.Time
-	txm, rxm  meter
-	rxAt      string
-	lastErr   string
-	signature bool
+	next     mono.Time // of the next frame
+	began    mono.Time
+	fraction float64 // of a nanosecond, in next
+	paused   mono.Time
+	tx, rx   uint64
+	rxBytes  uint64
+	first    mono.Time
+	last     mono.Time
+	txm, rxm meter
+	rxAt     string // receiving port
 }
 
 // The signature at the end of a raw frame names its flow.
@@ -80,7 +78,9 @@ func (e *engine) newRaw(c *RawFlow, id uint32) (*rawFlow, error) {
 	}
 	b := slices.Clone(c.Frame)
 	if c.Metrics {
-		r.signature = sign(b, id)
+		if !sign(b, id) {
+			return nil, bad("metrics need a payload of at least %d bytes", signatureLen)
+		}
 	}
 	r.frame = link.Frame{Bufs: [][]byte{b}, Len: len(b)}
 	return r, nil
@@ -101,19 +101,31 @@ func (e *engine) hostFor(c *RawFlow) *host {
 	return nil
 }
 
-// sign writes the signature to the end of a frame's UDP payload, and corrects its checksum. It returns false if there is no
-// room.
+// signature returns the end of a frame's UDP payload, or of the frame without UDP, nil if there is no room.
+func signature(b []byte) []byte {
+	_, body, end, ok := inet.UDPBody(b)
+	if !ok {
+		body, end = inet.EthernetLen, len(b)
+	}
+	if end-body < signatureLen {
+		return nil
+	}
+	return b[end-signatureLen : end]
+}
+
+// sign writes the signature, and corrects the checksum of UDP. It returns false if there is no room.
 func sign(b []byte, id uint32) bool {
-	l4, body, end, ok := inet.UDPBody(b)
-	if !ok || end-body < signatureLen {
+	s := signature(b)
+	if s == nil {
 		return false
 	}
-	binary.BigEndian.PutUint32(b[end-signatureLen:], signatureMagic)
-	binary.BigEndian.PutUint32(b[end-signatureLen+4:], id)
-	udp := b[l4:end]
-	if udp[6]|udp[7] == 0 {
+	binary.BigEndian.PutUint32(s, signatureMagic)
+	binary.BigEndian.PutUint32(s[4:], id)
+	l4, _, end, ok := inet.UDPBody(b)
+	if !ok || b[l4+6]|b[l4+7] == 0 {
 		return true // no checksum
 	}
+	udp := b[l4:end]
 	src, dst := addressesOf(b)
 	udp[6], udp[7] = 0, 0
 	inet.PutChecksum(udp[6:], inet.PseudoSum(&src, &dst, inet.ProtoUDP, len(udp)), udp)
@@ -130,7 +142,8 @@ func addressesOf(b []byte) (src, dst inet.GID) {
 	return l.addresses(b)
 }
 
-// wireLen returns the bytes of a frame that count for a rate: with FCS, and on the line also with preamble and gap.
+// interval returns the time between two frames in nanoseconds. Bits per second count frames with FCS, a part of the line also
+// preamble and gap.
 func (r *rawFlow) interval() float64 {
 	n := float64(r.frame.Len)
 	switch v := r.cfg.Rate.Value; r.cfg.Rate.Unit {
@@ -143,7 +156,7 @@ func (r *rawFlow) interval() float64 {
 	}
 }
 
-// start starts, stops, pauses or resumes a raw flow.
+// command starts, stops, pauses or resumes a raw flow.
 func (r *rawFlow) command(now mono.Time, s TrafficState) {
 	switch {
 	case s == Start:
@@ -230,11 +243,11 @@ func (p *testPort) nextRaw() mono.Time {
 
 // catchRaw counts a received frame of a raw flow.
 func (p *testPort) catchRaw(now mono.Time, b []byte) {
-	_, body, end, ok := inet.UDPBody(b)
-	if !ok || end-body < signatureLen || binary.BigEndian.Uint32(b[end-signatureLen:]) != signatureMagic {
+	s := signature(b)
+	if s == nil || binary.BigEndian.Uint32(s) != signatureMagic {
 		return
 	}
-	id := binary.BigEndian.Uint32(b[end-signatureLen+4:])
+	id := binary.BigEndian.Uint32(s[4:])
 	for _, r := range p.catch {
 		if r.id == id {
 			r.rx++

@@ -43,7 +43,9 @@ func TestRawFlows(t *testing.T) {
 		{Name: "time", Tx: "p0", Rx: []string{"p1"}, Rate: Rate{BitsPerSecond, 1e6}, Duration: 200 * time.Millisecond, Frame: rawFrame(t, 0), Metrics: true},
 		{Name: "resolved", Tx: "p0", Rx: []string{"p1"}, Rate: Rate{LineFraction, 1e-5}, Packets: 20, Frame: rawFrame(t, 0), Metrics: true, Resolve: addr(1)},
 	}
-	c.Captures = []Capture{{Ports: []string{"p1"}, PCAPNG: true}}
+	plain := make([]byte, 100) // without IP
+	copy(plain, []byte{2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 1, 0, 0x88, 0xb5})
+	c.RawFlows = append(c.RawFlows, RawFlow{Name: "plain", Tx: "p0", Rx: []string{"p1"}, Rate: Rate{PacketsPerSecond, 1000}, Packets: 5, Frame: plain, Metrics: true})
 	clear(c.RawFlows[2].Frame[:6])
 	e := start(t, c)
 	must(t, e.Traffic(nil, Start))
@@ -57,7 +59,7 @@ func TestRawFlows(t *testing.T) {
 	})
 	m := e.RawFlowMetrics()
 	size := uint64(len(c.RawFlows[0].Frame) + 4)
-	if m[0].FramesTx != 300 || m[0].BytesTx != 300*size || m[0].BytesRx != m[0].BytesTx || m[0].PortRx != "p1" || m[2].FramesTx != 20 {
+	if m[0].FramesTx != 300 || m[0].BytesTx != 300*size || m[0].BytesRx != m[0].BytesTx || m[0].PortRx != "p1" || m[2].FramesTx != 20 || m[3].FramesRx != 5 {
 		t.Errorf("%+v", m)
 	}
 	if most := uint64(0.2*1e6/8/float64(size-4)) + 1; m[1].FramesTx == 0 || m[1].FramesTx > most {
@@ -68,12 +70,15 @@ func TestRawFlows(t *testing.T) {
 	}
 	must(t, e.RemoveRawFlows([]string{"time"}))
 	must(t, e.AddRawFlows(c.RawFlows[1:2]))
-	if e.AddRawFlows(c.RawFlows[1:2]) == nil || len(e.RawFlowMetrics()) != 3 || e.Traffic([]string{"none"}, Start) == nil {
+	if e.AddRawFlows(c.RawFlows[1:2]) == nil || len(e.RawFlowMetrics()) != 4 || e.Traffic([]string{"none"}, Start) == nil {
 		t.Error("names are not checked")
 	}
 	for _, r := range e.run.raws {
 		p := gopacket.NewPacket(r.frame.Bufs[0], layers.LayerTypeEthernet, gopacket.Default)
-		udp := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
+		udp, ok := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
+		if !ok {
+			continue
+		}
 		had := udp.Checksum
 		must(t, udp.SetNetworkLayerForChecksum(p.NetworkLayer()))
 		b := gopacket.NewSerializeBuffer()
