@@ -149,4 +149,13 @@ func TestChosenNumbers(t *testing.T) {
 	if string(src.B) != string(dst.B) || ports[777] < 2 || len(ports) != 1 {
 		t.Errorf("the data has not arrived, or source ports %v", ports)
 	}
+	if err := p.A.NIC.DestroyQP(a.QueuePair); err != nil {
+		t.Fatal(err)
+	}
+	if attr.Num = 2; attr.Num != bth.MRCEndpointQPN {
+		t.Error("2 is not the number of MRC's endpoint operations")
+	}
+	if _, err := p.A.NIC.CreateQP(attr); err != nil {
+		t.Errorf("number 2 is not free again: %v", err)
+	}
 }
