@@ -39,7 +39,8 @@ pages, as make papers does.
 Completed runs are kept: after an interrupt the same command continues. It repeats the runs of
 rows that have changed. Results of several builds of rocesim have no verdict: use another
 folder for each build.
-The exit code is 1 if a row's fast form is worse than its file expects, or a run is missing.`,
+Fast forms have no verdict: the exit code is 1 if a value of one is worse than its file expects, or
+a run is missing.`,
 		Example: `  rocesim papers --fast                       smaller settings that show the same directions, in minutes
   rocesim papers                              the full settings, in a night
   rocesim papers irn-1 --precise              with as many seeds as the precision needs
@@ -191,7 +192,8 @@ func (a *app) showPapers(rows []papers.Summary) error {
 	for _, s := range rows {
 		fmt.Fprintf(w, "%s\t%s\t\t\t(%s)\n", s.ID, s.Title, s.Form)
 		for _, c := range s.Claims {
-			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\n", c.Says, c.Paper, c.Text(), pick(c.Why == "", c.Verdict.String(), c.Verdict.String()+": "+c.Why))
+			verdict := pick(c.Why == "", c.Verdict.String(), c.Verdict.String()+": "+c.Why)
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\n", c.Says, c.Paper, c.Text(), pick(s.Form == "fast", "fast form, no verdict", verdict))
 		}
 	}
 	return w.Flush()

@@ -179,7 +179,10 @@ func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 	combine(c, &crit, o)
 	if o.Verdict != NotRun && o.Verdict != Undecided {
 		if others := r.disagree(c, &crit, f, o); len(others) > 0 {
-			o.Verdict, o.Why = DependsOnChoice, strings.Join(others, "; ")
+			o.Why = strings.Join(others, "; ")
+			if o.Verdict != NumberOnly {
+				o.Verdict = DependsOnChoice
+			}
 		}
 	}
 	less(c, o)
@@ -339,7 +342,7 @@ func meanOfLogs(at []At) (means []float64) {
 	return means
 }
 
-// disagree returns the alternative settings with another verdict, and their values. An alternative has one seed, without
+// disagree returns the alternative settings with another verdict, or those of a number, and their values. An alternative has one seed, without
 // an interval. So it disagrees only if its value is outside the range of the row's seeds.
 func (r *Row) disagree(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) (list []string) {
 	for _, open := range r.Paper.Open {
@@ -350,7 +353,7 @@ func (r *Row) disagree(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) (
 				for _, point := range r.pointsOf(c, f, v.Name) {
 					if x := f.values(&one, point, v.Name); len(x) > 0 {
 						values = append(values, fmt.Sprintf("%.3g", x[0]))
-						differ = differ || differs(&one, crit, x, o, point)
+						differ = differ || crit.Same || differs(&one, crit, x, o, point)
 					}
 				}
 			}

@@ -3,7 +3,6 @@ package papers
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ func (p *report) page(name string) (string, error) {
 		set := parametersOf(p.sets, r)
 		if first {
 			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md): the claims of each row, whose scenario in `configs/sim/papers`\n"+
-				"has the paper's words and all choices. Alternatives have one seed.\n\n", title(r, name))
+				"has the paper's words and all choices. Alternatives have one seed; notes have those that disagree.\n\n", title(r, name))
 			set.write(&b)
 			b.WriteString(done(runs))
 			first = false
@@ -77,7 +76,6 @@ func (p *report) section(b *strings.Builder, r *Row, set *Parameters, s *Summary
 	if s.Unfit != "" {
 		f = nil
 	}
-	r.open(b, s, f)
 	if f != nil {
 		if text := f.seedsOf(several); text != "" {
 			fmt.Fprintf(b, "%s\n\n", text)
@@ -186,19 +184,3 @@ func (p *report) before(r *Row, c *Claim) string {
 
 // intervals matches the intervals of values.
 var intervals = regexp.MustCompile(` \[[^]]*\]`)
-
-// open names the alternatives that were run and have the same verdicts.
-func (r *Row) open(b *strings.Builder, s *Summary, f *Found) {
-	var names []string
-	for _, o := range r.Paper.Open {
-		for _, v := range o.Vary {
-			run := f != nil && slices.ContainsFunc(slices.Collect(maps.Keys(f.Runs)), func(key string) bool { return strings.HasPrefix(key, v.Name+":") })
-			if run && !slices.ContainsFunc(s.Claims, func(c Claim) bool { return strings.Contains(c.Why, "with "+v.Name+": ") }) {
-				names = append(names, v.Name)
-			}
-		}
-	}
-	if len(names) > 0 {
-		fmt.Fprintf(b, "The same with: %s.\n\n", strings.Join(names, "; "))
-	}
-}
