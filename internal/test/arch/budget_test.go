@@ -19,13 +19,13 @@ var budgets = []struct {
 	{"links", []string{"port", "tap", "bpf"}, 5459},
 	{"verbs", []string{"verbs"}, 3585},
 	{"Flor", []string{"flor"}, 4288},
-	{"rocedrill", []string{"drill"}, 10893},
-	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19788},
+	{"rocedrill", []string{"drill"}, 10897},
+	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19807},
 	{"observation", []string{"internal/observe"}, 5078},
-	{"simulator", []string{"internal/sim"}, 17927},
-	{"laboratory", []string{"internal/lab"}, 14247},
+	{"simulator", []string{"internal/sim"}, 17916},
+	{"laboratory", []string{"internal/lab"}, 14582},
 	{"base", []string{"internal/base"}, 6781},
-	{"traffic generator", []string{"otg"}, 4685},
+	{"traffic generator", []string{"otg"}, 4694},
 	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2172},
 }
 
