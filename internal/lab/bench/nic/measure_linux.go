@@ -171,9 +171,14 @@ func (b *bench) perf(args ...string) (netlab.PerfResult, error) {
 	}
 	if err == nil && r.Messages > 0 {
 		of := func(i int) float64 { return float64((after[i] - before[i]).Microseconds()) / r.Messages }
-		*b.cost = cost{r.CPUPercent / 100 * r.Seconds * 1e6 / r.Messages, of(0), of(1)}
+		*b.cost = cost{clientCost(r), of(0), of(1)}
 	}
 	return r, err
+}
+
+// clientCost returns the processor time of a message of the client, in us.
+func clientCost(r netlab.PerfResult) float64 {
+	return r.CPUPercent / 100 * r.Seconds * 1e6 / max(r.Messages, 1)
 }
 
 // daemonTimes sets the processor times of the daemons of both sides.

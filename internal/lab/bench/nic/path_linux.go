@@ -129,15 +129,21 @@ func (b *bench) pathLatencies(k int, name func(string) string) []line {
 			return r.mean(), err
 		}
 	}
-	return []line{
+	lines := []line{
 		{name(pathChain), "us", func() (float64, error) { return b.bareChain(&kinds[k]) }},
 		{name(pathLat), "us", test("write-lat")}, {name(pathSendLat), "us", test("send-lat")},
-		{name(pathPut), "us", tcp("ucp_put_lat")}, {name(pathTag), "us", tcp("tag_lat")},
 	}
+	if kinds[k].shared == "" { // UCX looks for the bridge
+		lines = append(lines, line{name(pathPut), "us", tcp("ucp_put_lat")}, line{name(pathTag), "us", tcp("tag_lat")})
+	}
+	return lines
 }
 
-// bareChain measures a bare chain over a kind of port, on links of its own.
+// bareChain measures a bare chain over a kind of port: over TAPs on the bridges of the lab, else on links of its own.
 func (b *bench) bareChain(k *kind) (us float64, err error) {
+	if k.shared == "" {
+		return chained(b.lab.Bed, k, false, time.Duration(b.Seconds)*time.Second)
+	}
 	bed, err := netlab.NewDirect([2]bool{k.shared != "", k.shared != ""})
 	if err != nil {
 		return 0, err
@@ -179,6 +185,7 @@ func (b *bench) inProcess() error {
 			{inDaemon, "us", func() (float64, error) { return mean(b.on(l).perf("write-lat", "-s", "8")) }},
 			{inProgram, "us", func() (float64, error) {
 				r, err := l.LocalPerf(b.ctx, filepath.Join(l.Dir, "oob"), files, "write-lat", "-s", "8", "-D", fmt.Sprintf("%ds", b.Seconds))
+				*b.cost = cost{client: clientCost(r)}
 				return r.Latency.Mean, err
 			}},
 		})
@@ -200,8 +207,10 @@ func pathRatios() (out []ratio) {
 		}
 		add(pathLat, pathChain, 1.1, true)
 		add(pathSendLat, pathChain, 1.1, true)
-		add(pathLat, pathPut, 0, true)
-		add(pathSendLat, pathTag, 0, true)
+		if p.o.Shared[0] == "" {
+			add(pathLat, pathPut, 0, true)
+			add(pathSendLat, pathTag, 0, true)
+		}
 	}
 	return append(out, ratio{shardsNow + " against the older build", shardsNow, shardsThen, 1.2, false},
 		ratio{inProgram + " against the daemon", inProgram, inDaemon, 0.55, true})

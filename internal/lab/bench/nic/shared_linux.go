@@ -36,7 +36,9 @@ func (b *bench) sharedFiles() (err error) {
 	return b.Lab(netlab.LabOptions{Unix: true, Switch: true}, func(l *netlab.Lab) error {
 		c := *b
 		c.lab = l
-		samples, err := measure.Alternate(b.Rounds, len(sharedKinds), func(i int) (float64, error) { return c.betweenFiles(folders[i]) })
+		samples, err := measure.Alternate(b.Rounds, len(sharedKinds), func(i int) (float64, error) {
+			return c.sample(sharedName(sharedKinds[i]), func() (float64, error) { return c.betweenFiles(folders[i]) })
+		})
 		if err != nil {
 			return err
 		}
