@@ -43,7 +43,8 @@ func (s *Session) Slack() time.Duration { return s.options.Slack }
 
 // judge makes a run inconclusive if the tester sent late. A run that failed is also inconclusive if the tester read late, if its
 // agent answers late, or if a device on this machine whose time was wrong had to wait for a processor. Late is later than the
-// slack; in a run that failed also later than the shortest acknowledgement timeout, after which the device retransmits.
+// slack; in a run that failed also later than the shortest acknowledgement timeout, after which the device retransmits. A packet
+// that came too early follows one that left late, if the device waited for longer than that.
 func (s *Session) judge(ctx context.Context, r *engine.Result, waited time.Duration) error {
 	late, text := s.late.sends, "the tester sent late by"
 	slack, limit := s.options.Slack, "slack of %v (--slack)"
@@ -58,6 +59,8 @@ func (s *Session) judge(ctx context.Context, r *engine.Result, waited time.Durat
 		late, text = s.late.reads, "the tester read late by"
 	case r.Timed && waited > slack:
 		late, text = waited, "the device waited for a processor for"
+	case r.Early > 0 && waited > r.Early:
+		late, text, slack, limit = waited, "the device waited for a processor for", r.Early, "%v by which it was too early"
 	default:
 		var err error
 		if late, err = s.roundTrip(ctx); err != nil {

@@ -29,6 +29,8 @@ func TestLate(t *testing.T) {
 		"failed in time, waited":       {lateness{}, late, engine.Failed, false, ""},
 		"failed, read after a timeout": {lateness{reads: soon}, 0, engine.Failed, false, "the tester read late by 1ms, more than the device's acknowledgement timeout of 500µs; reason"},
 		"passed, read after a timeout": {lateness{sends: soon, reads: soon}, 0, engine.Passed, false, ""},
+		"failed, too early":            {lateness{}, soon, engine.Failed, true, "the device waited for a processor for 1ms, more than the 500µs by which it was too early; reason"},
+		"failed, much too early":       {lateness{}, soon / 4, engine.Failed, true, ""},
 		"not applicable, sent late":    {lateness{sends: late}, 0, engine.NotApplicable, false, ""},
 		"an agent that answers slowly": {lateness{}, 0, engine.Failed, false, "the agent answered after"},
 	} {
@@ -48,6 +50,9 @@ func TestLate(t *testing.T) {
 			}
 			if strings.Contains(name, "after a timeout") {
 				r.AckTimeout = soon / 2
+			}
+			if strings.HasSuffix(name, "too early") {
+				r.Early = soon / 2
 			}
 			s.late = c.late
 			if err := s.judge(t.Context(), r, c.waited); err != nil || (r.Outcome == engine.Inconclusive) != (c.want != "") || !strings.HasPrefix(r.Text, c.want) {

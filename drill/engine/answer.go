@@ -210,7 +210,7 @@ func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
 func (e *Engine) reportedInTime(now, at mono.Time, k *command, what string) bool {
 	after := e.current.after
 	if d := at.Sub(e.current.base); after > 0 && d < after {
-		e.untimely(k.call.Pos, "%s came after %v, too early: at least %v are needed", what, d, after)
+		e.early(k.call.Pos, what, d, after)
 		return false
 	} else if after > 0 {
 		e.measure(k.call.Pos, what+" after", durationOf(d))

@@ -338,6 +338,13 @@ func TestAckTimeout(t *testing.T) {
 	}
 }
 
+// TestEarly: a result says by how much the device was too early.
+func TestEarly(t *testing.T) {
+	if r := device(t, "a: < SEND_ONLY dst=5\n> SEND_ONLY after 3ms of a", input{2 * ms, "SEND_ONLY"}); r.Outcome != Failed || r.Early != time.Millisecond {
+		t.Errorf("%v: %s, %v", r.Outcome, r.Text, r.Early)
+	}
+}
+
 // TestWrap: odd seeds begin close to the wrap, even ones do not.
 func TestWrap(t *testing.T) {
 	for seed := range uint64(20) {

@@ -31,12 +31,13 @@ func (o Outcome) String() string {
 // Result is the outcome of a run with its reason.
 type Result struct {
 	Outcome Outcome
-	Pos     script.Pos // of the statement that decided
-	Text    string     // reason, empty if passed
-	Wanted  string     // packets that the script expected when it failed, in its notation
-	Log     []Entry    // packets, commands and answers in order
-	Notes   []Note     // choices of the device that no rule forbids
-	Timed   bool       // it failed by a bound of time
+	Pos     script.Pos    // of the statement that decided
+	Text    string        // reason, empty if passed
+	Wanted  string        // packets that the script expected when it failed, in its notation
+	Log     []Entry       // packets, commands and answers in order
+	Notes   []Note        // choices of the device that no rule forbids
+	Timed   bool          // it failed by a bound of time
+	Early   time.Duration // by this time the device was too early, zero if it was not
 	// Measured are the times and values that the script measured: of print, and of packets and reports with a lower bound.
 	Measured []Measure
 	// AckTimeout is the shortest acknowledgement timeout that the script sets, zero if none. A tester that answers later makes
@@ -50,6 +51,14 @@ func (e *Engine) untimely(pos script.Pos, format string, args ...any) {
 	if e.result == nil {
 		e.finish(Failed, pos, fmt.Sprintf(format, args...))
 		e.result.Timed = true
+	}
+}
+
+// early fails the run because the device was too early.
+func (e *Engine) early(pos script.Pos, what any, d, after time.Duration) {
+	if e.result == nil {
+		e.untimely(pos, "%v came after %v, too early: at least %v are needed", what, d, after)
+		e.result.Early = after - d
 	}
 }
 

@@ -334,7 +334,7 @@ func (e *Engine) inTime(r received, s *script.Expect) bool {
 	d := r.at.Sub(c.base)
 	switch {
 	case c.after > 0 && d < c.after:
-		e.untimely(s.Pos, "%v came after %v, too early: at least %v are needed", r.frame, d, c.after)
+		e.early(s.Pos, r.frame, d, c.after)
 	case c.within > 0 && d > c.within+e.o.Slack:
 		e.untimely(s.Pos, "%v came after %v, too late: at most %v are permitted", r.frame, d, c.within)
 	default:
