@@ -36,7 +36,7 @@ func TestSpec(t *testing.T) {
 			t.Errorf("no script cites %s", section)
 		}
 	}
-	const enough = 110
+	const enough = 400
 	if must < enough {
 		t.Errorf("%d scripts test demands of the specification, want %d", must, enough)
 	}
