@@ -114,16 +114,36 @@ func (l *wire) prepare() error {
 	return nil
 }
 
-// send sends a frame.
+// sendLimit bounds the wait for a link that is full. Tests shorten it.
+var sendLimit = 2 * time.Second
+
+// send sends a frame. It waits while the link is full.
 func (l *wire) send(frame []byte) error {
 	if l.vnet {
 		frame = append(make([]byte, vnet.HeaderLen), frame...)
 	}
-	if l.to == nil {
-		_, err := unix.Write(l.fd, frame)
-		return err
+	return untilRoom(func() (err error) {
+		if l.to == nil {
+			_, err = unix.Write(l.fd, frame)
+			return err
+		}
+		return unix.Sendto(l.fd, frame, 0, l.to)
+	})
+}
+
+// untilRoom repeats a send while the queue of a socket, a TAP device or an interface (ENOBUFS) is full. It polls by time,
+// because the kernel does not tell when the queue of another socket has room.
+func untilRoom(send func() error) error {
+	const pause = 100 * time.Microsecond
+	for began := time.Now(); ; time.Sleep(pause) {
+		err := send()
+		if err != unix.EAGAIN && err != unix.ENOBUFS {
+			return err
+		}
+		if time.Since(began) > sendLimit {
+			return fmt.Errorf("full for %v: %w", sendLimit, err)
+		}
 	}
-	return unix.Sendto(l.fd, frame, 0, l.to)
 }
 
 // received describes a frame that has been read.

@@ -186,7 +186,7 @@ func (s *Session) findMAC(ctx context.Context) error {
 	requests := [][]byte{arp(1, o.TesterMAC, [6]byte{255, 255, 255, 255, 255, 255}, o.Tester, o.DUT, [6]byte{}), solicit(o.TesterMAC, o.Tester6, o.DUT6)}
 	for began := time.Now(); time.Since(began) < macLimit; {
 		for _, request := range requests {
-			if err := s.link.send(retag(request, tag)); err != nil && err != unix.ECONNREFUSED && err != unix.ENOENT && err != unix.EAGAIN {
+			if err := s.link.send(retag(request, tag)); err != nil && err != unix.ECONNREFUSED && err != unix.ENOENT && !errors.Is(err, unix.EAGAIN) {
 				return fmt.Errorf("%w: link: %w", ErrLost, err)
 			}
 		}
