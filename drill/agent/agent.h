@@ -11,6 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* VERSION counts changes of the commands. */
+enum { OBJECTS = 128, SGES = 8, GROUPS = 8, VERSION = 2 };
+
 /* Objects of the kinds from CQ on may have reports. */
 enum kind { FREE, PD, MR, MW, CQ, SRQ, AH, QP, LISTENER, CONN };
 
@@ -31,11 +34,10 @@ struct object {
 	struct rdma_cm_id *newest; /* request of a listener, or the connection itself */
 	uint8_t *data; /* memory of an MR */
 	size_t size;
+	union ibv_gid groups[GROUPS]; /* multicast groups that a QP is attached to */
+	int attached;
 	bool recv; /* a CQ that receives complete to */
 };
-
-/* VERSION counts changes of the commands. */
-enum { OBJECTS = 128, SGES = 8, VERSION = 2 };
 
 /* agent.c */
 extern struct object objects[OBJECTS];
@@ -84,6 +86,7 @@ int cmd_check(void);
 int cmd_counter(void);
 int cmd_attach(void);
 int cmd_detach(void);
+int detach_all(struct object *qp);
 int group(union ibv_gid *gid);
 void count_from_now(void);
 extern const char *verb; /* of the command that runs */

@@ -450,7 +450,9 @@ static int destroy(struct object *o)
 	int error = EINVAL;
 	switch (o->kind) {
 	case QP:
-		error = ibv_destroy_qp(o->qp);
+		error = detach_all(o);
+		if (!error)
+			error = ibv_destroy_qp(o->qp);
 		break;
 	case AH:
 		error = ibv_destroy_ah(o->ah);

@@ -72,24 +72,49 @@ int group(union ibv_gid *gid)
 	return 0;
 }
 
-/* cmd_group attaches a queue pair to a multicast group, or detaches it. */
-static int cmd_group(int (*change)(struct ibv_qp *, const union ibv_gid *, uint16_t))
+/* cmd_attach attaches a queue pair to a multicast group. */
+int cmd_attach(void)
 {
 	struct object *o = find(QP, text("on", ""));
 	union ibv_gid gid;
 	if (!o || group(&gid))
 		return -1;
-	return (errno = change(o->qp, &gid, 0)) ? fail("mcast") : 0;
+	if (o->attached == GROUPS)
+		return fail("%s has been attached to %d groups", o->name, GROUPS);
+	if ((errno = ibv_attach_mcast(o->qp, &gid, 0)))
+		return fail("mcast");
+	o->groups[o->attached++] = gid;
+	return 0;
 }
 
-int cmd_attach(void)
+/* detach detaches a queue pair from a multicast group. It returns 0 or an error number. */
+static int detach(struct object *o, const union ibv_gid *gid)
 {
-	return cmd_group(ibv_attach_mcast);
+	int error = ibv_detach_mcast(o->qp, gid, 0);
+	for (int i = o->attached - 1; i >= 0 && !error; i--)
+		if (!memcmp(&o->groups[i], gid, sizeof *gid))
+			o->groups[i] = o->groups[--o->attached];
+	return error;
 }
 
 int cmd_detach(void)
 {
-	return cmd_group(ibv_detach_mcast);
+	struct object *o = find(QP, text("on", ""));
+	union ibv_gid gid;
+	if (!o || group(&gid))
+		return -1;
+	return (errno = detach(o, &gid)) ? fail("mcast") : 0;
+}
+
+/* detach_all detaches a queue pair from its groups: Linux destroys none that is attached. It returns 0 or an error number. */
+int detach_all(struct object *o)
+{
+	int error = 0;
+	while (o->attached && !error) {
+		union ibv_gid gid = o->groups[0];
+		error = detach(o, &gid);
+	}
+	return error;
 }
 
 static int64_t nanoseconds(void)
