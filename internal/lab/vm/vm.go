@@ -135,7 +135,8 @@ func arguments(o Options) []string {
 		if l.TAP != "" {
 			back = fmt.Sprintf("tap,id=%s,ifname=%s,script=no,downscript=no", id, l.TAP)
 		}
-		args = append(args, "-netdev", back, "-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s,romfile=", id, l.MAC))
+		// A device that filters VLANs drops priority tags (VLAN 0) for a guest without 8021q.
+		args = append(args, "-netdev", back, "-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s,ctrl_vlan=off,romfile=", id, l.MAC))
 	}
 	return args
 }
