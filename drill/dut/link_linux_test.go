@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFull: a sender waits for a link that is full, but not for ever.
+// TestFull: a sender waits for a link that is full, at most for the limit.
 func TestFull(t *testing.T) {
 	dir := t.TempDir()
 	far, near := filepath.Join(dir, "far"), filepath.Join(dir, "near")
