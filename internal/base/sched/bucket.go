@@ -12,16 +12,14 @@ type Bucket struct {
 	rate  uint64        // bits per second, 0: no limit
 	depth time.Duration // the time that fills the bucket
 	full  mono.Time     // when the bucket will be full
-	rem   uint64        // of the division by rate
+	rem   fraction
 }
 
 // SetRate changes the rate in bits per second, 0 for no limit, and the burst in bytes. The bucket is full at first, and a
 // change keeps the time by which it will be full.
 func (b *Bucket) SetRate(rate uint64, burst int) {
-	b.rate, b.depth, b.rem = rate, 0, 0
-	if rate > 0 {
-		b.depth = time.Duration(uint64(burst) * 8 * uint64(time.Second) / rate)
-	}
+	b.rate, b.rem = rate, 0
+	b.depth = new(fraction).span(burst, max(rate, 1))
 }
 
 // Ready reports whether a frame may leave at now.
@@ -38,7 +36,5 @@ func (b *Bucket) Charge(now mono.Time, bytes int) {
 	if b.full < now {
 		b.full, b.rem = now, 0
 	}
-	units := uint64(bytes)*8*uint64(time.Second) + b.rem
-	b.full = b.full.Add(time.Duration(units / b.rate))
-	b.rem = units % b.rate
+	b.full = b.full.Add(b.rem.span(bytes, b.rate))
 }

@@ -6,12 +6,22 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
+// fraction is what is left of a nanosecond, in units of the rate.
+type fraction uint64
+
+// span returns the time that bytes take at a rate in bits per second. It keeps the fraction of a nanosecond for the next call.
+func (f *fraction) span(bytes int, rate uint64) time.Duration {
+	units := uint64(bytes)*8*uint64(time.Second) + uint64(*f)
+	*f = fraction(units % rate)
+	return time.Duration(units / rate)
+}
+
 // Pacer spreads packets in time. It keeps fractions of a nanosecond, so that the long-term rate is exact.
 type Pacer struct {
 	Next    mono.Time // earliest time of the next packet
 	rate    uint64    // bits per second for which rem was computed
-	rem     uint64    // of the division by rate
-	Waiting bool      // a packet is waiting for Next
+	rem     fraction
+	Waiting bool // a packet is waiting for Next
 
 	// backlog is set while packets wait without a break. The pacer then makes up for late calls, but not for idle time.
 	backlog bool
@@ -40,9 +50,7 @@ func (p *Pacer) Charge(now mono.Time, bytes int, rate uint64, credit time.Durati
 		p.rem = 0
 	}
 	p.Next, p.rate = max(p.Next, earliest), rate
-	units := uint64(bytes)*8*uint64(time.Second) + p.rem
-	p.Next = p.Next.Add(time.Duration(units / rate))
-	p.rem = units % rate
+	p.Next = p.Next.Add(p.rem.span(bytes, rate))
 }
 
 // Deadline returns when a waiting packet may leave, mono.Never if none waits.
