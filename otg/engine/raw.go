@@ -287,14 +287,19 @@ func (h *host) resolve(now mono.Time, gid inet.GID, index uint8) (inet.MAC, bool
 
 // AddRawFlows implements Engine.
 func (e *engine) AddRawFlows(all []RawFlow) error {
+	return eachRaw(e, all, func(c RawFlow) error { return e.addRaw(&c) })
+}
+
+// eachRaw calls f for each flow, or name of one, and returns all errors.
+func eachRaw[T any](e *engine, all []T, f func(T) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.run == nil {
 		return errNothing
 	}
 	var errs []error
-	for i := range all {
-		errs = append(errs, e.addRaw(&all[i]))
+	for _, v := range all {
+		errs = append(errs, f(v))
 	}
 	return errors.Join(errs...)
 }
@@ -319,56 +324,50 @@ func (e *engine) addRaw(c *RawFlow) error {
 	})
 }
 
+// rawFlow returns the flow of that name.
+func (e *engine) rawFlow(name string) (*rawFlow, error) {
+	r := e.run.raws[name]
+	if r == nil {
+		return nil, fmt.Errorf("no flow %q", name)
+	}
+	return r, nil
+}
+
 // RemoveRawFlows implements Engine.
-func (e *engine) RemoveRawFlows(names []string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.run == nil {
-		return errNothing
+func (e *engine) RemoveRawFlows(names []string) error { return eachRaw(e, names, e.removeRaw) }
+
+func (e *engine) removeRaw(name string) error {
+	r, err := e.rawFlow(name)
+	if err != nil {
+		return err
 	}
-	var errs []error
-	for _, n := range names {
-		r := e.run.raws[n]
-		if r == nil {
-			errs = append(errs, fmt.Errorf("no flow %q", n))
-			continue
+	return e.do(func(mono.Time) error {
+		same := func(x *rawFlow) bool { return x == r }
+		for _, p := range e.run.ports {
+			p.raws, p.catch = slices.DeleteFunc(p.raws, same), slices.DeleteFunc(p.catch, same)
 		}
-		errs = append(errs, e.do(func(mono.Time) error {
-			drop := func(x *rawFlow) bool { return x == r }
-			for _, p := range e.run.ports {
-				p.raws, p.catch = slices.DeleteFunc(p.raws, drop), slices.DeleteFunc(p.catch, drop)
-			}
-			delete(e.run.raws, n)
-			e.run.rawOrder = slices.DeleteFunc(e.run.rawOrder, func(x string) bool { return x == n })
-			return nil
-		}))
-	}
-	return errors.Join(errs...)
+		delete(e.run.raws, name)
+		e.run.rawOrder = slices.DeleteFunc(e.run.rawOrder, func(x string) bool { return x == name })
+		return nil
+	})
 }
 
 // UpdateRawFlows implements Engine.
 func (e *engine) UpdateRawFlows(all []RawFlow) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.run == nil {
-		return errNothing
+	return eachRaw(e, all, func(c RawFlow) error { return e.updateRaw(&c) })
+}
+
+func (e *engine) updateRaw(c *RawFlow) error {
+	old, err := e.rawFlow(c.Name)
+	if err != nil {
+		return err
 	}
-	var errs []error
-	for i := range all {
-		old := e.run.raws[all[i].Name]
-		if old == nil {
-			errs = append(errs, fmt.Errorf("no flow %q", all[i].Name))
-			continue
-		}
-		r, err := e.newRaw(&all[i], old.id)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		errs = append(errs, e.do(func(mono.Time) error {
-			old.cfg.Frame, old.cfg.Rate, old.frame, old.resolved = r.cfg.Frame, r.cfg.Rate, r.frame, false
-			return nil
-		}))
+	r, err := e.newRaw(c, old.id)
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	return e.do(func(mono.Time) error {
+		old.cfg.Frame, old.cfg.Rate, old.frame, old.resolved = r.cfg.Frame, r.cfg.Rate, r.frame, false
+		return nil
+	})
 }

@@ -188,9 +188,9 @@ func (t *tally) add(now mono.Time, p roceInfo, sent bool) (inOrder bool) {
 
 // meter computes an average rate of the last second or two.
 type meter struct {
-	value, was uint64
-	at         mono.Time
-	perSecond  float64
+	value     uint64
+	at        mono.Time
+	perSecond float64
 }
 
 // sample updates the rate of a counter, at most once per second.
