@@ -81,7 +81,7 @@ func (h *HPCC) OnAck(_ mono.Time, s Sample) {
 }
 
 // measure updates the load of the most loaded link [MeasureInflight]. It returns false if the acknowledgement is older than
-// the last one, or repeats it.
+// the previous one, or a copy of it.
 func (h *HPCC) measure() bool {
 	most, over := -1.0, 0.0
 	for i := range h.next.N {

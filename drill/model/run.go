@@ -20,10 +20,10 @@ type Options struct {
 	Seed     uint64
 	Steps    int         // ends the run, unless it is 0
 	Failures int         // number of failed rules that ends the run
-	Over     func() bool // ends the run
+	Over     func() bool // ends the run; required
 	// Known are the reasons of expected failures, by rule.
 	Known    map[string]string
-	Progress func(*Report)
+	Progress func(*Report) // is called after each sequence; required
 }
 
 // Failure is the first failure of a rule.

@@ -75,7 +75,7 @@ func (p *report) source(page string) string {
 	return p.rows[i].Paper.Source
 }
 
-// paper writes five lines on a paper.
+// paper writes the section of a paper: one line for each group of verdicts.
 func (p *report) paper(b *strings.Builder, page string) {
 	if page == "own" {
 		return
