@@ -115,11 +115,6 @@ func New(t testing.TB, o netlab.LabOptions) *Lab {
 		}
 		l.checkLogs()
 	})
-	if o.Switch { // of two sockets of one daemon the first one has no peer when it opens
-		for i := range l.Host {
-			Eventually(t, Limit, "an active link", func() bool { return l.Link(i).State == "ACTIVE" })
-		}
-	}
 	return l
 }
 

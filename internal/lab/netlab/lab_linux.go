@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/lab/namespace"
 )
 
@@ -90,13 +93,54 @@ func NewLab(o LabOptions) (*Lab, error) {
 		l.Close()
 		return nil, err
 	}
-	if l.Bed != nil {
-		if err := l.Bed.Ready(); err != nil {
-			l.Close()
-			return nil, err
-		}
+	if err := l.ready(o); err != nil {
+		l.Close()
+		return nil, err
 	}
 	return l, nil
+}
+
+// ready waits until frames pass. Of two AF_UNIX sockets the first one has no peer when it opens.
+func (l *Lab) ready(o LabOptions) error {
+	if l.Bed != nil {
+		return l.Bed.Ready()
+	}
+	if !o.Unix {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for _, p := range append([]*Lab{l}, l.More...) {
+		for i, h := range p.Host {
+			if err := p.active(ctx, i); err != nil {
+				return fmt.Errorf("wait for the link of %s of daemon %s: %w", h.Device, h.RunDir, err)
+			}
+		}
+	}
+	return nil
+}
+
+// active waits until the link of host i is active.
+func (l *Lab) active(ctx context.Context, i int) error {
+	h := l.Host[i]
+	for {
+		text, err := l.Output(ctx, i, []string{filepath.Join(l.Bin, "rocectl"), "--run-dir", h.RunDir, "--json", "link", "show"})
+		if err != nil {
+			return err
+		}
+		var links []api.Link
+		if err := json.Unmarshal([]byte(text), &links); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(links, func(n api.Link) bool { return n.Name == h.Device && n.State == "ACTIVE" }) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // newBed makes the network of a lab.

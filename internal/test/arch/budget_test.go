@@ -23,9 +23,9 @@ var budgets = []struct {
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19807},
 	{"observation", []string{"internal/observe"}, 5078},
 	{"simulator", []string{"internal/sim"}, 17916},
-	{"laboratory", []string{"internal/lab"}, 14596},
+	{"laboratory", []string{"internal/lab"}, 14631},
 	{"base", []string{"internal/base"}, 6781},
-	{"traffic generator", []string{"otg"}, 4694},
+	{"traffic generator", []string{"otg"}, 4687},
 	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2172},
 }
 
