@@ -156,13 +156,8 @@ func (w *world) refuse() {
 	} else {
 		w.say(rule, "> ACKNOWLEDGE psn=%s syndrome=%s", w.q(w.next), nak)
 	}
-	w.breaks()
-	if w.d.one(2) {
-		w.say("broken", "< %s ackreq=1", w.candidate(w.next))
-		w.say("broken", "quiet 2ms")
-	}
-	w.check(w.target, w.inbox)
-	w.connect()
+	w.batch = nil
+	w.broken()
 }
 
 // breaks expects the completions of a broken queue pair.
@@ -178,6 +173,28 @@ func (w *world) breaks() {
 		w.say("broken", "dut.cqe qp %s wr=%d", status, r.id)
 	}
 	w.say("broken", "dut.query qp state=ERR")
+}
+
+// broken expects that the queue pair executes nothing any more, and connects it again.
+func (w *world) broken() {
+	w.breaks()
+	if w.d.one(3) {
+		w.say("broken", "< %s ackreq=1", w.candidate(w.next))
+		w.say("broken", "quiet 2ms")
+	}
+	for range max(0, w.d.n(4)-1) {
+		k := w.newWork(w.operations(false)...)
+		k.unsignaled = w.d.one(2)
+		w.submit(k)
+		w.say("flush", "dut.cqe qp WR_FLUSH_ERR wr=%d", k.id)
+	}
+	if w.d.one(3) {
+		w.works++
+		w.say("", "dut.recv qp wr=%d%s", w.works, w.parts(w.inbox, 8))
+		w.say("flush.receive", "dut.cqe qp WR_FLUSH_ERR wr=%d", w.works)
+	}
+	w.check(w.target, w.inbox, w.sink)
+	w.connect()
 }
 
 // wrongOpcode sends a packet that does not continue the message.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -11,7 +12,9 @@ type requester struct {
 	una      int // oldest PSN without a response
 	finished int // messages that the tester has acknowledged
 	batch    []*work
-	fresher  int // a NAK of an older PSN may be taken for a copy
+	fresher  int  // a NAK of an older PSN may be taken for a copy
+	rnrLeft  int  // RNR NAKs that the device takes before it gives up
+	partly   bool // the oldest PSN has moved inside a message since the latest RNR NAK
 }
 
 // work is a send work request of the device.
@@ -56,7 +59,9 @@ func (w *world) post() {
 	w.requests(w.una, "")
 	switch {
 	case w.timeout > 0:
-		w.silence()
+		if w.silence() {
+			return
+		}
 	case w.open == nil && w.d.one(4):
 		w.burst()
 	}
@@ -239,12 +244,18 @@ func (w *world) answer() {
 				continue
 			}
 			at = pick(d, starts...)
-			if w.rnrRetry == 0 || w.rnrRetry < 7 && d.one(3) {
+			switch {
+			case !w.countsFrom(at):
+			case w.retriesAt(at) == 0 || w.rnrRetry < endless && d.one(3):
 				w.exhaust(at)
 				return
+			case w.rnrRetry == endless && d.one(8):
+				for range endless + 2 {
+					w.retryLater(at)
+				}
+			default:
+				w.retryLater(at)
 			}
-			again = again && w.rnrRetry == 7 // progress restores the counter; one retry is always permitted
-			w.retryLater(at)
 		case 6:
 			if !inside && d.one(4) {
 				s := pick(d, [2]string{"NAK_ACCESS", "REM_ACCESS_ERR"}, [2]string{"NAK_INV", "REM_INV_REQ_ERR"}, [2]string{"NAK_OP", "REM_OP_ERR"})
@@ -260,6 +271,12 @@ func (w *world) answer() {
 			if d.one(3) && w.wrongResponse() {
 				return
 			}
+		case 9:
+			if again && !inside && w.open == nil && len(w.batch) < mostOutstanding {
+				w.probe() // the device has taken all ghosts
+				w.extend()
+				w.requests(w.batch[len(w.batch)-1].first, "")
+			}
 		default:
 			w.respondTo(w.sent)
 		}
@@ -267,6 +284,22 @@ func (w *world) answer() {
 	if d.one(3) {
 		w.check(w.sink)
 	}
+}
+
+// mostOutstanding is the largest number of work requests of a batch.
+const mostOutstanding = 6
+
+// extend posts one more work request behind those of the batch.
+func (w *world) extend() {
+	used := 0
+	for _, k := range w.batch {
+		if k.responds() && w.una < k.first+k.packets {
+			used++
+		}
+	}
+	k := w.newWork(w.operations(used < w.readDepth)...)
+	w.submit(k)
+	w.batch = append(w.batch, k)
 }
 
 // inside reports whether the oldest PSN is inside a READ of which some responses have come.
@@ -279,11 +312,15 @@ func (w *world) inside() bool {
 	return false
 }
 
-// starts returns the PSNs at which a SEND begins that a NAK may have.
+// starts returns the PSNs that an RNR NAK may have: those of packets that need a receive.
 func (w *world) starts() (list []int) {
 	for _, k := range w.batch {
-		if k.op == "SEND" && w.una <= k.first && k.first <= w.limit() {
-			list = append(list, k.first)
+		at := k.first
+		if k.op == "WRITE" {
+			at += k.packets - 1
+		}
+		if (k.op == "SEND" || k.op == "WRITE" && k.suffix != "") && w.una <= at && at <= w.limit() {
+			list = append(list, at)
 		}
 	}
 	return list
@@ -303,6 +340,12 @@ func (w *world) completesTo(psn int, send func()) {
 			w.finished++
 		}
 	}
+	if w.una < psn {
+		w.partly = len(done) == 0
+	}
+	if len(done) > 0 {
+		w.rnrLeft = w.rnrRetry
+	}
 	w.una = psn
 	send()
 	for _, k := range done {
@@ -312,7 +355,7 @@ func (w *world) completesTo(psn int, send func()) {
 
 // completed expects the completion of a work request, if it is signaled.
 func (w *world) completed(k *work) {
-	if !k.unsignaled {
+	if !k.unsignaled || w.sigAll {
 		op := map[string]string{"SEND": "SEND", "WRITE": "RDMA_WRITE", "READ": "RDMA_READ", "FETCH_ADD": "FETCH_ADD", "CMP_SWAP": "COMP_SWAP"}[k.op]
 		w.say("complete", "dut.cqe qp SUCCESS wr=%d op=%s", k.id, op)
 	}
@@ -386,29 +429,23 @@ func (w *world) ghost() {
 	w.say("ghost", "< %s", text)
 }
 
-// rnrTimes are the times of some timer codes.
-var rnrTimes = map[int]string{1: "10us", 2: "20us", 8: "160us", 14: "1280us", 16: "2560us"}
-
-// retryLater sends an RNR NAK and expects the request again after its time.
-func (w *world) retryLater(at int) {
-	code := pick(&w.d, 1, 2, 8, 14, 16)
-	label := w.label()
-	w.completesTo(at, func() {
-		w.say("rnr.wait", "%s: < ACKNOWLEDGE psn=%s syndrome=RNR+%d msn=%d", label, w.p(at), code, w.finished)
-	})
-	w.requests(at, fmt.Sprintf(" after %s of %s", rnrTimes[code], label))
-}
-
-// silence may let the acknowledgement timeout pass. From then on the device may send all packets again at any time.
-func (w *world) silence() {
-	if w.d.one(2) {
-		limit := 4 * 4096 * time.Nanosecond << w.timeout
-		if w.sent > w.una+1 {
-			w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una+1), w.p(w.sent-1))
-		}
-		w.say("timeout", "> %s within %dus", w.request(w.batch[0], 0), limit.Microseconds())
+// silence may let the acknowledgement timeout pass, once or until the device gives up, which it reports. From then on the device may
+// send all packets again at any time.
+func (w *world) silence() (over bool) {
+	times := pick(&w.d, 0, 1, 0, w.retry)
+	if times > 0 && w.sent > w.una+1 {
+		w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una+1), w.p(w.sent-1))
+	}
+	limit := 4 * 4096 * time.Nanosecond << w.timeout
+	rule := map[bool]string{true: "timeout.retry"}[times > 1]
+	for range times {
+		w.say(cmp.Or(rule, "timeout"), "> %s within %dus", w.request(w.batch[0], 0), limit.Microseconds())
 	}
 	w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una), w.p(w.sent-1))
+	if over = times == w.retry; over {
+		w.giveUp(limit)
+	}
+	return over
 }
 
 // fails expects the completions after a fatal NAK for a PSN.
@@ -422,7 +459,5 @@ func (w *world) fails(rule string, psn int, status string) {
 			w.say(rule, "dut.cqe qp WR_FLUSH_ERR wr=%d", k.id)
 		}
 	}
-	w.breaks()
-	w.check(w.target, w.inbox, w.sink)
-	w.connect()
+	w.broken()
 }

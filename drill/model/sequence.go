@@ -18,7 +18,8 @@ type kind struct {
 // kinds are the kinds of steps by service.
 var kinds = map[string][]kind{
 	"rc": {{8, (*world).burst}, {8, (*world).post}, {2, (*world).more}, {2, (*world).dropped}, {2, (*world).ahead}, {4, (*world).again},
-		{2, (*world).unready}, {1, (*world).refuse}, {2, (*world).verify}, {1, (*world).wait}, {1, (*world).unbind}},
+		{2, (*world).unready}, {1, (*world).refuse}, {2, (*world).verify}, {2, (*world).wait}, {1, (*world).unbind}, {1, (*world).invalid},
+		{1, (*world).drain}},
 	"uc": {{8, (*world).stream}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify}},
 	"ud": {{8, (*world).datagrams}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify}},
 }
@@ -47,12 +48,17 @@ func (w *world) settle() {
 	case w.service != "rc":
 		w.settleUnreliable()
 	case w.pending && w.open == nil:
-		w.silent, w.answers = false, nil
-		m := &message{op: "WRITE"}
-		w.begin(m)
-		w.transmit(m, 1, true)
-		w.await()
+		w.probe()
 	}
+}
+
+// probe sends a message without data whose acknowledgement shows that the device has taken all packets before it.
+func (w *world) probe() {
+	w.silent, w.answers = false, nil
+	m := &message{op: "WRITE"}
+	w.begin(m)
+	w.transmit(m, 1, true)
+	w.await()
 }
 
 // step runs a step with these choices and returns all that it made.

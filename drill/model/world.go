@@ -20,6 +20,8 @@ type config struct {
 	v6, atomic, window   bool
 	resources, readDepth int // of the device as responder and requester
 	timeout, rnrRetry    int
+	retry                int // timeouts
+	sigAll               bool
 }
 
 // world is the predicted state of the device and the tester, and the script so far.
@@ -76,7 +78,11 @@ func newWorld(head draws) *world {
 	w.v6, w.atomic = d.one(4), w.service == "rc" && d.n(4) != 1
 	w.window = w.service == "rc" && d.one(4)
 	w.resources, w.readDepth = pick(d, 4, 1, 2, 4), pick(d, 4, 1, 2, 4)
-	w.timeout, w.rnrRetry = pick(d, 0, 0, 0, 16, 17), pick(d, 7, 7, 1, 2, 0)
+	w.timeout, w.rnrRetry = pick(d, 0, 0, 0, 16, 17), pick(d, endless, endless, 1, 2, 0)
+	w.retry, w.sigAll = 7, d.one(6)
+	if w.timeout > 0 {
+		w.retry = pick(d, 2, 1, 3)
+	}
 	need := w.service
 	if w.v6 {
 		need += ", ipv6"
@@ -100,7 +106,7 @@ func newWorld(head draws) *world {
 
 // connect makes the queue pair, or connects it again after an error.
 func (w *world) connect() {
-	w.responder, w.requester = responder{}, requester{}
+	w.responder, w.requester = responder{}, requester{rnrLeft: w.rnrRetry}
 	w.generation++
 	p := w.d.n(1 << 24)
 	if w.generation == 1 {
@@ -110,17 +116,18 @@ func (w *world) connect() {
 	w.say("", "P%d = %d", w.generation, p)
 	w.say("", "Q%d = %d", w.generation, q)
 	receiver := fmt.Sprintf("mtu=%d rqpsn=%s dest_rd_atomic=%d", w.mtu, w.q(0), w.resources)
-	sender := fmt.Sprintf("psn=%s timeout=%d rnr_retry=%d rd_atomic=%d", w.p(0), w.timeout, w.rnrRetry, w.readDepth)
+	sender := fmt.Sprintf("psn=%s timeout=%d retry=%d rnr_retry=%d rd_atomic=%d", w.p(0), w.timeout, w.retry, w.rnrRetry, w.readDepth)
+	signals := map[bool]string{true: " sigall=1"}[w.sigAll]
 	switch {
 	case w.service == "ud":
 		w.say("", "ah = dut.ah")
-		w.say("", "qp = dut.qp ud psn=%s qkey=%#x", w.p(0), qkey)
+		w.say("", "qp = dut.qp ud psn=%s qkey=%#x%s", w.p(0), qkey, signals)
 		return
 	case w.service == "uc":
-		w.say("", "qp = dut.qp uc mtu=%d rqpsn=%s psn=%s", w.mtu, w.q(0), w.p(0))
+		w.say("", "qp = dut.qp uc mtu=%d rqpsn=%s psn=%s%s", w.mtu, w.q(0), w.p(0), signals)
 		return
 	case w.generation == 1:
-		w.say("", "qp = dut.qp rc %s %s", receiver, sender)
+		w.say("", "qp = dut.qp rc %s %s%s", receiver, sender, signals)
 		if w.window {
 			w.bind()
 		}

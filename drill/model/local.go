@@ -1,0 +1,71 @@
+package model
+
+import "fmt"
+
+// invalid posts a work request that the device cannot execute, behind valid ones that have completed. Later ones are flushed.
+func (w *world) invalid() {
+	if w.timeout > 0 || w.open != nil {
+		return
+	}
+	if w.d.one(2) {
+		w.post()
+	}
+	if w.open != nil {
+		return
+	}
+	w.probe() // the device has taken all packets
+	w.batch = nil
+	w.works++
+	id, name := w.works, fmt.Sprintf("mr%d", w.generation)
+	switch w.d.n(4) {
+	case 1:
+		w.say("", "pd%d = dut.pd", w.generation)
+		w.say("", "%s = dut.mr size=64 pd=pd%d", name, w.generation)
+		w.say("local", "dut.send qp wr=%d %s[0:8]", id, name)
+	case 2:
+		w.say("", "%s = dut.mr size=64 access=r", name)
+		w.say("", "ignore READ_REQUEST psn=%s", w.p(w.sent))
+		w.say("local", "dut.read qp wr=%d %s[0:8] remote=4096 rkey=1", id, name)
+		w.say("", "wait 1ms")
+		w.say("", "< READ_RESP_ONLY psn=%s syndrome=ACK msn=%d%s", w.p(w.sent), w.finished+1, w.fill(8))
+	default:
+		w.say("", "%s = dut.mr size=64", name)
+		w.say("local", "dut.write qp wr=%d %s[%d:%d] remote=4096 rkey=1 signaled=0", id, name, 57+w.d.n(7), 65+w.d.n(100))
+	}
+	w.say("local", "dut.cqe qp LOC_PROT_ERR wr=%d", id)
+	w.broken()
+}
+
+// drain drains the send queue: requests that are posted meanwhile wait until the queue pair is in RTS again.
+func (w *world) drain() {
+	if w.timeout > 0 {
+		return
+	}
+	w.batch = nil
+	for range w.d.n(3) {
+		k := w.newWork(w.operations(len(w.batch) < w.readDepth)...)
+		w.submit(k)
+		w.batch = append(w.batch, k)
+	}
+	w.requests(w.una, "")
+	w.say("", "dut.modify qp state=SQD")
+	before := w.batch
+	w.batch = nil
+	for range 1 + w.d.n(2) {
+		k := w.newWork("SEND", "WRITE")
+		w.submit(k)
+		w.batch = append(w.batch, k)
+	}
+	later := w.batch
+	w.say("drain", "quiet 1ms")
+	if w.open == nil && w.d.one(2) {
+		w.burst()
+	}
+	w.batch = before
+	w.respondTo(later[0].first)
+	w.say("drain", "quiet 1ms")
+	w.say("", "dut.modify qp state=RTS")
+	w.batch = later
+	w.requests(later[0].first, "")
+	w.respondTo(w.sent)
+}
