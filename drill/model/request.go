@@ -239,22 +239,8 @@ func (w *world) answer() {
 				w.requests(at, "")
 			}
 		case 5:
-			starts := w.starts()
-			if !again || inside || len(starts) == 0 {
-				continue
-			}
-			at = pick(d, starts...)
-			switch {
-			case !w.countsFrom(at):
-			case w.retriesAt(at) == 0 || w.rnrRetry < endless && d.one(3):
-				w.exhaust(at)
+			if again && !inside && w.holdOff() {
 				return
-			case w.rnrRetry == endless && d.one(8):
-				for range endless + 2 {
-					w.retryLater(at)
-				}
-			default:
-				w.retryLater(at)
 			}
 		case 6:
 			if !inside && d.one(4) {
@@ -284,6 +270,28 @@ func (w *world) answer() {
 	if d.one(3) {
 		w.check(w.sink)
 	}
+}
+
+// holdOff answers with an RNR NAK, sometimes until the device gives up. It reports whether the device has.
+func (w *world) holdOff() (over bool) {
+	d, starts := &w.d, w.starts()
+	if len(starts) == 0 {
+		return false
+	}
+	at := pick(d, starts...)
+	switch {
+	case !w.countsFrom(at):
+	case w.retriesAt(at) == 0 || w.rnrRetry < endless && d.one(3):
+		w.exhaust(at)
+		return true
+	case w.rnrRetry == endless && d.one(8):
+		for range endless + 2 {
+			w.retryLater(at)
+		}
+	default:
+		w.retryLater(at)
+	}
+	return false
 }
 
 // mostOutstanding is the largest number of work requests of a batch.

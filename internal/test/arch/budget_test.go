@@ -19,7 +19,7 @@ var budgets = []struct {
 	{"links", []string{"port", "tap", "bpf"}, 5459},
 	{"verbs", []string{"verbs"}, 3585},
 	{"Flor", []string{"flor"}, 4288},
-	{"rocedrill", []string{"drill"}, 10921},
+	{"rocedrill", []string{"drill"}, 11147},
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19807},
 	{"observation", []string{"internal/observe"}, 5078},
 	{"simulator", []string{"internal/sim"}, 17916},
