@@ -41,7 +41,7 @@ func TestIRNDelivers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, seed := drawLoop(t, 600)
 		p := rapid.SampledFrom([]retrans.Params{
-			{}, {"sack": 0}, {"dynamic_rto": 1}, {"bdp_fc": 0}, {"partial_ack": 0},
+			{}, {"sack": 0}, {"dynamic_rto": 1}, {"bdp_fc": 0}, {"partial_ack": 0}, {"rewind": 1},
 			// Go-back-N with a timeout below the round trip would trigger itself.
 			{"go_back_n": 1, "rto_low_us": 50_000, "rto_high_us": 50_000},
 		}).Draw(t, "variant")

@@ -64,7 +64,7 @@ func (a *anyOrder) flush() {
 }
 
 // admit implements admission.
-func (a *anyOrder) admit(_ mono.Time, p *bth.Packet, m arrival, t *target) (v verdict) {
+func (a *anyOrder) admit(now mono.Time, p *bth.Packet, m arrival, t *target) (v verdict) {
 	q, trk := a.r.q, a.r.trk
 	if d := q.announce(trk, p); d != Accepted {
 		return verdict{drop: d}
@@ -81,6 +81,7 @@ func (a *anyOrder) admit(_ mono.Time, p *bth.Packet, m arrival, t *target) (v ve
 	case reorder.Beyond:
 		q.ctr.OutOfSequence++
 		trk.Commit(p.PSN, v.order)
+		q.np.reordered(now)
 		q.queueAck(&a.acks, trk, p, m)
 		return verdict{drop: DropOutOfOrder}
 	case reorder.Held:

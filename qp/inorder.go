@@ -121,6 +121,7 @@ func (a *inOrder) outOfOrder(now mono.Time, p *bth.Packet) Drop {
 			a.highest = p.PSN
 		}
 		a.gap, a.nakAt = true, now
+		a.r.q.np.reordered(now)
 		a.nak(bth.SyndromePSNSeqErr, a.trk.Expected())
 	case p.PSN.After(a.highest):
 		a.highest = p.PSN

@@ -19,6 +19,7 @@ type notifier struct {
 	due      bool      // a CNP is to be sent
 	began    bool      // a CNP has been sent before
 	echo     bool      // a packet was marked since the last acknowledgement
+	withNAK  bool      // see Traits.CNPWithNAK
 }
 
 // marked records a packet that experienced congestion.
@@ -29,8 +30,15 @@ func (n *notifier) marked(now mono.Time) {
 	}
 }
 
+// reordered records that a NAK answers a packet that arrived out of order.
+func (n *notifier) reordered(now mono.Time) {
+	if n.withNAK {
+		n.marked(now)
+	}
+}
+
 // reset clears all marks.
-func (n *notifier) reset() { *n = notifier{interval: n.interval} }
+func (n *notifier) reset() { *n = notifier{interval: n.interval, withNAK: n.withNAK} }
 
 // isData reports whether a packet of op is data whose sender can slow down, not a mere acknowledgement.
 func isData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }

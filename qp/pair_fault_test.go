@@ -198,6 +198,53 @@ func TestPairNAKInterval(t *testing.T) {
 	}
 }
 
+// TestPairCNPWithNAK loses a packet. With CNPWithNAK, BECN and CNPs follow the arrival of the packets behind it; otherwise nothing
+// notifies the sender. IRN's responder tracks these packets, or has a bitmap that is too short.
+func TestPairCNPWithNAK(t *testing.T) {
+	short := reorder.Params{"bdp_packets": 1}
+	for name, c := range map[string]pairConfig{
+		"rc": {profile: func() Profile { return Profile{} }},
+		"irn": {profile: func() Profile {
+			return Profile{Kind: bth.ProfileIRN, Tracker: tracker("irn", nil), Recovery: recovery("irn", nil)}
+		}},
+		"irn, beyond": {profile: func() Profile {
+			return Profile{Kind: bth.ProfileIRN, Tracker: tracker("irn", short), Recovery: recovery("irn", nil)}
+		}},
+	} {
+		for _, on := range []bool{false, true} {
+			of := c.profile
+			c := lossless
+			c.profile = func() Profile {
+				p := of()
+				p.Traits.CNPWithNAK = on
+				return p
+			}
+			p := newPair(t, c)
+			p.ends[1].q.np.interval = 1
+			l := newWorkload(p, 0)
+			l.add(WRWrite, 20*256, 0, rand.New(rand.NewPCG(5, 5)))
+			lost, marked, cnps := false, 0, 0
+			p.faults = func(_ int, k *bth.Packet) fault {
+				switch {
+				case k.Opcode.IsCNP():
+					cnps++
+				case k.Opcode.IsAck() && k.BECN:
+					marked++
+				case len(k.Payload) > 0 && k.PSN == bth.MakePSN(c.psn).Add(3) && !lost:
+					lost = true
+					return fault{drop: true}
+				}
+				return fault{}
+			}
+			p.run(t)
+			l.verify(t)
+			if !lost || (marked > 0) != on || (cnps > 0) != on {
+				t.Errorf("%s, %v: %d acknowledgements have BECN, %d CNPs", name, on, marked, cnps)
+			}
+		}
+	}
+}
+
 // TestPairNAKPaced loses two packets in quick succession. If the responder paces NAKs, the second NAK waits for the
 // end of the interval.
 func TestPairNAKPaced(t *testing.T) {

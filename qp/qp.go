@@ -23,6 +23,9 @@ type Traits struct {
 	// SelectiveRTT measures round trips by the acknowledgement of the timed packet itself, also with PerPacket. Otherwise
 	// the cumulative acknowledgement ends them there, so that they include the slowest path.
 	SelectiveRTT bool
+	// CNPWithNAK notifies the sender of congestion with each NAK of an out-of-order arrival, by a CNP and by the BECN bit, as
+	// conweave-ns3 does (commit 236a801, RdmaHw::ReceiverCheckSeq). No specification demands it. Standard RC has it too.
+	CNPWithNAK bool
 }
 
 // HoldLast selects the end that holds back the last packet of a WRITE under Eunomia. A program that polls memory for
@@ -208,7 +211,7 @@ func New(cfg Config) *QP {
 		}
 	}
 	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, usage: cfg.Usage, scratch: cfg.Scratch,
-		np: notifier{interval: uint32(min(cfg.CNPInterval, math.MaxUint32))}}
+		np: notifier{interval: uint32(min(cfg.CNPInterval, math.MaxUint32)), withNAK: p.Traits.CNPWithNAK}}
 	if cfg.Type == RC && p.Kind != bth.ProfileRC {
 		q.x, q.transport = &extension{Traits: p.Traits, fields: makeFields(p.Fields)}, bth.TransportExt
 		q.x.out.init(q, p)

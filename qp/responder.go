@@ -195,6 +195,9 @@ func (r *responder) receive(now mono.Time, p *bth.Packet, m *RxMeta) Drop {
 		return r.reject(now, p, from, &t, v, f)
 	}
 	if r.commit(p, from, &t, v); v.step != stepExecute {
+		if v.order == reorder.Held {
+			r.q.np.reordered(now)
+		}
 		r.release(now)
 	}
 	return Accepted

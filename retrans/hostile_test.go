@@ -20,7 +20,7 @@ func TestHostileFeedback(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := psn(rapid.Uint32Range(0, 1<<24-1).Draw(t, "first"))
-		p := rapid.SampledFrom([]Params{nil, {"sack": 0}, {"go_back_n": 1}, {"bdp_fc": 0, "bdp_packets": 5}, {"dynamic_rto": 1}, {"partial_ack": 0}}).Draw(t, "irn")
+		p := rapid.SampledFrom([]Params{nil, {"sack": 0}, {"go_back_n": 1}, {"bdp_fc": 0, "bdp_packets": 5}, {"dynamic_rto": 1}, {"partial_ack": 0}, {"rewind": 1}}).Draw(t, "irn")
 		irn, err := New("irn", p)
 		if err != nil {
 			t.Fatal(err)

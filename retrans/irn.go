@@ -40,13 +40,18 @@ type irnConfig struct {
 	goBackN  bool   // retransmits all packets from the first lost one on
 	noBitmap bool   // selective repeat without SACKs: one loss per round trip
 	partial  bool   // after a timeout a partial acknowledgement means that the next packet is missing
+	// rewind makes a NACK retransmit all packets without a selective acknowledgement, also those in the network. An
+	// acknowledgement by a receiver that misses no packet ends recovery, so that each burst of reordering begins another. So
+	// does conweave-ns3 (commit 236a801, RdmaHw::RecoverQueue and ReceiveAck).
+	rewind bool
 }
 
 func newIRN(r *param.Reader) Recovery {
 	packets := r.Int("bdp_packets", 110, 1, 1<<16)
 	bdpFC := r.Bool("bdp_fc", true)
 	t := &IRN{marked: makeMarked(packets)}
-	t.cfg = irnConfig{cap: uint32(packets), goBackN: r.Bool("go_back_n", false), noBitmap: !r.Bool("sack", true), partial: r.Bool("partial_ack", true)}
+	t.cfg = irnConfig{cap: uint32(packets), goBackN: r.Bool("go_back_n", false), noBitmap: !r.Bool("sack", true), partial: r.Bool("partial_ack", true),
+		rewind: r.Bool("rewind", false)}
 	t.timer.low, t.timer.high = r.Micros("rto_low_us", 100), r.Micros("rto_high_us", 320)
 	t.timer.few = uint32(r.Int("rto_low_packets", 3, 0, 1<<16))
 	t.timer.dynamic = r.Bool("dynamic_rto", false)
@@ -121,8 +126,11 @@ func (t *IRN) onNACK(f *reorder.Feedback) (delivered uint32) {
 	if f.HasSACK && !f.Refused && t.onSACK(f.SACK) {
 		delivered = 1
 	}
-	if (f.Gap || f.Refused) && !t.active && t.una != t.nxt {
+	switch nack := f.Gap || f.Refused || t.cfg.rewind && t.set > 0; {
+	case nack && !t.active && t.una != t.nxt:
 		t.enter()
+	case !nack && t.cfg.rewind:
+		t.active = false
 	}
 	t.skip()
 	return delivered
@@ -161,6 +169,9 @@ func (t *IRN) onAcked(now mono.Time, to bth.PSN) (delivered uint32) {
 func (t *IRN) enter() {
 	t.clear(t.una)
 	t.active, t.first, t.retx, t.recovery = true, true, t.una, t.nxt
+	if t.cfg.rewind {
+		t.lostTo = t.nxt
+	}
 	t.recount()
 }
 
@@ -191,6 +202,8 @@ func (t *IRN) OnTimeout(now mono.Time) Outcome {
 // limit returns the end of the packets that count as lost without a mark.
 func (t *IRN) limit() bth.PSN {
 	switch {
+	case t.cfg.rewind:
+		return t.lostTo
 	case !t.active:
 		return t.retx
 	case t.cfg.goBackN:

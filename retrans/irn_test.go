@@ -136,6 +136,40 @@ func TestIRNPartial(t *testing.T) {
 	expectAgain(t, "a selective acknowledgement", r, 2, 3)
 }
 
+// TestIRNRewind: with rewind, as in conweave-ns3, a NACK retransmits all packets that are not acknowledged selectively, also those
+// in the network. An acknowledgement without a gap ends recovery but not the retransmission, and the next NACK begins it again.
+func TestIRNRewind(t *testing.T) {
+	r := newTestIRN(t, Params{"rewind": 1}, 8)
+	if out := r.OnFeedback(1, nack(1, 2)); out.Lost != 6 {
+		t.Errorf("%+v", out)
+	}
+	if p, ok := r.NextRetransmit(); !ok || p != at(1) {
+		t.Fatalf("%v, %v", p, ok)
+	}
+	r.OnSent(2, at(1), 1, true)
+	if p, _ := r.NextRetransmit(); p != at(3) {
+		t.Errorf("%v follows 1: 2 is acknowledged selectively", p)
+	}
+	r.OnSent(2, at(3), 1, true)
+	r.OnFeedback(3, ack(3))
+	if p, _ := r.NextRetransmit(); r.active || p != at(4) {
+		t.Errorf("recovery %v, next %v: an acknowledgement ends recovery, and 4 to 7 are still retransmitted", r.active, p)
+	}
+	r.OnSent(4, at(4), 1, true)
+	r.OnFeedback(5, nack(3, 6))
+	if p, _ := r.NextRetransmit(); p != at(3) {
+		t.Errorf("%v, another NACK rewinds to 3", p)
+	}
+	r.OnFeedback(6, ack(4))
+	r.OnSent(6, at(4), 1, true)
+	r.OnFeedback(6, ack(5))
+	if p, _ := r.NextRetransmit(); p != at(5) || !r.active {
+		t.Errorf("%v, recovery %v: the receiver holds 6, so 5 is missing", p, r.active)
+	}
+	r.OnFeedback(7, ack(8))
+	expectAgain(t, "nothing is outstanding", r)
+}
+
 // TestIRNStale: feedback on packets that are not outstanding changes nothing.
 func TestIRNStale(t *testing.T) {
 	for _, f := range []*reorder.Feedback{

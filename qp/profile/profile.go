@@ -35,6 +35,9 @@ type Spec struct {
 	Paths      Part
 	Congestion Part
 	HoldLast   string `yaml:"hold_last"` // eunomia only: receiver, sender or sender-idle; empty means receiver, or sender if Exact
+	// CNPWithNAK makes the responder of rc and irn send a CNP with each NAK of an out-of-order arrival, as conweave-ns3 does; see
+	// qp.Traits. The default is that of the specifications: only marked packets cause CNPs.
+	CNPWithNAK bool `yaml:"cnp_with_nak"`
 	// Exact removes the departures of the plug-ins from their papers (exact.go). Parameters that are given prevail.
 	Exact bool
 }
@@ -212,6 +215,10 @@ var rules = []Rule{
 	}, "congestion control by telemetry compares packets of one path; use one control for each queue pair"},
 	{func(t *Transport, s Spec) bool { return t.Kind == bth.ProfileMRC && s.Congestion.Name == "dcqcn" },
 		"receivers of mrc send no CNPs, which dcqcn needs"},
+	{func(t *Transport, s Spec) bool {
+		return s.CNPWithNAK && t.Kind != bth.ProfileRC && t.Kind != bth.ProfileIRN
+	},
+		"only receivers of rc and irn answer each gap with a NAK, which cnp_with_nak needs"},
 	{func(t *Transport, s Spec) bool { return !t.Traits.Head && s.Reorder.Name == "eunomia" },
 		"the bitmaps of eunomia need the Head that only packets of the profile eunomia have"},
 	{func(t *Transport, s Spec) bool { return t.Traits.HoldLast == qp.HoldNowhere && s.HoldLast != "" },
@@ -284,6 +291,7 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	t, _ := find(name)
 	p.Kind, p.Traits, p.Fields = t.Kind, t.Traits, t.Fields
 	p.Traits.SelectiveRTT = s.Exact && t.Traits.PerPacket
+	p.Traits.CNPWithNAK = s.CNPWithNAK
 	if s.HoldLast != "" {
 		hold, ok := holders[s.HoldLast]
 		if !ok {

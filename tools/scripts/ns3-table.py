@@ -23,10 +23,12 @@ import tempfile
 
 HEAD = ["load balancing, mode", "all", "small", "large"]
 COLUMNS = [("all", ["mean", "p99"]), ("small", ["mean", "p50", "p99"]), ("large", ["mean", "p50", "p99"])]
+# In conweave-ns3, out-of-order arrivals cause CNPs, and senders of IRN go back to the first packet without acknowledgement.
+CNP = ["transport.cnp_with_nak=true"]
 IRN = ["transport.profile=irn", "transport.reorder={name: irn, bdp_packets: 104}",
-       "transport.recovery={name: irn, bdp_packets: 104, rto_doublings: 0}", "switch.pfc=null", "switches.0.pfc=null"]
-MODES = {"PFC": [], "IRN": IRN}
-BALANCE = {"ecmp": "{name: ecmp}", "drill": "{name: drill, samples: 2}", "letflow": "{name: letflow, gap: 100us}",
+       "transport.recovery={name: irn, bdp_packets: 104, rto_doublings: 0, rewind: 1}", "switch.pfc=null", "switches.0.pfc=null"]
+MODES = {"PFC": CNP, "IRN": CNP + IRN}
+BALANCE = {"ecmp": "{name: ecmp}", "drill": "{name: drill, samples: 2, per_host: true}", "letflow": "{name: letflow, gap: 100us}",
            "conweave": "{name: conweave, reply: 8us, busy: 16us, extra: 16us, wait: 200us, inactive: 300us}"}
 
 

@@ -17,6 +17,9 @@ type BalanceConfig struct {
 	// Samples is the number of random ports that "drill" compares, besides the best of the previous packet; default
 	// 2.
 	Samples int
+	// PerHost makes "drill" remember a port for each destination host, and keep it while no sample has a shorter queue, as
+	// conweave-ns3 does (commit 236a801, SwitchNode::DoLbDrill). Otherwise it remembers one for all hosts behind the same ports.
+	PerHost bool `yaml:"per_host"`
 	// Gap is the idle time after which "letflow" may move a flow; default 100 us.
 	Gap engine.Time
 	// Paths is the number of paths: the shortest ones under "ksp", default 8; under "conweave" those that a flow's
@@ -101,7 +104,7 @@ func newBalancer(s *Switch, c BalanceConfig) balancer {
 	case "po2":
 		return &drill{samples: 2}
 	case "drill":
-		d := &drill{samples: c.Samples, remembers: true}
+		d := &drill{samples: c.Samples, remembers: true, perHost: c.PerHost}
 		d.samples = cmp.Or(d.samples, 2)
 		return d
 	case Explicit:
@@ -178,32 +181,45 @@ func (r *roundRobin) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) u
 type drill struct {
 	samples   int
 	remembers bool
-	best      []uint16 // by group, plus one
+	perHost   bool
+	best      []uint16 // by group or host, plus one
 }
 
 func (d *drill) reset() { d.best = nil }
 
-func (d *drill) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) uint16 {
+func (d *drill) choose(_ engine.Time, s *Switch, group uint16, p *Packet) uint16 {
 	choice, least := uint16(0), int64(math.MaxInt64)
 	look := func(port uint16) {
 		if n := s.ports[port].queued; n < least {
 			choice, least = port, n
 		}
 	}
+	best := d.memory(s, group, p.Dst)
+	if d.perHost && *best != 0 {
+		look(*best - 1)
+	}
 	for range d.samples {
 		look(s.random(group))
 	}
-	if !d.remembers {
-		return choice
+	if !d.perHost && *best != 0 {
+		look(*best - 1)
 	}
-	if len(d.best) < len(s.groups) {
-		d.best = make([]uint16, len(s.groups))
+	if d.remembers {
+		*best = choice + 1
 	}
-	if b := d.best[group]; b != 0 {
-		look(b - 1)
-	}
-	d.best[group] = choice + 1
 	return choice
+}
+
+// memory returns the place of the remembered port.
+func (d *drill) memory(s *Switch, group uint16, host uint32) *uint16 {
+	n, i := len(s.groups), uint32(group)
+	if d.perHost {
+		n, i = len(s.routes), host
+	}
+	if len(d.best) < n {
+		d.best = make([]uint16, n)
+	}
+	return &d.best[i]
 }
 
 // letFlow keeps a flow on its path until it has been idle (LetFlow: Vanini et al., NSDI 2017). As in switches, its

@@ -136,6 +136,24 @@ func TestDRILL(t *testing.T) {
 	}
 }
 
+// TestDRILLPerHost: with per_host each destination keeps its port while no sample has a shorter queue. Without it, other
+// ports take packets although no queue is shorter.
+func TestDRILLPerHost(t *testing.T) {
+	for _, perHost := range []bool{false, true} {
+		f := newField(t, LeafSpine(w100, 2, 8, 2, 1), SwitchConfig{Balance: BalanceConfig{Name: "drill", PerHost: perHost}})
+		for range 50 {
+			for dst := range uint32(2) {
+				f.guns[0].load(1, Packet{Dst: 2 + dst, Bytes: size})
+				f.run(t)
+			}
+		}
+		used := slices.DeleteFunc(spines(f), func(n uint64) bool { return n == 0 })
+		if perHost && (len(used) > 2 || used[0] < 50) || !perHost && len(used) < 5 {
+			t.Errorf("per_host %v: packets by spine: %v", perHost, used)
+		}
+	}
+}
+
 // TestFailure: packets on a failing cable are lost. Routes avoid the cable until it is restored.
 func TestFailure(t *testing.T) {
 	f := newField(t, LeafSpine(w100, 2, 2, 1, 1), SwitchConfig{Balance: BalanceConfig{Name: "round-robin"}})

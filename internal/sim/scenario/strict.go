@@ -41,7 +41,7 @@ var (
 		"tree-all-reduce": {"class", "dscp", "size", "ranks", "jobs", "random", "qps", "rounds"},
 	}
 	balanceKeys = map[string][]string{
-		"ecmp": nil, "spray": nil, "round-robin": nil, "po2": nil, "drill": {"samples"}, fabric.Explicit: nil, "letflow": {"gap"}, "ksp": {"paths"},
+		"ecmp": nil, "spray": nil, "round-robin": nil, "po2": nil, "drill": {"samples", "per_host"}, fabric.Explicit: nil, "letflow": {"gap"}, "ksp": {"paths"},
 		"conweave": {"paths", "reply", "busy", "extra", "wait", "inactive"},
 	}
 	eventKeys = map[string][]string{
