@@ -12,8 +12,8 @@ const (
 	maxInbox = 32 << 20
 	// letterCost is added to the bytes of each frame.
 	letterCost = 1 << 10
-	// maxFree bounds the free buffers, which may have the size of a super-frame each.
-	maxFree = 128
+	// maxFree bounds the bytes of free buffers: as many as frames. A sender that fills its window must find its buffers again.
+	maxFree = maxInbox
 )
 
 // inbox is a queue of copies of frames for a port: those of its NIC to itself, and of other NICs of the switch. Any
@@ -25,6 +25,7 @@ type inbox struct {
 	bytes  int
 	n      atomic.Int32  // of frames
 	free   [][]byte      // buffers; the one used last comes first
+	spare  int           // bytes of the free buffers
 	lost   atomic.Uint64 // frames without room
 }
 
@@ -49,6 +50,7 @@ func (b *inbox) put(l letter) (spare []byte, ok bool) {
 	b.n.Add(1)
 	if last := len(b.free) - 1; last >= 0 {
 		spare, b.free = b.free[last], b.free[:last]
+		b.spare -= cap(spare)
 	}
 	return spare, true
 }
@@ -57,8 +59,9 @@ func (b *inbox) put(l letter) (spare []byte, ok bool) {
 func (b *inbox) take(used []byte) (l letter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if used != nil && len(b.free) < maxFree {
+	if used != nil && b.spare+cap(used) <= maxFree {
 		b.free = append(b.free, used)
+		b.spare += cap(used)
 	}
 	oldest := b.frames.Oldest()
 	l, *oldest = *oldest, letter{}

@@ -107,8 +107,35 @@ func TestInboxIsBounded(t *testing.T) {
 	if b.NextTimeout() != mono.Never {
 		t.Error("the port asks to be polled although there is nothing")
 	}
-	if len(b.inbox.free) > maxFree || b.inbox.bytes != 0 {
-		t.Errorf("%d buffers are kept, %d bytes", len(b.inbox.free), b.inbox.bytes)
+	kept := 0
+	for _, f := range b.inbox.free {
+		kept += cap(f)
+	}
+	if kept > maxFree || kept != b.inbox.spare || b.inbox.bytes != 0 {
+		t.Errorf("buffers of %d bytes are kept, %d counted; frames of %d bytes", kept, b.inbox.spare, b.inbox.bytes)
+	}
+}
+
+// TestInboxReusesBuffers sends windows of super-frames, one after the other. After the first one none allocates.
+func TestInboxReusesBuffers(t *testing.T) {
+	a, _, _ := faulty(t)
+	b, _, _ := faulty(t)
+	joinPorts(a, b, new(int), new(int))
+	frame, buf := across(b, 1, 4096, 15*4096), make([]byte, 1<<16)
+	frames := link.RemoteWindow * 4096 / frame.Len
+	window := func() {
+		for range frames {
+			mustSend(t, a, frame)
+		}
+		for range frames {
+			if _, _, err := b.Recv(0, buf); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	window()
+	if n := testing.AllocsPerRun(5, window); n > float64(frames)/50 {
+		t.Errorf("a window of %d super-frames allocates %v times", frames, n)
 	}
 }
 
