@@ -5,6 +5,7 @@
 #include "connection.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -133,18 +134,44 @@ static int receive_answer(int fd, struct answer *a)
 	return head.ret;
 }
 
-/* listens returns true if a daemon runs in the run directory. */
-static bool listens(void)
+/* ends returns true if the process at the other end of a socket is ending. Its sockets close one after the other, and
+ * those that listen may be the last ones. */
+static bool ends(int fd)
+{
+	enum { PF_EXITING = 4 }; /* linux/sched.h */
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+	char path[32], text[512];
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid <= 0)
+		return false;
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)peer.pid);
+	int file = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
+		return errno == ENOENT;
+	ssize_t n = syscall(SYS_read, file, text, sizeof text - 1);
+	syscall(SYS_close, file);
+	text[n > 0 ? n : 0] = 0;
+	const char *behind = strrchr(text, ')'); /* the name of the program may have spaces */
+	unsigned flags = 0;
+	if (!behind || sscanf(behind, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1)
+		return n <= 0; /* ESRCH */
+	return flags & PF_EXITING;
+}
+
+/* runs returns true if a daemon runs in the run directory. */
+static bool runs(void)
 {
 	int fd = conn_dial("netlink");
-	if (fd >= 0)
-		syscall(SYS_close, fd);
-	return fd >= 0;
+	if (fd < 0)
+		return false;
+	bool going = !ends(fd);
+	syscall(SYS_close, fd);
+	return going;
 }
 
 void conn_ended(void)
 {
-	if (listens())
+	if (runs())
 		explain("roced: the daemon of run directory %s runs, and has closed a connection of this program: a limit of its "
 			"configuration is reached (limits; rocectl res show user), or the connection is not permitted (access); its log says which",
 			run_dir());

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"roced.io/roced/internal/lab"
 	"roced.io/roced/internal/lab/netlab"
 )
@@ -121,6 +123,29 @@ func TestEvents(t *testing.T) {
 	succeed(t, verbs(t, newLab(t), "events"))
 }
 
+// listener returns a copy of a listening socket of a process. It accepts connections also after the end of the process,
+// as its other sockets do while it ends.
+func listener(t *testing.T, pid int, path string) int {
+	t.Helper()
+	p, err := unix.PidfdOpen(pid, 0)
+	lab.Must(t, err)
+	defer unix.Close(p)
+	for fd := range 1024 {
+		s, err := unix.PidfdGetfd(p, fd, 0)
+		if err != nil {
+			continue
+		}
+		name, err := unix.Getsockname(s)
+		listens, _ := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		if u, ok := name.(*unix.SockaddrUnix); ok && err == nil && listens == 1 && strings.TrimSuffix(u.Name, ".new") == path {
+			return s
+		}
+		unix.Close(s)
+	}
+	t.Fatalf("process %d does not listen on %s", pid, path)
+	return -1
+}
+
 func TestDaemonDies(t *testing.T) {
 	lab.Long(t)
 	l := newLab(t)
@@ -138,6 +163,7 @@ func TestDaemonDies(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Errorf("the program printed %q, %v", line, err)
 	}
+	defer unix.Close(listener(t, l.Host[0].PID(), filepath.Join(l.Host[0].RunDir, "netlink")))
 	if err := l.Host[0].Stop(os.Kill); err != nil {
 		t.Logf("daemon: %v", err) // expected: killed
 	}
