@@ -16,12 +16,14 @@ type command struct {
 	text   string
 	prints []string
 	effect []string // conditions that hold after the command
+	beside bool     // an earlier command may still run in the background
 }
 
 var (
-	prompt  = regexp.MustCompile(`^[a-z]*\$ `)
-	hereDoc = regexp.MustCompile(`<<'?(\w+)'?`)
-	ctrlC   = regexp.MustCompile(`# .*until Ctrl-C`)
+	prompt     = regexp.MustCompile(`^[a-z]*\$ `)
+	hereDoc    = regexp.MustCompile(`<<'?(\w+)'?`)
+	background = regexp.MustCompile(`&\s*(#.*)?$`)
+	ctrlC      = regexp.MustCompile(`# .*until Ctrl-C`)
 
 	// promises matches commands that promise an effect: a packet hit, a picture, frames, flows, results.
 	promises = regexp.MustCompile(`^[^#]*\b(rocectl|rocesim)\b[^#]* (fault (add|run)|trace|watch|capture|bottleneck|sweep|--trace|--pcapng)\b`)
@@ -52,7 +54,8 @@ func read(t *testing.T, page string) (all []*command) {
 		case last != nil && strings.HasSuffix(last.text, `\`):
 			last.text += "\n" + line
 		case m != "":
-			last = &command{text: strings.TrimPrefix(line, "$ ")}
+			beside := len(all) > 0 && (all[len(all)-1].beside || background.MatchString(all[len(all)-1].text))
+			last = &command{text: strings.TrimPrefix(line, "$ "), beside: beside}
 			if d := hereDoc.FindStringSubmatch(line); d != nil {
 				end = d[1]
 			}
@@ -92,9 +95,12 @@ func (c *command) script() string {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// pattern matches the expected output, line by line.
+// pattern matches the expected output, line by line. Commands in the background may print before and after it.
 func (c *command) pattern() *regexp.Regexp {
 	text := strings.ReplaceAll(regexp.QuoteMeta(strings.Join(c.prints, "\n")), `\.\.\.`, `.*`)
+	if c.beside {
+		return regexp.MustCompile(`(?s)^(.*\n)?` + text + `(\n.*)?$`)
+	}
 	return regexp.MustCompile(`(?s)^` + text + `\n?$`)
 }
 
@@ -200,6 +206,23 @@ func TestRead(t *testing.T) {
 	} {
 		if i >= len(got) || got[i].text != want.text || strings.Join(got[i].prints, "\n") != want.prints || got[i].bash() != want.bash {
 			t.Fatalf("command %d of %d is not %+v: %+v", i, len(got), want, got[min(i, len(got)-1)])
+		}
+	}
+}
+
+// TestPattern: what a command in the background prints beside the expected output is no difference.
+func TestPattern(t *testing.T) {
+	for _, c := range []struct {
+		beside bool
+		said   string
+		want   bool
+	}{
+		{false, "rx drop  hit 1\n", true}, {false, "---\nrx drop  hit 1\n", false},
+		{true, "---\nrx drop  hit 1\n", true}, {true, "rx drop  hit 1\n---\n", true}, {true, "---\nrx drop  hit 2\n", false},
+	} {
+		k := command{prints: []string{"rx drop...hit 1"}, beside: c.beside}
+		if k.pattern().MatchString(c.said) != c.want {
+			t.Errorf("%+v", c)
 		}
 	}
 }
