@@ -15,7 +15,7 @@ import (
 )
 
 // soon is the time limit for detecting an end. It is generous, because the machine may be loaded.
-const soon = 10 * time.Second
+const soon = 30 * time.Second
 
 // moving starts an endless run and waits until data move.
 func (l *rig) moving(args ...string) (server, client *lab.Proc) {
