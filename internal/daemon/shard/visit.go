@@ -3,8 +3,6 @@ package shard
 import (
 	"runtime/debug"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A program with a NIC in its own process polls and posts at the price of a call: it runs the turns on its own thread
@@ -43,8 +41,7 @@ func (s *Shard) visited() (any bool) {
 	s.lend(func() {
 		for v := s.visits.Load(); v != s.known; v = s.visits.Load() {
 			s.known = v
-			ts := unix.NsecToTimespec(int64(visitPause))
-			_ = unix.Nanosleep(&ts, nil) // an early end is harmless
+			time.Sleep(visitPause)
 		}
 	})
 	return true
