@@ -147,7 +147,7 @@ int find_sges(struct ibv_sge *list)
 		uint8_t *at = part(v, &mr, &len);
 		if (!at)
 			return -1;
-		list[n] = (struct ibv_sge){(uintptr_t)at, (uint32_t)len, mr->mr->lkey};
+		list[n] = (struct ibv_sge){mr->base + (uint64_t)(at - mr->data), (uint32_t)len, mr->mr->lkey};
 		v += strcspn(v, ", ");
 		v = *v == ',' ? v + 1 : NULL;
 	}
@@ -158,7 +158,7 @@ int find_sges(struct ibv_sge *list)
 int access_flags(int otherwise)
 {
 	static const struct { char letter; int flag; } flags[] = {{'l', IBV_ACCESS_LOCAL_WRITE}, {'w', IBV_ACCESS_REMOTE_WRITE},
-		{'r', IBV_ACCESS_REMOTE_READ}, {'a', IBV_ACCESS_REMOTE_ATOMIC}, {'b', IBV_ACCESS_MW_BIND}};
+		{'r', IBV_ACCESS_REMOTE_READ}, {'a', IBV_ACCESS_REMOTE_ATOMIC}, {'b', IBV_ACCESS_MW_BIND}, {'z', IBV_ACCESS_ZERO_BASED}};
 	const char *v = text("access", NULL);
 	int sum = 0;
 	if (!v)
@@ -192,7 +192,7 @@ static const struct {
 	{"srq", cmd_srq, "name pd size limit"}, {"ah", cmd_ah, "name pd group " PATH_KEYS},
 	{"attach", cmd_attach, "on group"}, {"detach", cmd_detach, "on group"},
 	{"qp", cmd_qp, "name type pd scq rcq srq size rsize sges sigall inline profile " QP_KEYS}, {"modify", cmd_modify, "on notify " QP_KEYS},
-	{"limit", cmd_limit, "on limit"}, {"query", cmd_query, "on"}, {"destroy", cmd_destroy, "on"}, {"recv", cmd_recv, "on sge wr"},
+	{"limit", cmd_limit, "on limit"}, {"arm", cmd_arm, "on solicited"}, {"query", cmd_query, "on"}, {"destroy", cmd_destroy, "on"}, {"recv", cmd_recv, "on sge wr"},
 	{"send", cmd_post, POST_KEYS}, {"write", cmd_post, POST_KEYS}, {"read", cmd_post, POST_KEYS}, {"cas", cmd_post, POST_KEYS},
 	{"fadd", cmd_post, POST_KEYS}, {"awrite", cmd_awrite, "on data wr remote rkey signaled"},
 	{"bind", cmd_bind, "on mw to wr rkey signaled access"}, {"invalidate", cmd_invalidate, "on wr rkey signaled"},
@@ -214,6 +214,9 @@ static bool is_key(const char *keys, const char *word, size_t n)
 	return false;
 }
 
+/* The letters of access_flags. */
+#define RIGHTS "lwrabz"
+
 /* unknown refuses a command that has other keys than these, which may be those of a newer agent. */
 static int unknown(const char *keys)
 {
@@ -223,7 +226,11 @@ static int unknown(const char *keys)
 		if (n && !is_key(keys, p, n))
 			return fail("the agent has no key %.*s of %s", (int)n, p, verb);
 	}
-	return 0;
+	const char *rights = value("access");
+	if (!rights || !strncmp(rights, "none", 4))
+		return 0;
+	rights += strspn(rights, RIGHTS);
+	return *rights && *rights != ' ' ? fail("the agent has no key access=%c of %s", *rights, verb) : 0;
 }
 
 static int run(char *line)

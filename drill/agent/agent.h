@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* VERSION counts changes of the commands. */
-enum { OBJECTS = 128, SGES = 8, GROUPS = 8, VERSION = 2 };
+enum { OBJECTS = 128, SGES = 8, GROUPS = 8, VERSION = 3 };
 
 /* Objects of the kinds from CQ on may have reports. */
 enum kind { FREE, PD, MR, MW, CQ, SRQ, AH, QP, LISTENER, CONN };
@@ -33,6 +33,7 @@ struct object {
 	};
 	struct rdma_cm_id *newest; /* request of a listener, or the connection itself */
 	uint8_t *data; /* memory of an MR */
+	uint64_t base; /* address of its first byte in work requests */
 	size_t size;
 	union ibv_gid groups[GROUPS]; /* multicast groups that a QP is attached to */
 	int attached;
@@ -66,6 +67,7 @@ int cmd_pd(void);
 int cmd_mr(void);
 int cmd_mw(void);
 int cmd_cq(void);
+int cmd_arm(void);
 int cmd_srq(void);
 int cmd_ah(void);
 int cmd_qp(void);
@@ -104,6 +106,7 @@ int cmd_establish(void) OPTIONAL;
 int cmd_leave(void) OPTIONAL;
 
 /* report.c: completions and events */
+extern struct ibv_comp_channel *notifications; /* of completion queues that scripts name */
 void reported(void); /* agent.c: writes one report */
 void report(void);
 const char *status_name(int status);

@@ -88,6 +88,8 @@ static int take(void)
 	uint8_t data[256];
 	size_t n = type >= RDMA_CM_EVENT_CONNECT_REQUEST && e->param.conn.private_data ? e->param.conn.private_data_len : 0;
 	memcpy(data, n ? e->param.conn.private_data : data, n);
+	struct rdma_conn_param p = e->param.conn;
+	bool connection = id->ps == RDMA_PS_TCP && (type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_CONNECT_RESPONSE);
 	rdma_ack_cm_event(e); /* before adopt, which may destroy the identifier */
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		adopt(id);
@@ -95,6 +97,8 @@ static int take(void)
 		say("event on=%s type=%s private=", o->name, rdma_event_str(type) + sizeof prefix - 1);
 		for (size_t i = 0; i < n; i++)
 			say("%02x", data[i]);
+		if (connection)
+			say(" resources=%u depth=%u", p.responder_resources, p.initiator_depth);
 		reported();
 	}
 	return type;

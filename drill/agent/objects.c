@@ -100,6 +100,21 @@ static bool has_atomic_write(void)
 	return !ibv_query_device_ex(device, NULL, &a) && a.device_cap_flags_ex >> 40 & 1;
 }
 
+/* counts_from_zero reports whether the device has regions whose addresses count from 0. */
+static bool counts_from_zero(struct ibv_pd *pd)
+{
+	enum { SIZE = 4096 };
+	void *data;
+	if (posix_memalign(&data, SIZE, SIZE))
+		return false;
+	struct ibv_mr *mr = ibv_reg_mr_iova(pd, data, SIZE, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED);
+	bool can = mr;
+	if (mr)
+		ibv_dereg_mr(mr);
+	free(data);
+	return can;
+}
+
 /* say_capabilities lists the device's capabilities in the words of "need". */
 static void say_capabilities(struct ibv_pd *pd)
 {
@@ -111,7 +126,7 @@ static void say_capabilities(struct ibv_pd *pd)
 		{"srq", a.max_srq > 0}, {"mw", a.max_mw > 0 && flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)},
 		{"cm", cm_open && cm_open()}, {"atomic", a.atomic_cap != IBV_ATOMIC_NONE}, {"inval", flags & IBV_DEVICE_MEM_MGT_EXTENSIONS},
 		{"ipv4", gid_index[0] >= 0}, {"ipv6", gid_index[1] >= 0},
-		{"awrite", has_atomic_write()}, {"multicast", a.max_mcast_grp > 0},
+		{"awrite", has_atomic_write()}, {"multicast", a.max_mcast_grp > 0}, {"zero_based", counts_from_zero(pd)},
 	};
 	const char *between = " caps=";
 	for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
@@ -171,6 +186,8 @@ int cmd_open(void)
 	struct object *o = create(PD);
 	if (!o || !(o->pd = ibv_alloc_pd(device)))
 		return fail("alloc_pd");
+	if (!(notifications = ibv_create_comp_channel(device)))
+		return fail("create_comp_channel");
 	o->name[0] = '\0';
 	o->kind = PD;
 	count_from_now();
@@ -207,13 +224,15 @@ int cmd_mr(void)
 	memset(o->data, 0, size);
 	for (size_t i = 0; i < size && !strcmp(text("fill", ""), "count"); i++)
 		o->data[i] = (uint8_t)(i % 251);
-	o->mr = ibv_reg_mr(pd, o->data, size, access_flags(all_access));
+	int access = access_flags(all_access);
+	o->base = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)o->data;
+	o->mr = ibv_reg_mr_iova(pd, o->data, size, o->base, access);
 	if (!o->mr) {
 		free(o->data);
 		return fail("reg_mr");
 	}
 	o->kind = MR;
-	say("va=%lu lkey=%u rkey=%u", (unsigned long)o->data, o->mr->lkey, o->mr->rkey);
+	say("va=%lu lkey=%u rkey=%u", (unsigned long)o->base, o->mr->lkey, o->mr->rkey);
 	return 0;
 }
 
@@ -233,10 +252,18 @@ int cmd_mw(void)
 int cmd_cq(void)
 {
 	struct object *o = create(CQ);
-	if (!o || !(o->cq = ibv_create_cq(device, (int)number("size", 64), o, NULL, 0)))
+	if (!o || !(o->cq = ibv_create_cq(device, (int)number("size", 64), o, notifications, 0)))
 		return fail("create_cq");
 	o->kind = CQ;
 	return 0;
+}
+
+int cmd_arm(void)
+{
+	struct object *o = find(CQ, text("on", ""));
+	if (!o)
+		return -1;
+	return (errno = ibv_req_notify_cq(o->cq, number("solicited", 0) != 0)) ? fail("req_notify_cq") : 0;
 }
 
 int cmd_srq(void)

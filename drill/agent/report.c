@@ -112,7 +112,22 @@ static void report_event(void)
 	ibv_ack_async_event(&e);
 }
 
-/* report reports all completions, one event, and those of the connection manager. */
+struct ibv_comp_channel *notifications;
+
+/* report_notification reports that an armed completion queue has a completion. */
+static void report_notification(void)
+{
+	struct pollfd p = {.fd = notifications->fd, .events = POLLIN};
+	struct ibv_cq *cq;
+	void *context;
+	if (poll(&p, 1, 0) != 1 || ibv_get_cq_event(notifications, &cq, &context))
+		return;
+	ibv_ack_cq_events(cq, 1);
+	say("event on=%s type=COMPLETION", ((struct object *)context)->name);
+	reported();
+}
+
+/* report reports all completions, one event and one notification, and those of the connection manager. */
 void report(void)
 {
 	struct ibv_wc wc;
@@ -120,6 +135,8 @@ void report(void)
 		while (o->kind == CQ && ibv_poll_cq(o->cq, 1, &wc) > 0)
 			completed(&wc, o->recv || wc.opcode & IBV_WC_RECV);
 	report_event();
+	if (notifications)
+		report_notification();
 	if (cm_report)
 		cm_report();
 }

@@ -120,7 +120,7 @@ func (r *request) has(key string) bool { return r.args[key] != "" }
 
 // rights are the letters of access rights.
 var rights = map[rune]qp.Access{'l': qp.AccessLocalWrite, 'w': qp.AccessRemoteWrite, 'r': qp.AccessRemoteRead, 'a': qp.AccessRemoteAtomic,
-	'b': qp.AccessMWBind, 'f': qp.AccessFlushGlobal}
+	'b': qp.AccessMWBind, 'f': qp.AccessFlushGlobal, 'z': qp.AccessZeroBased}
 
 // access parses letters of access rights.
 func (r *request) access(otherwise qp.Access) (a qp.Access) {
@@ -134,7 +134,7 @@ func (r *request) access(otherwise qp.Access) (a qp.Access) {
 	for _, c := range s {
 		right := rights[c]
 		if right == 0 {
-			r.err = fmt.Errorf("access=%s: must consist of the letters l, w, r, a, b and f", s)
+			r.err = fmt.Errorf("access=%s: must consist of the letters l, w, r, a, b, f and z", s)
 		}
 		a |= right
 	}

@@ -49,7 +49,11 @@ func (o owner) CMEvent(_ mono.Time, c *cm.Conn, s *cm.SIDR, e *cm.Event) {
 		name = "UNREACHABLE"
 	}
 	if name != "" {
-		o.a.events = append(o.a.events, fmt.Sprintf("event on=%s type=%s private=%x", o.name, name, userData(e)))
+		line := fmt.Sprintf("event on=%s type=%s private=%x", o.name, name, userData(e))
+		if e.Kind == cm.ConnectRequest || e.Kind == cm.ConnectReply {
+			line += fmt.Sprintf(" resources=%d depth=%d", e.Conn.ResponderResources, e.Conn.InitiatorDepth)
+		}
+		o.a.events = append(o.a.events, line)
 	}
 }
 

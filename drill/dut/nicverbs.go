@@ -18,7 +18,7 @@ func init() {
 	nicVerbs = map[string]func(*nicAgent, *request) (string, error){
 		"pd": (*nicAgent).makePD, "mr": (*nicAgent).makeMR, "mw": (*nicAgent).makeMW, "cq": (*nicAgent).makeCQ,
 		"srq": (*nicAgent).makeSRQ, "ah": (*nicAgent).makeAH, "qp": (*nicAgent).makeQP, "modify": (*nicAgent).modify,
-		"limit": (*nicAgent).limit, "recv": (*nicAgent).recv, "set": (*nicAgent).set, "check": (*nicAgent).read,
+		"limit": (*nicAgent).limit, "arm": (*nicAgent).arm, "recv": (*nicAgent).recv, "set": (*nicAgent).set, "check": (*nicAgent).read,
 		"query": (*nicAgent).query, "counter": (*nicAgent).counter, "destroy": (*nicAgent).destroy,
 		"bind": (*nicAgent).bind, "invalidate": (*nicAgent).invalidate,
 		"attach": (*nicAgent).attach, "detach": (*nicAgent).detach, "listen": (*nicAgent).listen, "connect": (*nicAgent).connect, "accept": (*nicAgent).accept, "reject": (*nicAgent).reject,
@@ -57,6 +57,9 @@ func (a *nicAgent) makeMR(r *request) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if r.access(allAccess)&qp.AccessZeroBased != 0 {
+		m.va = 0
+	}
 	a.mrs[r.args["name"]] = m
 	return fmt.Sprintf("va=%d lkey=%d rkey=%d", m.va, m.LKey, m.RKey), nil
 }
@@ -81,7 +84,8 @@ func (a *nicAgent) makeCQ(r *request) (string, error) {
 func (a *nicAgent) newCQ(name string, size int) error {
 	c := &nicCQ{ring: queue.NewRing(size)}
 	var err error
-	c.CQ, err = a.nic.CreateCQ(rocev2.CQAttr{Entries: size, Ring: c.ring})
+	notify := func() { a.events = append(a.events, fmt.Sprintf("event on=%s type=COMPLETION", name)) }
+	c.CQ, err = a.nic.CreateCQ(rocev2.CQAttr{Entries: size, Ring: c.ring, Notify: notify})
 	a.cqs[name] = c
 	return err
 }
@@ -96,6 +100,15 @@ func (a *nicAgent) makeSRQ(r *request) (string, error) {
 	s.SRQ, err = a.nic.CreateSRQ(rocev2.SRQAttr{PD: pd, RQ: s.queue, MaxWR: uint32(n), MaxSGE: 8, Limit: uint32(r.number("limit", 0))})
 	a.srqs[r.args["name"]] = s
 	return "", err
+}
+
+// arm asks for a notification of a completion queue.
+func (a *nicAgent) arm(r *request) (string, error) {
+	c, err := find(a.cqs, r.args["on"])
+	if err != nil {
+		return "", err
+	}
+	return "", a.nic.ArmCQ(c.CQ, r.number("solicited", 0) != 0)
 }
 
 func (a *nicAgent) limit(r *request) (string, error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // rocedCaps are the capabilities of a daemon of ours that libibverbs does not report.
-var rocedCaps = []string{"vlan", "ecn"}
+var rocedCaps = []string{"vlan", "ecn", "second"}
 
 // StartRoced starts a daemon with one NIC on AF_UNIX datagrams, and the agent on it. It needs no privilege.
 func StartRoced(ctx context.Context, t Traffic) (*Session, error) {
@@ -48,7 +48,7 @@ func (d *daemon) start(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	addresses := fmt.Sprintf("addresses: [%v/15, \"%v/64\"]", dutIP, dutIP6)
+	addresses := fmt.Sprintf("addresses: [%v/15, \"%v/64\", %v/15, \"%v/64\"]", dutIP, dutIP6, secondIP, secondIP6)
 	if v := d.traffic.VLAN; v != 0 {
 		addresses = fmt.Sprintf("addresses: [%v/24], vlans: [{id: %d, %s}]", otherIP, v, addresses)
 	}

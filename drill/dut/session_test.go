@@ -116,7 +116,7 @@ func (f *fake) gone(t *testing.T) {
 }
 
 // opens is the beginning of an agent that opens its device, and whose round trip is measured.
-const opens = "read n line; echo $n ok version=2 mtu=4096 gid4=0 gid6=1 caps=rc,ipv4,ipv6\n" +
+const opens = "read n line; echo $n ok version=3 mtu=4096 gid4=0 gid6=1 caps=rc,ipv4,ipv6\n" +
 	"for i in 1 2 3 4 5 6 7 8; do read n line; echo $n ok; done\n"
 
 // answers is an agent that answers every command.
@@ -132,7 +132,7 @@ func TestAgentIsLost(t *testing.T) {
 		"ends":          {"exit 1", "the agent has ended"},
 		"hangs":         {"sleep 1000", "the agent does not answer \"open device="},
 		"no device":     {"read n line; echo $n error cannot open device; cat", "the agent answers \"cannot open device\" to \"open"},
-		"older agent":   {"read n line; echo $n ok gid4=0 caps=rc; cat", "the agent has version \"\", rocedrill needs 2"},
+		"older agent":   {"read n line; echo $n ok gid4=0 caps=rc; cat", "the agent has version \"\", rocedrill needs 3"},
 		"silent device": {answers, "it does not answer requests for the MAC address of 198.18.0.2 and fd00::2"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,6 +23,8 @@ var (
 	testerIP, dutIP   = netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
 	testerIP6, dutIP6 = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
 	otherIP           = netip.MustParseAddr("198.19.0.2") // of the device outside of the run's VLAN
+	secondIP          = netip.MustParseAddr("198.18.0.3") // of the device, which its queue pairs do not have
+	secondIP6         = netip.MustParseAddr("fd00::3")
 	testerMAC, dutMAC = [6]byte{2, 0, 0, 0, 0, 1}, [6]byte{2, 0, 0, 0, 0, 2}
 )
 
@@ -37,11 +39,12 @@ const virtualDelay = time.Microsecond
 
 // VirtualCaps are the capabilities of our NIC on the virtual clock.
 var VirtualCaps = []string{"rc", "uc", "ud", "srq", "mw", "atomic", "flush", "awrite", "ipv4", "ipv6", "vlan", "ecn", "inval", "multicast", "virtual", "cm",
-	"retries", "irn", "melo", "mp_rdma", "eunomia", "dcqcn", "mrc"}
+	"retries", "zero_based", "second", "irn", "melo", "mp_rdma", "eunomia", "dcqcn", "mrc"}
 
 // options returns the options of a run between the addresses of this package.
 func options(seed uint64) engine.Options {
-	return engine.Options{Seed: seed, Tester: testerIP, DUT: dutIP, Tester6: testerIP6, DUT6: dutIP6, TesterMAC: testerMAC, DUTMAC: dutMAC}
+	return engine.Options{Seed: seed, Tester: testerIP, DUT: dutIP, Tester6: testerIP6, DUT6: dutIP6, Second: secondIP, Second6: secondIP6,
+		TesterMAC: testerMAC, DUTMAC: dutMAC}
 }
 
 // Virtual runs scripts against one NIC of ours on a virtual clock. Runs are deterministic: times are exact.
@@ -82,7 +85,8 @@ func (d Virtual) Run(ctx context.Context, s *script.Script, seed uint64) (*engin
 		return nil, err
 	}
 	v := &virtual{Virtual: d, now: mono.Time(time.Second), e: e}
-	cfg := rocev2.Config{Name: "dut", MAC: dutMAC, MTU: 4300, Addrs: []netip.Prefix{netip.PrefixFrom(dutIP, 15), netip.PrefixFrom(dutIP6, 64)}}
+	cfg := rocev2.Config{Name: "dut", MAC: dutMAC, MTU: 4300, Addrs: []netip.Prefix{netip.PrefixFrom(dutIP, 15), netip.PrefixFrom(dutIP6, 64),
+		netip.PrefixFrom(secondIP, 15), netip.PrefixFrom(secondIP6, 64)}}
 	if d.VLAN != 0 {
 		cfg.Addrs, cfg.VLANs = []netip.Prefix{netip.PrefixFrom(otherIP, 24)}, []rocev2.VLAN{{ID: d.VLAN, Addrs: cfg.Addrs}}
 	}

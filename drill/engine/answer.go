@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,9 +35,10 @@ func (c completion) has(status string) bool {
 	return c.fields["status"] == status || status == "ERROR" && c.fields["status"] != "SUCCESS"
 }
 
-// event is an asynchronous event.
+// event is an event of the device.
 type event struct {
 	on, kind string
+	fields   map[string]string
 	private  []byte // of a message of the connection manager
 	at       mono.Time
 }
@@ -192,6 +194,12 @@ func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
 					e.finish(Failed, c.Pos, fmt.Sprintf("%s has the private data %x, expected %x%s", v.kind, clip(v.private), clip(want), firstDifference(v.private, want)))
 					return false
 				}
+				for _, name := range []string{"resources", "depth"} {
+					if want, named := k.keys[name]; named && v.fields[name] != want.encode() {
+						e.finish(Failed, c.Pos, fmt.Sprintf("%s of %s is %s, expected %s", name, v.kind, v.fields[name], want.encode()))
+						return false
+					}
+				}
 				e.events = append(e.events[:i:i], e.events[i+1:]...)
 				e.told[v.on+" "+v.kind] = true
 				return e.reportedInTime(now, v.at, k, "the event "+v.kind)
@@ -265,7 +273,7 @@ func (e *Engine) reported(qp string) string {
 }
 
 // permitsEvent reports whether an event that no statement expects may come. It may follow from what the script does: an error
-// event from an error that the device has reported otherwise, others once from a verb that asks for them.
+// event from an error that the device has reported otherwise, others once from a verb on the same object that asks for them.
 func (e *Engine) permitsEvent(v event) bool {
 	key := v.on + " " + v.kind
 	defer func() { e.told[key] = true }()
@@ -273,13 +281,20 @@ func (e *Engine) permitsEvent(v event) bool {
 	case "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR":
 		return e.broken[v.on] || !e.objects[v.on]
 	case "COMM_EST":
-		return e.asked["RTR"] && !e.told[key]
+		return e.asked[v.on+" RTR"] && !e.told[key]
 	case "SQ_DRAINED":
-		return e.asked["SQD"] && !e.told[key]
+		return e.asked[v.on+" SQD"] && !e.told[key]
 	case "QP_LAST_WQE_REACHED":
-		return e.asked["srq"] && !e.told[key]
+		return e.asked[v.on+" srq"] && e.fell(v.on) && !e.told[key]
 	case "SRQ_LIMIT_REACHED":
-		return e.asked["limit"] && !e.told[key]
+		return e.asked[v.on+" limit"] && !e.told[key]
 	}
 	return false
+}
+
+// fell reports whether a queue pair has been in error, by what the script did or the device reported.
+func (e *Engine) fell(qp string) bool {
+	fatal := func(kind string) bool { return e.told[qp+" "+kind] }
+	return e.broken[qp] || e.asked[qp+" ERR"] || !e.objects[qp] || slices.ContainsFunc([]string{"QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR"}, fatal) ||
+		slices.ContainsFunc(e.events, func(v event) bool { return v.on == qp && strings.HasSuffix(v.kind, "_ERR") })
 }

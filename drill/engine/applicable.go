@@ -16,8 +16,9 @@ var capabilities = map[string]string{
 	"tagged": "a run in a VLAN (--vlan)", "untagged": "a run without a VLAN", "ecn": "CNPs for marked packets: --cap ecn",
 	"virtual": "the virtual clock, or the choices of its agent that libibverbs and rdma_cm lack", "irn": "profile=irn", "melo": "profile=melo",
 	"mp_rdma": "profile=mp-rdma", "eunomia": "profile=eunomia", "dcqcn": "profile=rc+dcqcn", "mrc": "MRC",
-	"multicast": "multicast groups of UD",
-	"retries":   "retry= is the number of retransmissions, as without adaptive retransmission: --cap retries",
+	"multicast": "multicast groups of UD", "zero_based": "regions and windows whose addresses count from 0",
+	"second":  "a second address, which rocedrill knows of the devices that it starts itself",
+	"retries": "retry= is the number of retransmissions, as without adaptive retransmission: --cap retries",
 }
 
 // Capabilities returns the names of all capabilities.

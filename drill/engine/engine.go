@@ -25,6 +25,7 @@ type Options struct {
 	// Addresses of the tester and of the device. The IPv6 ones are for scripts that need ipv6.
 	Tester, DUT       netip.Addr
 	Tester6, DUT6     netip.Addr
+	Second, Second6   netip.Addr // of the device beside DUT and DUT6, for the capability "second"
 	TesterMAC, DUTMAC [6]byte
 	// IP is the IP version of all scripts: 4 or 6. Zero: IPv4, and IPv6 for those that need it.
 	IP int
@@ -125,6 +126,8 @@ func New(s *script.Script, o Options) (*Engine, error) {
 	other := tester.AsSlice() // an address that no station has
 	other[len(other)-1] += 76
 	e.env["tester.addr"], e.env["dut.addr"], e.env["other.addr"] = bytesOf(tester.AsSlice()), bytesOf(device.AsSlice()), bytesOf(other)
+	second := map[bool]netip.Addr{false: o.Second, true: o.Second6}[e.v6()]
+	e.env["second.addr"] = bytesOf(second.AsSlice())
 	if errs := Lint(s); len(errs) > 0 {
 		return nil, errs[0]
 	}
@@ -216,7 +219,7 @@ func (e *Engine) Reply(now mono.Time, line string) {
 	case word == "event":
 		a := Fields(rest)
 		private, _ := hex.DecodeString(a["private"])
-		e.events = append(e.events, event{a["on"], a["type"], private, now})
+		e.events = append(e.events, event{a["on"], a["type"], a, private, now})
 		e.record(now, FromDUT, nil, line)
 	case e.command == nil:
 		e.finish(Broken, e.pos(), "the agent answers without a command: "+line)

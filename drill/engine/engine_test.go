@@ -14,7 +14,7 @@ import (
 
 // options are those of the tester; a device of the tests has both ends exchanged.
 func options() Options {
-	return Options{Seed: 2, Caps: []string{"rc", "cm", "ipv4", "ipv6"}, Limit: 100 * time.Millisecond,
+	return Options{Seed: 2, Caps: []string{"rc", "srq", "cm", "ipv4", "ipv6"}, Limit: 100 * time.Millisecond,
 		Tester: netip.MustParseAddr("198.18.0.1"), DUT: netip.MustParseAddr("198.18.0.2"),
 		Tester6: netip.MustParseAddr("fd00::1"), DUT6: netip.MustParseAddr("fd00::2"),
 		TesterMAC: [6]byte{2, 0, 0, 0, 0, 1}, DUTMAC: [6]byte{2, 0, 0, 0, 0, 2}}
@@ -197,6 +197,13 @@ func TestOutcomes(t *testing.T) {
 		"event of a NAK":        {qp + "< SEND_ONLY psn=0\n> ACKNOWLEDGE", []input{{1, "event on=qp type=QP_REQ_ERR"}, {2, "ACKNOWLEDGE psn=0 syndrome=NAK_INV"}}, "passed: "},
 		"event of RTR":          {"qp = dut.qp rc state=RTR\nwait 5ms", []input{{1, "event on=qp type=COMM_EST"}}, "passed: "},
 		"event of RTS":          {qp + "wait 5ms", []input{{1, "event on=qp type=COMM_EST"}}, "failed: the device reports the event COMM_EST"},
+		"event of another one":  {"a = dut.qp rc state=RTR\nqp = dut.qp rc\nwait 5ms", []input{{1, "event on=qp type=COMM_EST"}}, "failed: the device reports the event COMM_EST"},
+		"last WQE, no error":    {"s = dut.srq\nqp = dut.qp rc srq=s\nwait 5ms", []input{{1, "event on=qp type=QP_LAST_WQE_REACHED"}}, "failed: the device reports the event QP_LAST_WQE_REACHED"},
+		"last WQE":              {"s = dut.srq\nqp = dut.qp rc srq=s\ndut.modify qp state=ERR\nwait 5ms", []input{{1, "event on=qp type=QP_LAST_WQE_REACHED"}}, "passed: "},
+		"notification":          {"q = dut.cq\ndut.arm q solicited=1\ndut.event q COMPLETION", []input{{1, "event on=q type=COMPLETION"}}, "passed: "},
+		"notified too often":    {"q = dut.cq\ndut.arm q\nwait 5ms", []input{{1, "event on=q type=COMPLETION"}}, "failed: the device reports the event COMPLETION of q"},
+		"depth":                 {"c = dut.connect\ndut.event c CONNECT_RESPONSE resources=2 depth=3", []input{{1, "event on=c type=CONNECT_RESPONSE private= resources=2 depth=3"}}, "passed: "},
+		"another depth":         {"c = dut.connect\ndut.event c CONNECT_RESPONSE resources=2 depth=3", []input{{1, "event on=c type=CONNECT_RESPONSE private= resources=2 depth=2"}}, "failed: depth of CONNECT_RESPONSE is 2, expected 3"},
 		"memory":                {"mr = dut.mr size=8\ndut.check mr[0:3] data=count(3)", nil, "passed: "},
 		"memory differs":        {"mr = dut.mr size=8\ndut.check mr[0:3] data=fill(3, 1)", nil, "failed: mr[0:3] holds 000102, expected 010101; the first difference is at byte 0"},
 		"query":                 {qp + "dut.query qp state=RTS retry=7", nil, "passed: "},
@@ -399,8 +406,8 @@ func TestApplicable(t *testing.T) {
 		want   string
 	}{
 		"need rc\nqp = dut.qp rc":               {func(*Options) {}, ""},
-		"need rc, srq\nwait 1ms":                {func(*Options) {}, "the device has no srq"},
-		"need rc\ns = dut.srq":                  {func(*Options) {}, "the device has no srq"},
+		"need rc, mw\nwait 1ms":                {func(*Options) {}, "the device has no mw"},
+		"need rc\ns = dut.mw":                  {func(*Options) {}, "the device has no mw"},
 		"need rc\nfor i in 0..1 { w = dut.mw }": {func(*Options) {}, "the device has no mw"},
 		"qp = dut.qp uc":                        {func(*Options) {}, "the device has no uc"},
 		"need ipv4\nwait 1ms":                   {func(o *Options) { o.IP = 6 }, "it needs IPv4, the run is by IPv6 (--ip 6)"},

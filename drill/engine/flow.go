@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -61,13 +62,14 @@ func (e *Engine) follow(k *command) {
 	if peer, ok := k.keys["peer"]; ok {
 		e.peers[peer.num] = true
 	}
-	e.asked[k.keys["state"].text] = true
+	on := cmp.Or(k.call.Name, k.object)
+	e.asked[on+" "+k.keys["state"].text] = true
 	if k.object != "" && (k.call.Verb == "modify" || k.call.Verb == "limit") { // its events may come again
 		maps.DeleteFunc(e.told, func(key string, _ bool) bool { return strings.HasPrefix(key, k.object+" ") })
 	}
 	for _, key := range []string{"srq", "limit"} {
 		if _, ok := k.keys[key]; ok {
-			e.asked[key] = true
+			e.asked[on+" "+key] = true
 		}
 	}
 }

@@ -208,8 +208,8 @@ func (l *linter) call(c *script.Call) {
 		case !ok:
 			l.fail(k.Pos, "dut.%s has no key %s%s; it has %s", c.Verb, k.Name, suggest.Hint(k.Name, sortedKeys(v.keys)), strings.Join(sortedKeys(v.keys), ", "))
 		case kind == keyWord && word && k.Name == "access":
-			if bad := strings.Trim(n.Name, "lwrabf"); bad != "" && n.Name != "none" {
-				l.fail(k.Pos, "access=%s: must be none or letters of l, w, r, a, b and f", n.Name)
+			if bad := strings.Trim(n.Name, "lwrabfz"); bad != "" && n.Name != "none" {
+				l.fail(k.Pos, "access=%s: must be none or letters of l, w, r, a, b, f and z", n.Name)
 			}
 		case kind == keyWord && word && words[k.Name] != nil:
 			l.known(k.Pos, k.Name, n.Name, words[k.Name])

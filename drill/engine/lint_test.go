@@ -26,7 +26,7 @@ func TestLint(t *testing.T) {
 		qp + "dut.cqe qp SUCCESS op=SENT":          `4:20: there is no op SENT; did you mean "SEND"?`,
 		qp + "dut.query qp state=RTX":              `4:14: there is no state RTX; did you mean "RTR"?`,
 		"qp = dut.qp rd":                           `2:13: there is no type rd; did you mean "rc"?`,
-		"m = dut.mr size=1 access=lx":              "2:19: access=lx: must be none or letters of l, w, r, a, b and f",
+		"m = dut.mr size=1 access=lx":              "2:19: access=lx: must be none or letters of l, w, r, a, b, f and z",
 		"m = dut.mr size=1 access=none fill=count": "",
 		"m = dut.mr fill=counts":                   `2:12: there is no fill counts; did you mean "count"?`,
 		qp + "dut.sned qp wr=1":                    `4:1: there is no verb dut.sned; did you mean "dut.send"?`,

@@ -24,7 +24,7 @@ type observed struct {
 	notes          []Note
 	broken         map[string]bool // queue pairs whose errors the device has reported
 	told           map[string]bool // objects with events that have come
-	asked          map[string]bool // states and features that the script uses, which have events
+	asked          map[string]bool // objects with states and features that the script uses, which have events
 }
 
 func observe(o Options) observed {

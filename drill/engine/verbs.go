@@ -68,7 +68,8 @@ const failsKey = "fails"
 var verbs = map[string]verb{
 	"pd": {creates: true, keys: numbers(""), doc: "allocate a protection domain"},
 	"mr": {creates: true, keys: with(with(numbers("size"), keyWord, "fill access"), keyObject, "pd"),
-		doc: "register size= bytes, zero or with fill=count. access= has letters: l local write, w remote write, r remote read, a atomic, b bind, f flush"},
+		doc: "register size= bytes, zero or with fill=count. access= has letters: l local write, w remote write, r remote read, a atomic, b bind, f flush, " +
+			"z addresses count from 0"},
 	"mw":  {creates: true, keys: with(numbers("type"), keyObject, "pd"), doc: "allocate a memory window of type 1 or 2"},
 	"cq":  {creates: true, keys: numbers("size"), doc: "create a completion queue"},
 	"srq": {creates: true, keys: with(numbers("size limit"), keyObject, "pd"), doc: "create a shared receive queue"},
@@ -82,6 +83,8 @@ var verbs = map[string]verb{
 	"modify": {object: true, keys: with(numbers(qpAttrs+" "+avAttrs+" notify"), keyWord, "state access"),
 		doc: "modify the attributes that the script names, and with state= those that the transition needs; notify=1 with SQD asks for its event"},
 	"limit": {object: true, keys: numbers("limit"), doc: "arm the limit event of a shared receive queue"},
+	"arm": {object: true, keys: numbers("solicited"),
+		doc: "ask for one event COMPLETION of a completion queue: of the next completion, with solicited=1 of the next solicited or failed one"},
 
 	"send":       workRequest("post a SEND; with imm= a SEND with immediate data, with inv= a SEND with invalidate"),
 	"write":      workRequest("post an RDMA WRITE to remote= with rkey=; with imm= with immediate data"),
@@ -108,8 +111,9 @@ var verbs = map[string]verb{
 	"destroy": {object: true, keys: numbers(""), doc: "destroy an object"},
 	"cqe": {object: true, word: "status", local: true, keys: with(numbers("wr len imm inv peer"), keyWord, "op"),
 		doc: "expect a completion of a queue pair, the oldest of its send or its receive queue. ERROR is every status but SUCCESS"},
-	"event": {object: true, word: "type", local: true, keys: with(numbers(""), keyBytes, "private"),
-		doc: "expect an asynchronous event of a queue pair, shared receive queue, listener or connection"},
+	"event": {object: true, word: "type", local: true, keys: with(numbers("resources depth"), keyBytes, "private"),
+		doc: "expect an event of a queue pair, completion queue, shared receive queue, listener or connection. CONNECT_REQUEST and CONNECT_RESPONSE " +
+			"have resources= and depth= as rdma_cm reports them"},
 }
 
 // command is a verb with evaluated arguments.

@@ -5,6 +5,7 @@ var variables = map[string]string{
 	"P": "first PSN of the device's requests, random", "Q": "first PSN of the tester's requests, random",
 	"tester.qpn": "0x11", "tester.id": "communication ID that no earlier run has used", "tester.vlan": "VLAN of the run, 0 for none",
 	"tester.addr": "IP address of the tester, 4 or 16 bytes", "dut.addr": "IP address of the device", "other.addr": "IP address of no station",
+	"second.addr": "IP address of the device that its queue pairs do not have, as need second demands",
 }
 
 // attributes are the attributes of the objects of a verb.
@@ -20,14 +21,14 @@ var words = map[string][]string{
 	"cqe": {"SUCCESS", "ERROR", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "BAD_RESP_ERR", "LOC_ACCESS_ERR",
 		"REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "REM_ABORT_ERR", "FATAL_ERR",
 		"RESP_TIMEOUT_ERR", "GENERAL_ERR"},
-	"event": {"QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "COMM_EST", "SQ_DRAINED", "SRQ_LIMIT_REACHED", "QP_LAST_WQE_REACHED",
+	"event": {"QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "COMM_EST", "SQ_DRAINED", "SRQ_LIMIT_REACHED", "QP_LAST_WQE_REACHED", "COMPLETION",
 		"CONNECT_REQUEST", "CONNECT_RESPONSE", "ESTABLISHED", "REJECTED", "UNREACHABLE", "DISCONNECTED", "TIMEWAIT_EXIT"},
 }
 
 // defaults are the values of keys that a script does not name, by verb and key, or by key for all verbs that have it.
 var defaults = map[string]string{
 	"size": "64", "rsize": "64", "sges": "8", "qp.inline": "64", "mr.size": "4096", "srq.size": "16", "srq.limit": "0", "fill": "zeros",
-	"access": "all rights but f", "bind.access": "w, r and a", "type": "2", "flush.type": "1", "flush.level": "0",
+	"access": "l, w, r, a and b", "bind.access": "w, r and a", "type": "2", "flush.type": "1", "flush.level": "0",
 	"pd": "that of all objects", "scq": "a queue of 256 entries", "rcq": "a queue of 256 entries", "state": "RTS",
 	"sigall": "0", "mtu": "1024", "psn": "0", "rqpsn": "0, so a responder needs rqpsn=Q", "peer": "0x11", "timeout": "14",
 	"retry": "7", "rnr_retry": "7", "min_rnr": "12", "rd_atomic": "4", "dest_rd_atomic": "4", "qkey": "0x11111111", "pkey_index": "0",
