@@ -406,8 +406,8 @@ func TestApplicable(t *testing.T) {
 		want   string
 	}{
 		"need rc\nqp = dut.qp rc":               {func(*Options) {}, ""},
-		"need rc, mw\nwait 1ms":                {func(*Options) {}, "the device has no mw"},
-		"need rc\ns = dut.mw":                  {func(*Options) {}, "the device has no mw"},
+		"need rc, mw\nwait 1ms":                 {func(*Options) {}, "the device has no mw"},
+		"need rc\ns = dut.mw":                   {func(*Options) {}, "the device has no mw"},
 		"need rc\nfor i in 0..1 { w = dut.mw }": {func(*Options) {}, "the device has no mw"},
 		"qp = dut.qp uc":                        {func(*Options) {}, "the device has no uc"},
 		"need ipv4\nwait 1ms":                   {func(o *Options) { o.IP = 6 }, "it needs IPv4, the run is by IPv6 (--ip 6)"},
