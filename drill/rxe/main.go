@@ -23,6 +23,7 @@ type options struct {
 	bin, out, suite string
 	duts            []string
 	scripts         []string // a sample; all if empty
+	flags           []string // of rocedrill
 }
 
 // outcome is the outcome of a script in the JSON of rocedrill.
@@ -66,7 +67,17 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	var devices []device
+	devices, err := runAll(o, known)
+	errs := []error{err, inVLAN(o, known)}
+	if o.out != "" {
+		sections, err := coverage(o)
+		errs = append(errs, err, os.WriteFile(o.out, []byte(document(devices, known, sections)), 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+// runAll runs all devices and compares their failures with the known ones.
+func runAll(o options, known deviations) (devices []device, err error) {
 	var errs []error
 	for _, name := range o.duts {
 		d, err := drillAll(o, name)
@@ -75,18 +86,22 @@ func run(o options) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		d.shorten(o.suite)
-		fmt.Printf("%s: %s\n", name, d.sum(""))
+		fmt.Printf("%s: %s\n", strings.Join(append([]string{name}, o.flags...), " "), d.sum(""))
 		devices = append(devices, d)
 		errs = append(errs, known.check(&d))
 	}
-	if o.out != "" {
-		sections, err := coverage(o)
-		errs = append(errs, err, os.WriteFile(o.out, []byte(document(devices, known, sections)), 0o644))
-	}
-	return errors.Join(errs...)
+	return devices, errors.Join(errs...)
+}
+
+// inVLAN runs a sample on the devices of Linux in a VLAN.
+func inVLAN(o options, known deviations) error {
+	o.scripts, o.flags = sample, []string{"--vlan", "7"}
+	o.duts = slices.DeleteFunc(slices.Clone(o.duts), func(name string) bool { return !strings.HasPrefix(name, "rxe-") })
+	_, err := runAll(o, known)
+	return err
 }
 
 // errSkip means that a device is not possible on this system.
@@ -149,6 +164,7 @@ func drill(o options, dut string, scripts []string) (d device, err error) {
 	if dut != "virtual" { // its clock is exact
 		args = append(args, "--slack", "3s")
 	}
+	args = append(args, o.flags...)
 	c := exec.Command(filepath.Join(o.bin, "rocedrill"), append(args, scripts...)...)
 	var out, diag bytes.Buffer
 	c.Stdout, c.Stderr = &out, &diag

@@ -12,7 +12,7 @@ import (
 
 // modules are loaded at boot, with their dependencies. Modules that the kernel has built in are skipped.
 var modules = []string{
-	"virtio_pci", "virtio_net", "virtio_console", "virtio_rng", "tun", "veth", "bridge", "ifb", "dummy", "ipv6",
+	"virtio_pci", "virtio_net", "virtio_console", "virtio_rng", "tun", "veth", "bridge", "ifb", "dummy", "8021q", "ipv6",
 	"sch_netem", "sch_ingress", "sch_prio", "sch_tbf", "cls_bpf", "cls_u32", "cls_matchall", "act_mirred",
 	"crc32_generic", "crc32c_generic", "crc32_pclmul", "ib_uverbs", "rdma_cm", "rdma_ucm", "rdma_rxe",
 }
