@@ -92,6 +92,7 @@ static const char *event_name(enum ibv_event_type t)
 	case IBV_EVENT_SQ_DRAINED: return "SQ_DRAINED";
 	case IBV_EVENT_SRQ_LIMIT_REACHED: return "SRQ_LIMIT_REACHED";
 	case IBV_EVENT_QP_LAST_WQE_REACHED: return "QP_LAST_WQE_REACHED";
+	case IBV_EVENT_CQ_ERR: return "CQ_ERR";
 	default: return NULL;
 	}
 }
@@ -104,7 +105,8 @@ static void report_event(void)
 	if (poll(&p, 1, 0) != 1 || ibv_get_async_event(device, &e))
 		return;
 	const char *name = event_name(e.event_type);
-	struct object *o = e.event_type == IBV_EVENT_SRQ_LIMIT_REACHED ? e.element.srq->srq_context : name ? e.element.qp->qp_context : NULL;
+	struct object *o = e.event_type == IBV_EVENT_SRQ_LIMIT_REACHED ? e.element.srq->srq_context :
+		e.event_type == IBV_EVENT_CQ_ERR ? e.element.cq->cq_context : name ? e.element.qp->qp_context : NULL;
 	if (o) {
 		say("event on=%s type=%s", o->name, name);
 		reported();

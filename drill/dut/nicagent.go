@@ -231,13 +231,21 @@ func (a *nicAgent) SRQEvent(s *rocev2.SRQ, e qp.Event) {
 	}
 }
 
-func (a *nicAgent) CQEvent(*rocev2.CQ, qp.Event) {}
-func (a *nicAgent) PortEvent(qp.Event)           {}
+func (a *nicAgent) CQEvent(c *rocev2.CQ, e qp.Event) {
+	for name, x := range a.cqs {
+		if x.CQ == c {
+			a.events = append(a.events, fmt.Sprintf("event on=%s type=%s", name, eventNames[e]))
+		}
+	}
+}
+
+func (a *nicAgent) PortEvent(qp.Event) {}
 
 // eventNames are the events of ibv_event_type without IBV_EVENT_.
 var eventNames = map[qp.Event]string{
 	qp.EventQPFatal: "QP_FATAL", qp.EventQPReqErr: "QP_REQ_ERR", qp.EventQPAccessErr: "QP_ACCESS_ERR", qp.EventCommEst: "COMM_EST",
 	qp.EventSQDrained: "SQ_DRAINED", qp.EventSRQLimitReached: "SRQ_LIMIT_REACHED", qp.EventQPLastWQE: "QP_LAST_WQE_REACHED",
+	qp.EventCQErr: "CQ_ERR",
 }
 
 // sges parses "region:offset:length,...".
