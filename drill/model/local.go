@@ -48,9 +48,15 @@ func (w *world) drain() {
 		w.batch = append(w.batch, k)
 	}
 	w.requests(w.una, "")
-	w.say("", "dut.modify qp state=SQD")
 	before := w.batch
 	w.batch = nil
+	if len(before) > 0 && before[0].responds() && w.d.one(2) { // it waits already
+		k := w.newWork("SEND", "WRITE")
+		k.fence = true
+		w.submit(k)
+		w.batch = append(w.batch, k)
+	}
+	w.say("", "dut.modify qp state=SQD")
 	for range 1 + w.d.n(2) {
 		k := w.newWork("SEND", "WRITE")
 		w.submit(k)

@@ -154,7 +154,7 @@ func rnrTime(code int) string {
 // retryLater sends an RNR NAK and expects the request again after its time. A request that is posted meanwhile waits, too.
 func (w *world) retryLater(at int) {
 	const long = 24 // 41 ms
-	code := pick(&w.d, 2, 8, 14, 16, 2+w.d.n(18))
+	code := 2 + w.d.n(18)
 	more := w.open == nil && len(w.batch) < mostOutstanding && w.d.one(6)
 	if more {
 		code = long
