@@ -29,7 +29,9 @@ type HPCC struct {
 	fresh bool      // next is valid
 }
 
-// newHPCC has the parameters of section 5.1. The paper gives no smallest rate; the authors' simulator has MIN_RATE.
+// newHPCC has the parameters of section 5.1. The authors' simulator confirms them (alibaba-edu/High-Precision-Congestion-Control,
+// commit 9f4be2a): RdmaHw has eta 0.95 and maxStage 5, mix/config.txt an increase of 50 Mb/s, 81 bytes in 13 us. The paper gives no
+// smallest rate; config.txt has MIN_RATE 100 Mb/s.
 func newHPCC(r reader) Controller {
 	h := &HPCC{
 		line:     r.rate("line_rate_bps", 100e9) / 8,
