@@ -56,7 +56,9 @@ type Config struct {
 	// Switch returns the configuration of the i-th switch, which has so many ports.
 	Switch  func(i, ports int) fabric.SwitchConfig
 	Framing nic.Framing
-	Classes nic.Classes
+	// Contexts is the cost of many queue pairs in a NIC.
+	Contexts nic.Contexts
+	Classes  nic.Classes
 	// DSCP has the DSCP of packets in captures and for fault rules, by class; nil: class selectors (RFC 2474 4.2.2).
 	DSCP *[fabric.Classes]uint8
 
@@ -221,7 +223,7 @@ func (s *Simulation) build() (err error) {
 			return err
 		}
 	}
-	s.cluster, err = nic.NewCluster(e, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU, Planes: c.Planes, Engines: net.Engines, Telemetry: c.telemetry(), Explicit: c.explicit(),
+	s.cluster, err = nic.NewCluster(e, nic.Config{Framing: c.Framing, Contexts: c.Contexts, Classes: c.Classes, MTU: c.MTU, Planes: c.Planes, Engines: net.Engines, Telemetry: c.telemetry(), Explicit: c.explicit(),
 		Network: func(o fabric.Owner) (*fabric.Network, error) {
 			net.Owner = o
 			return fabric.New(e, net)

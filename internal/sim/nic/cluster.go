@@ -76,6 +76,8 @@ type Config struct {
 	Classes Classes
 	// MTU is the longest payload of a packet, of any queue pair.
 	MTU int
+	// Contexts is the cost of many queue pairs.
+	Contexts Contexts
 	// Planes is the number of ports of each NIC, at most path.MaxPlanes; zero is one. Port p of NIC i is host p*n + i of the
 	// network, which has n hosts in each plane (fabric.Planes). Entropy values of MRC select the plane.
 	Planes int
@@ -140,6 +142,9 @@ func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
 	}
 	if c.Classes.Data >= fabric.Classes || c.Classes.Ack >= fabric.Classes || c.Classes.CNP >= fabric.Classes {
 		return nil, fmt.Errorf("traffic classes must be less than %d", fabric.Classes)
+	}
+	if c.Contexts.Held < 0 || c.Contexts.Fetch < 0 {
+		return nil, fmt.Errorf("contexts: held %d and fetch %v must not be negative", c.Contexts.Held, c.Contexts.Fetch)
 	}
 	planes := c.Planes
 	c.Planes = max(planes, 1)

@@ -36,8 +36,9 @@ type NIC struct {
 	pullTimer engine.Timer
 	nextPull  engine.Time
 	meta      qp.RxMeta
-	asked     *mrc.Requests      // nil: none so far
-	used      []engine.Time      // by slot number: when the queue pair was last used; nil: not recorded
+	asked     *mrc.Requests // nil: none so far
+	used      []engine.Time // by slot number: when the queue pair was last used; nil: not recorded
+	contexts  contexts
 	returned  []ccalgo.Telemetry // by slot number, as far as there is any: of the latest request, for the next acknowledgement
 }
 
@@ -54,6 +55,7 @@ func (n *NIC) init(k *part, host uint32) {
 	n.turns.Init(k.cfg.MTU + encapsulation + linkBytes + bth.BTHLen + bth.XETHMaxLen)
 	n.timer.Init(n, whatDeadline)
 	n.pullTimer.Init(n, whatPull)
+	n.contexts.timer.Init(n, whatFetch)
 }
 
 // Next implements fabric.Source; the link is free.
@@ -73,6 +75,9 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 			return d, true
 		}
 	}
+	if now < n.contexts.ready {
+		return nil, false
+	}
 	for turn := n.turns.Next(); turn != nil; turn = n.turns.Next() {
 		q := turn.Item
 		if !q.holding && !n.poll(m, q) {
@@ -85,6 +90,9 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 			n.waiting[q.class] = append(n.waiting[q.class], q)
 			n.waits |= 1 << q.class
 			continue
+		}
+		if !n.holds(now, q) {
+			return nil, false
 		}
 		q.holding = false
 		n.note(now, q)
@@ -289,12 +297,17 @@ func (n *NIC) arm(now engine.Time, due mono.Time) {
 const (
 	whatDeadline int32 = iota
 	whatPull
+	whatFetch
 )
 
 // Handle implements engine.Handler.
 func (n *NIC) Handle(now engine.Time, what int32) {
-	if what == whatPull {
+	switch what {
+	case whatPull:
 		n.pull(now)
+		return
+	case whatFetch:
+		n.wakeLinks(now)
 		return
 	}
 	m := now.Mono()

@@ -378,6 +378,38 @@ func TestPausedClass(t *testing.T) {
 	}
 }
 
+// TestContexts: a NIC that holds the state of fewer queue pairs than send by turns fetches it for each packet, and sends nothing
+// meanwhile. One that holds all of them fetches each once.
+func TestContexts(t *testing.T) {
+	const packets = 50
+	took := func(c Contexts) engine.Time {
+		l := newLab(t, fabric.Pair(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, false), labSwitch, 1)
+		l.k.cfg.Contexts = c
+		u := &counter{}
+		for range 4 {
+			x, _, err := l.k.Connect(0, 1, QPConfig{Profile: l.profiles("rc", profile.Spec{}), User: u, Tuning: qp.Tuning{AcksPerWindow: 1 << 30}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: packets * 1024})
+		}
+		l.eng.Drain()
+		l.check()
+		if u.sends != 4 {
+			t.Fatalf("%d of 4 done", u.sends)
+		}
+		return u.last
+	}
+	const fetch = 5 * engine.Microsecond
+	all := took(Contexts{})
+	if held := took(Contexts{Held: 4, Fetch: fetch}) - all; held < 4*fetch || held > 10*fetch {
+		t.Errorf("with room for all, fetches take %v", held)
+	}
+	if missed := took(Contexts{Held: 3, Fetch: fetch}) - all; missed < 4*(packets-2)*fetch {
+		t.Errorf("with room for three, fetches take %v", missed)
+	}
+}
+
 // waiting makes messages of n queue pairs wait on the first host, because the class of data is paused.
 func waiting(t testing.TB, n int) (*lab, []*QP) {
 	l := newLab(t, fabric.Pair(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, false), labSwitch, 1)

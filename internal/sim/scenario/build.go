@@ -27,8 +27,8 @@ const (
 // Config returns the simulation that f describes. load reads files that it names.
 func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error) {
 	c := sim.Config{Name: f.Name, Seed: f.Seed, Classes: nic.Classes{Data: dataClass, Ack: ackClass, CNP: ackClass},
-		Framing: f.Framing,
-		Until:   f.Stop, Sample: f.Sample}
+		Framing: f.Framing, Contexts: f.Contexts,
+		Until: f.Stop, Sample: f.Sample}
 	if (f.Framing.Header == 0) != (f.Framing.Control == 0) {
 		return c, f.At("framing", "set both header and control")
 	}

@@ -18,7 +18,8 @@ type File struct {
 	Seed        uint64
 	Topology    Topology
 	Framing     nic.Framing // as in other simulators; none: as on the wire
-	QoS         *QoS        `yaml:"qos"`
+	Contexts    nic.Contexts
+	QoS         *QoS `yaml:"qos"`
 	Switch      Switch
 	Switches    []Override
 	Transport   Transport
