@@ -136,7 +136,7 @@ func serveInside(l *lab, by string) (*vm.Job, error) {
 
 // serveOutside starts a server on our NIC.
 func serveOutside(l *lab, by string) (*process, error) {
-	p := l.roceperf(florCommand("serve", by, l.host.RunDir, "rxe_0"), time.Hour)
+	p := l.roceperf(florCommand("serve", by, l.host.RunDir, roceName(linkUnix)), time.Hour)
 	return p, program{cm: true}.await(l, p)
 }
 
@@ -149,7 +149,7 @@ func (l *lab) roceperf(arguments string, limit time.Duration) *process {
 // callOutside calls the server in the machine.
 func callOutside(l *lab, t florTrial) (string, error) {
 	_, server := l.florAddresses()
-	p := l.roceperf(t.client(server, l.host.RunDir, "rxe_0"), programLimit)
+	p := l.roceperf(t.client(server, l.host.RunDir, roceName(linkUnix)), programLimit)
 	err := p.wait()
 	return p.out.String(), err
 }

@@ -202,6 +202,26 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
+// TestLack: a case whose path MTU a NIC lacks has no values, and the table gives the reason once. Other cases are measured.
+func TestLack(t *testing.T) {
+	const list = `[{"name": "rxe_s1", "port": "xdp", "active_mtu": 2048, "mode": "no multi-buffer"}, {"name": "rxe_s2", "active_mtu": 4096}]`
+	for mtu, want := range map[int]string{2048: "", 4096: "path MTU 4096: the largest of the xdp port is 2048 (no multi-buffer)"} {
+		if lack, err := (speedCase{mtu: mtu}).lack(list); lack != want || err != nil {
+			t.Errorf("%d: %q, %v, want %q", mtu, lack, err, want)
+		}
+	}
+	if _, err := (speedCase{}).lack("no JSON"); err == nil {
+		t.Error("a wrong list is accepted")
+	}
+	v := reading{lack: "reason"}
+	if cell, ratio := v.String(), v.ratio(reading{value: 1}); cell != "not supported" || ratio != "-" {
+		t.Errorf("cells %q and %q", cell, ratio)
+	}
+	if text, want := lacks("AF_XDP", []reading{v, {value: 1}, v}), "\nNot supported: AF_XDP, reason."; text != want {
+		t.Errorf("%q, want %q", text, want)
+	}
+}
+
 // TestCommandLine: the placeholders of command lines are filled in.
 func TestCommandLine(t *testing.T) {
 	p := same("ibv_rc_pingpong -d %d -g %g", true)

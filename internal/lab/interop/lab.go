@@ -16,20 +16,24 @@ import (
 
 // Links between our NICs and the machine's devices rxe0, rxe1 and so on.
 const (
-	linkUnix = iota // AF_UNIX datagrams
-	linkTAP         // TAPs in two namespaces, bridges and a veth pair between them
-	linkWire        // AF_UNIX datagrams through our wire, which may change frames
-	linkUDP         // UDP sockets of an unprivileged user, and a TAP of the machine
+	linkUnix   = iota // AF_UNIX datagrams
+	linkTAP           // TAPs in two namespaces, bridges and a veth pair between them
+	linkWire          // AF_UNIX datagrams through our wire, which may change frames
+	linkSingle        // as linkTAP, by a NIC of ours with write_segments: single
+	linkUDP           // UDP sockets of an unprivileged user, and a TAP of the machine
 	links
 )
 
 // firstPair is the number of the first device of the pair. The numbers of the other devices are those of their links.
 const firstPair = 10
 
+// roceName names the NIC of ours with a number.
+func roceName(number int) string { return fmt.Sprintf("rxe_%d", number) }
+
 // rxeName names a device in the machine, and the port of its agent.
 func rxeName(number int) string { return fmt.Sprintf("rxe%d", number) }
 
-var linkNames = [links]string{"AF_UNIX", "TAP", "wire", "UDP sockets"}
+var linkNames = [links]string{"AF_UNIX", "TAP", "wire", "TAP, single segments", "UDP sockets"}
 
 // lab is a daemon with a NIC for each link, connected to a virtual machine.
 type lab struct {
@@ -85,6 +89,8 @@ func (l *lab) start(cpus int) (err error) {
 		switch i {
 		case linkTAP:
 			k.TAP = tapName
+		case linkSingle:
+			k.TAP = tapSingle
 		case linkUDP:
 			k.TAP = tapUser
 		case linkWire:
@@ -105,10 +111,11 @@ func (l *lab) start(cpus int) (err error) {
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
-// QEMU's TAP devices. One is in a bridge; the other has addresses of the kernel.
+// QEMU's TAP devices. Two are in a bridge; the third has addresses of the kernel.
 const (
-	tapName = "tapvm"
-	tapUser = "tapuser"
+	tapName   = "tapvm"
+	tapSingle = "tapsingle"
+	tapUser   = "tapuser"
 )
 
 // addTAPs creates QEMU's TAP devices in the second namespace.
@@ -117,6 +124,8 @@ func (l *lab) addTAPs() error {
 	for _, args := range [][]string{
 		{"tuntap", "add", "dev", tapName, "mode", "tap", "vnet_hdr"},
 		{"link", "set", tapName, "mtu", "9000", "master", netlab.Bridge, "up"},
+		{"tuntap", "add", "dev", tapSingle, "mode", "tap", "vnet_hdr"},
+		{"link", "set", tapSingle, "mtu", "9000", "master", netlab.Bridge, "up"},
 		{"tuntap", "add", "dev", tapUser, "mode", "tap", "vnet_hdr"},
 		{"address", "add", v4.String() + "/24", "dev", tapUser},
 		{"address", "add", v6.String() + "/64", "dev", tapUser, "nodad"},
@@ -135,11 +144,18 @@ func (l *lab) startDaemon() error {
 	text := fmt.Sprintf("run_dir: %q\nnics:\n", l.path("run"))
 	for i := range linkUDP {
 		v4, v6 := addresses(i, 0)
-		port := fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.path(fmt.Sprintf("a%d", i)), l.path([]string{"b0", "", "w2"}[i]))
-		if i == linkTAP {
-			port = fmt.Sprintf("{type: tap, netns: %q, device: tapnic, bridge: %s}", l.bed.NS[0].Path(), netlab.Bridge)
+		var port string
+		switch i {
+		case linkTAP, linkSingle:
+			port = fmt.Sprintf("{type: tap, netns: %q, device: tapnic%d, bridge: %s}", l.bed.NS[0].Path(), i, netlab.Bridge)
+		default:
+			remote := map[int]string{linkUnix: "b0", linkWire: "w2"}[i]
+			port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.path(fmt.Sprintf("a%d", i)), l.path(remote))
 		}
-		text += fmt.Sprintf("  - {name: rxe_%d, addresses: [%s/24, \"%s/64\"], port: %s}\n", i, v4, v6, port)
+		if i == linkSingle {
+			port += ", write_segments: single"
+		}
+		text += fmt.Sprintf("  - {name: %s, addresses: [%s/24, \"%s/64\"], port: %s}\n", roceName(i), v4, v6, port)
 	}
 	l.host = &netlab.Host{RunDir: l.path("run"), Config: l.path("roced.yaml"), LogFile: l.path("roced.log")}
 	if err := os.WriteFile(l.host.Config, []byte(text), 0o600); err != nil {
@@ -158,7 +174,7 @@ func (l *lab) startUser() error {
 	if netlab.Own() == netlab.Root {
 		h.User = ordinary
 	}
-	text := fmt.Sprintf("run_dir: %q\nnics: [{name: rxe_%d, port: {type: udp, interface: %s}}]\n", h.RunDir, linkUDP, tapUser)
+	text := fmt.Sprintf("run_dir: %q\nnics: [{name: %s, port: {type: udp, interface: %s}}]\n", h.RunDir, roceName(linkUDP), tapUser)
 	program, err := os.ReadFile(filepath.Join(l.bin, "roced"))
 	err = errors.Join(err, os.Chmod(l.dir, 0o711), os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "roced"), program, 0o755),
 		os.WriteFile(h.Config, []byte(text), 0o644))
@@ -230,7 +246,7 @@ for i in 0 1; do
 	ip rule add pref $((10+i)) iif veth$i to 198.18.20.$((i+1)) lookup local
 	rdma link add rxe1$i type rxe netdev veth$i
 done
-for i in 0 1 2 3; do
+for i in 0 1 2 3 4; do
 	ip rule add pref $((20+i)) iif eth$i lookup local
 	ip rule add pref $((30+i)) iif lo to 198.18.$((10+i)).2 lookup local
 done

@@ -157,15 +157,16 @@ type part struct {
 }
 
 func parts(o options) []part {
-	m := &matrix{links: []int{linkUnix, linkTAP, linkUDP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !o.short, seed: o.seed}
+	m := &matrix{links: []int{linkUnix, linkTAP, linkSingle, linkUDP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !o.short, seed: o.seed}
 	n := netem{lines: netemLines, time: 4 * time.Second, seed: o.seed}
 	if o.short {
-		m.sampled = linkUDP
+		m.sampled = []int{linkSingle, linkUDP}
 		n.lines, n.time = shortNetemLines, time.Second
 	}
 	return append([]part{{"matrix", func(l *lab, r *report) {
 		m.run(l, r)
 		r.matrix().write(r.log)
+		singleWrites(l, r)
 		portTaken(l, r)
 	}}, {"errors", runTrials}, {"netem", n.run}, {"profiles", newProfiles(o.short, o.logs).run},
 		{"flor", newFlorPart(o.short).run},

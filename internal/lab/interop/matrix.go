@@ -1,21 +1,26 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/verbs"
 )
 
 // matrix selects the cases to run.
 type matrix struct {
-	links []int
-	mtus  []verbs.MTU
-	large bool // 8 MiB in every combination, not only over IPv4 at path MTU 1024
-	// sampled is a link that is tested at one path MTU only; 0 means none.
-	sampled int
+	links   []int
+	mtus    []verbs.MTU
+	large   bool  // 8 MiB in every combination, not only over IPv4 at path MTU 1024
+	sampled []int // links that are tested at one path MTU only
 	seed    uint64
 }
 
@@ -65,7 +70,7 @@ func (m *matrix) run(l *lab, r *report) {
 }
 
 func (m *matrix) mtusOf(link int) []verbs.MTU {
-	if link == m.sampled && link != 0 {
+	if slices.Contains(m.sampled, link) {
 		return m.mtus[len(m.mtus)-1:]
 	}
 	return m.mtus
@@ -82,6 +87,50 @@ nics: [{name: rxe_u, port: {type: udp, interface: eth0}}]' >/tmp/taken.yaml; tim
 	if err != nil {
 		r.failed("UDP sockets beside rxe", err)
 	}
+}
+
+// singleWrites shows that the NIC of linkSingle sends a WRITE as WRITEs of one packet, by a capture.
+func singleWrites(l *lab, r *report) {
+	seen, err := l.capturedWrites(linkSingle, 64<<10)
+	if want := []bth.Opcode{bth.OpWriteOnly}; err == nil && !slices.Equal(seen, want) {
+		err = fmt.Errorf("the packets of a WRITE are %v, want %v", seen, want)
+	}
+	if err != nil {
+		r.failed("write_segments: single", err)
+	}
+}
+
+// capturedWrites sends a WRITE of ours and returns the different opcodes of its packets, in their order.
+func (l *lab) capturedWrites(link, size int) (seen []bth.Opcode, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
+	defer cancel()
+	stream, err := api.NewClient(filepath.Join(l.host.RunDir, api.Socket)).Capture(ctx, roceName(link))
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	s := tolerantSettings(verbs.RC, verbs.MTU4096, false)
+	c, err := connect(l.ours[link], l.rxe[link], s)
+	if err == nil {
+		err = transfer{op: verbs.OpWrite, size: size, seed: 1}.run(c, commandLimit)
+	}
+	if err = errors.Join(err, c.Close()); err != nil {
+		return nil, err
+	}
+	frames, err := pcapng.NewReader(stream)
+	for left := size / bytesOf(s.MTU); err == nil && left > 0; {
+		var f pcapng.Frame
+		if err = frames.Next(&f); err != nil {
+			break
+		}
+		if p, ok := parse(f.Data); ok && p.Opcode.IsWrite() {
+			left--
+			if !slices.Contains(seen, p.Opcode) {
+				seen = append(seen, p.Opcode)
+			}
+		}
+	}
+	return seen, err
 }
 
 // caseLimit is the time limit of a case: 8 MiB take a second on an otherwise idle machine. Messages of unreliable

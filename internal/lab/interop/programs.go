@@ -149,7 +149,7 @@ const gidInside, gidOutside = "1", "0"
 func inside(template, server string) string { return line(template, server, "rxe1", gidInside) }
 
 func (l *lab) outside(template, server string) *process {
-	args := append([]string{"--run-dir", l.host.RunDir, "exec", "--"}, strings.Fields(line(template, server, "rxe_1", gidOutside))...)
+	args := append([]string{"--run-dir", l.host.RunDir, "exec", "--"}, strings.Fields(line(template, server, roceName(linkTAP), gidOutside))...)
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
 	return start(exec.CommandContext(ctx, filepath.Join(l.bin, "rocectl"), args...), cancel, l.bed.NS[1].Start)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/lab/vm"
 )
 
@@ -193,6 +195,7 @@ func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
 			t.column("rxe on veth", func(i int) string { return rxe[i].String() })
 		}
 		t.column(u.name, func(i int) string { return ours[i].String() })
+		t.Intro += lacks(u.name, ours)
 		t.column("ratio", func(i int) string { return ours[i].ratio(rxe[i]) })
 		if u.rival != "" && k.counted {
 			t.column("against "+u.rival, func(i int) string { return ours[i].ratio(before[i]) })
@@ -203,6 +206,16 @@ func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
 	for _, row := range t.Rows {
 		fmt.Fprintln(r.log, strings.Join(row, " | "))
 	}
+}
+
+// lacks returns a sentence for each reason why a setup has no values.
+func lacks(name string, list []reading) (text string) {
+	for _, v := range list {
+		if sentence := fmt.Sprintf("\nNot supported: %s, %s.", name, v.lack); v.lack != "" && !strings.Contains(text, sentence) {
+			text += sentence
+		}
+	}
+	return text
 }
 
 // rows starts a row for each reading of all cases.
@@ -231,24 +244,55 @@ func (s speed) beside(m *vm.VM, u setup, withRXE bool) (rxe, ours []reading, err
 			rxe = append(rxe, v...)
 		}
 		if err == nil {
-			v, err = s.contender(m, c, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2", setupDevices)
+			v, err = s.own(m, c)
 			ours = append(ours, v...)
 		}
 	}
 	return rxe, ours, errors.Join(err, u.stop(m, daemon))
 }
 
+// own measures a case on our NICs, unless their links have no such path MTU.
+func (s speed) own(m *vm.VM, c speedCase) ([]reading, error) {
+	out, err := m.Shell("rocectl --run-dir /tmp/speed link --json", commandLimit)
+	if err != nil {
+		return nil, err
+	}
+	lack, err := c.lack(out)
+	if err != nil || lack != "" {
+		return slices.Repeat([]reading{{lack: lack}}, measurements), err
+	}
+	return s.contender(m, c, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2", setupDevices)
+}
+
+// lack returns why one of the NICs that rocectl has listed has no such path MTU, empty if all have it.
+func (c speedCase) lack(list string) (string, error) {
+	var nics []api.Link
+	if err := json.Unmarshal([]byte(list), &nics); err != nil {
+		return "", fmt.Errorf("rocectl link: %w", err)
+	}
+	for _, n := range nics {
+		if n.ActiveMTU < c.mtu {
+			return fmt.Sprintf("path MTU %d: the largest of the %s port is %d (%s)", c.mtu, n.Port, n.ActiveMTU, n.Mode), nil
+		}
+	}
+	return "", nil
+}
+
 // reading is a value from rxespeed.
 type reading struct {
 	name   string
 	value  float64
-	failed bool // a message exhausted its retries
+	failed bool   // a message exhausted its retries
+	lack   string // why there is no value: what the link cannot do
 }
 
 // String returns the value for a cell.
 func (v reading) String() string {
-	if v.failed {
+	switch {
+	case v.failed:
 		return "failed"
+	case v.lack != "":
+		return "not supported"
 	}
 	return fmt.Sprintf("%.1f", v.value)
 }
@@ -256,7 +300,7 @@ func (v reading) String() string {
 // ratio compares our value with rxe's. A smaller latency is better.
 func (v reading) ratio(rxe reading) string {
 	switch {
-	case v.failed || rxe.failed:
+	case v.failed || rxe.failed || v.lack != "":
 		return "-"
 	case strings.Contains(v.name, "latency"):
 		return fmt.Sprintf("%.2f", rxe.value/v.value)
@@ -279,9 +323,6 @@ func (s speed) contender(m *vm.VM, c speedCase, command string, devices []string
 	}
 	_, err = job.Wait(countedLimit)
 	out, err2 := job.End()
-	if strings.Contains(out, "RTR: Invalid argument") { // AF_XDP has no frames of 4096 bytes before Linux 6.6
-		return slices.Repeat([]reading{{failed: true}}, measurements), nil
-	}
 	if err := errors.Join(err, err2); err != nil {
 		return nil, err
 	}
