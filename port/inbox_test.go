@@ -168,10 +168,15 @@ func TestInboxAndLink(t *testing.T) {
 	count := map[uint32]int{}
 	buf := make([]byte, 128)
 	for range 640 {
-		mustSend(t, a, across(b, fromInbox, 0, 40))
+		f := across(b, fromInbox, 0, 40)
+		f.Unsealed = true
+		mustSend(t, a, f)
 		frame, _, err := b.Recv(0, buf)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if b.Unsealed() != (psnOf(frame) == fromInbox) {
+			t.Fatalf("frame %d: without ICRCs %v", psnOf(frame), b.Unsealed())
 		}
 		count[psnOf(frame)]++
 	}

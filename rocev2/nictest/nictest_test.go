@@ -281,6 +281,26 @@ func TestWhole(t *testing.T) {
 	}
 }
 
+// TestReadResponsesShareFrames: the LAST response of a READ and the FIRST of the next one, which have an AETH, share a
+// super-frame. So READs of 64 KiB in a row need two each, not three.
+func TestReadResponsesShareFrames(t *testing.T) {
+	const reads, size = 8, 1 << 16
+	p := New(t, Options{Seed: 1, Whole: true, Offload: super})
+	a, _ := p.RC()
+	src, dst := p.B.Buffer(size), p.A.Buffer(size)
+	src.Fill(1)
+	before := p.B.sent
+	for id := range uint64(reads) {
+		a.Post(Read(id, src.At(0), dst.SGE()))
+	}
+	for id := range uint64(reads) {
+		a.WaitSend(id)
+	}
+	if frames := p.B.sent - before; frames >= 3*reads-2 || !bytes.Equal(src.B, dst.B) {
+		t.Errorf("%d READs in %d frames", reads, frames)
+	}
+}
+
 func TestDropNth(t *testing.T) {
 	p := New(t, Options{Seed: 1})
 	p.SetHook(DropNth(p.A, func(x *bth.Packet) bool { return x.Opcode == bth.OpWriteMiddle }, 1))
