@@ -10,6 +10,7 @@ import (
 
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/namespace"
+	"roced.io/roced/port"
 	"roced.io/roced/port/link"
 )
 
@@ -103,6 +104,41 @@ func mustRecvNothing(t *testing.T, p *Port) {
 	t.Helper()
 	if got := recv(t, p, 50*time.Millisecond); got != nil {
 		t.Errorf("%d datagrams", len(got))
+	}
+}
+
+// TestWarm: the port tries an address first that received several times in a row, and still finds datagrams to another
+// address.
+func TestWarm(t *testing.T) {
+	_, tx, rx := openBoth(t)
+	buf := make([]byte, 1<<17)
+	// arrive returns the number of calls that it takes to receive a datagram to an address.
+	arrive := func(from, to netip.Addr) (calls int) {
+		mustSend(t, tx, frame(from, to, 0xc000, 0, packet(0, 3000)))
+		waitFD(rx, 5*time.Second)
+		for calls = 1; ; calls++ {
+			if _, _, err := rx.Recv(clock(), buf); err == nil {
+				break
+			} else if err != port.ErrAgain || calls > maxTries+1 {
+				t.Fatalf("%v after %d calls", err, calls)
+			}
+		}
+		if _, _, err := rx.Recv(clock(), buf); err != port.ErrAgain {
+			t.Fatalf("a second datagram: %v", err)
+		}
+		return calls
+	}
+	for range warmFrom + 1 {
+		arrive(addr4[0], addr4[1])
+	}
+	if n := arrive(addr4[0], addr4[1]); n != 1 || rx.tries != 1 {
+		t.Errorf("the usual address: %d calls, %d without epoll", n, rx.tries)
+	}
+	if n := arrive(addr6[0], addr6[1]); n > maxTries+1 || rx.row != 0 {
+		t.Errorf("another address: %d calls; %d in a row", n, rx.row)
+	}
+	if n := arrive(addr4[0], addr4[1]); n != 1 {
+		t.Errorf("the usual address afterwards: %d calls", n)
 	}
 }
 

@@ -78,6 +78,9 @@ type Port struct {
 	wanted []netip.Addr // groups to join
 	hot    *local       // address that received last
 	streak int          // consecutive receptions by hot
+	warm   *local       // address that epoll reported last
+	row    int          // consecutive reports of warm
+	tries  int          // attempts to receive by warm since the last report
 	retry  mono.Time    // when to retry to send
 	full   int          // socket whose buffer is full, -1 if none
 
@@ -166,6 +169,9 @@ func (p *Port) drop(l *local) {
 	p.batch.forget()
 	if p.hot == l {
 		p.hot = nil
+	}
+	if p.warm == l {
+		p.warm = nil
 	}
 	l.close()
 }
