@@ -1,12 +1,14 @@
 /* Doorbells in shared memory (docs/reference/control-protocol.md). */
+#define _GNU_SOURCE /* sched_getcpu */
 #include "context.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* Doorbell memory (docs/reference/control-protocol.md). */
-enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 12288 };
+enum { BELL_SLEEPING = 0, BELL_CORE = 4, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 12288 };
 
 void doorbell_map(struct context *c, const struct answer *a)
 {
@@ -38,6 +40,14 @@ void doorbell_wake(struct context *c)
 	}
 }
 
+/* tell_core stores the number of this thread's core plus 1 if the daemon asks for it. */
+static void tell_core(struct context *c)
+{
+	_Atomic uint32_t *core = (_Atomic uint32_t *)(c->doorbell + BELL_CORE);
+	if (atomic_load_explicit(core, memory_order_relaxed) == UINT32_MAX)
+		atomic_store(core, (uint32_t)sched_getcpu() + 1);
+}
+
 /* ring_bell sets the bit of a queue in one map and its summary, then wakes the daemon. */
 static void ring_bell(struct context *c, size_t summary, size_t map, uint32_t handle)
 {
@@ -45,6 +55,7 @@ static void ring_bell(struct context *c, size_t summary, size_t map, uint32_t ha
 	uint32_t word = handle / 64;
 	atomic_fetch_or((_Atomic uint64_t *)(b + map) + word, (uint64_t)1 << handle % 64);
 	atomic_fetch_or((_Atomic uint64_t *)(b + summary) + word / 64, (uint64_t)1 << word % 64);
+	tell_core(c);
 	doorbell_wake(c);
 }
 

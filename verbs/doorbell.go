@@ -24,11 +24,20 @@ func (d *doorbell) ring(handle uint32) error {
 	word := handle / 64
 	atomic.OrUint64((*uint64)(unsafe.Add(base, uverbs.DoorbellMap+8*uintptr(word))), 1<<(handle%64))
 	atomic.OrUint64((*uint64)(unsafe.Add(base, uverbs.DoorbellSummary+8*uintptr(word/64))), 1<<(word%64))
+	if core := (*uint32)(unsafe.Add(base, uverbs.DoorbellCore)); atomic.LoadUint32(core) == uverbs.CoreAsked {
+		atomic.StoreUint32(core, currentCore()+1)
+	}
 	sleeping := (*uint32)(unsafe.Add(base, uverbs.DoorbellSleeping))
 	if atomic.LoadUint32(sleeping) != 0 && atomic.SwapUint32(sleeping, 0) != 0 {
 		return shm.Signal(d.fd)
 	}
 	return nil
+}
+
+// currentCore returns the number of the calling thread's core.
+func currentCore() (n uint32) {
+	_, _, _ = unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&n)), 0, 0) // it fails for a bad address only
+	return n
 }
 
 // close releases the doorbells.

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"os"
 	"strings"
@@ -415,12 +416,20 @@ func TestDoorbell(t *testing.T) {
 	if rung, err := shm.Drain(ev); rung || err != nil {
 		t.Errorf("woken while awake: %v", err)
 	}
+	core := func() uint32 { return binary.NativeEndian.Uint32(mem[uverbs.DoorbellCore:]) }
+	if core() != 0 {
+		t.Errorf("core %d without a question", core())
+	}
 	mem[uverbs.DoorbellSleeping] = 1
+	binary.NativeEndian.PutUint32(mem[uverbs.DoorbellCore:], uverbs.CoreAsked)
 	if err := bell.ring(0); err != nil {
 		t.Fatal(err)
 	}
 	if rung, err := shm.Drain(ev); !rung || err != nil {
 		t.Errorf("not woken while asleep: %v", err)
+	}
+	if n := core(); n < 1 || n > 1<<16 {
+		t.Errorf("core %#x after a question", n)
 	}
 	if err := bell.ring(0); err != nil {
 		t.Fatal(err)

@@ -55,11 +55,24 @@ func (s *Shard) loop() {
 			s.yield(Now(), keepLocked)
 			s.pollDoorbells(Now())
 		}
-		if busy, now = s.rest(busy); !busy {
+		if busy, now = s.rest(busy); busy {
+			s.play(now)
+		} else {
 			s.idle(now)
 			now = Now()
 		}
 	}
+}
+
+// play takes a turn with work into the account of a ping-pong.
+func (s *Shard) play(now mono.Time) {
+	s.pong.note(now, &s.turn, s.poll)
+	if s.pong.exchanges == 0 {
+		s.together.unbind()
+	} else if s.turn.rung > 0 {
+		s.join(now, s.turn.bell)
+	}
+	s.turn = turn{}
 }
 
 // rest does the rest of a turn after its input. It reports whether the turn had work, and the time.
@@ -175,8 +188,10 @@ func (n *NIC) pollDoorbells(now mono.Time) bool {
 		n.bellTurn = (n.bellTurn + 1) % len(n.bells)
 		if b := n.bells[n.bellTurn]; b.ringing() {
 			rung += b.collect(now, n.nic)
+			n.shard.turn.bell = b
 		}
 	}
+	n.shard.turn.rung += rung
 	n.stats.Doorbells += uint64(rung)
 	return rung > 0
 }
@@ -208,11 +223,15 @@ func (n *NIC) receive() bool {
 		} else {
 			packets += n.nic.Receive(now, frame, seg)
 		}
-		n.small = frames == 0 && len(frame) < 512
+		if n.small = frames == 0 && len(frame) < smallFrame; n.small && n.shard.pong.on() {
+			frames++ // the answer goes first; the next turn looks for more
+			break
+		}
 	}
 	if frames == 0 {
 		return false
 	}
+	n.shard.turn.received += frames
 	n.stats.RxFrames += uint64(frames)
 	n.stats.RxBatches++
 	return true
@@ -271,6 +290,8 @@ func (n *NIC) transmit() bool {
 	if frames == 0 {
 		return false
 	}
+	n.shard.turn.sent += frames
+	n.shard.turn.bytes += bytes
 	n.nic.SetOffload(n.port.Offload()) // the port may have reduced its offloads
 	n.stats.TxFrames += uint64(frames)
 	n.stats.TxBatches++
@@ -333,9 +354,12 @@ func (n *NIC) hold(f *link.Frame) {
 }
 
 // idle ends a turn without work. It yields while work is recent or due at once; otherwise it sleeps. On a contended
-// core it polls only if polling is unlimited.
+// core it polls only if polling is unlimited. In a ping-pong it polls without yields.
 func (s *Shard) idle(now mono.Time) {
 	if s.visited() {
+		return
+	}
+	if s.pong.polls(now) && now >= s.contended {
 		return
 	}
 	due := s.due()
@@ -387,6 +411,7 @@ func (s *Shard) due() mono.Time {
 // sleep waits for a port, a doorbell or a closure, for at most wait. A producer publishes its work first and reads
 // the sleeping word second. The shard sets the word first and checks for work second. No wakeup is lost.
 func (s *Shard) sleep(wait time.Duration) {
+	s.together.unbind()
 	s.sleeping.Store(1)
 	pending := false
 	for _, n := range s.nics {

@@ -66,23 +66,27 @@ type Shard struct {
 	visits   atomic.Uint64 // turns that callers of Turn have run
 
 	// The fields below belong to the loop.
-	nics      []*NIC
-	current   *NIC // the one that the loop serves
-	ending    bool
-	poll      time.Duration // the longest of the NICs
-	lastWork  mono.Time
-	giveUp    func()    // yields the core
-	contended mono.Time // until then the core counts as contended
-	touched   mono.Time // time of the last change from outside the loop, which may have put a queue pair into the error state
-	until     mono.Time // latest end of the sleep
-	wakeup    bool      // the borrower changed loop state; re-evaluate before sleeping
-	buf       []byte
-	rounds    uint64
-	sleeps    uint64
-	yields    uint64
-	known     uint64 // visits at the last idle turn
-	long      uint64 // number of the last yield that took long, 0 for none
-	ep        epoll
+	nics           []*NIC
+	current        *NIC // the one that the loop serves
+	ending         bool
+	poll           time.Duration // the longest of the NICs
+	lastWork       mono.Time
+	giveUp         func()      // yields the core
+	oversubscribed func() bool // reports whether threads outnumber the cores
+	contended      mono.Time   // until then the core counts as contended
+	touched        mono.Time   // time of the last change from outside the loop, which may have put a queue pair into the error state
+	until          mono.Time   // latest end of the sleep
+	wakeup         bool        // the borrower changed loop state; re-evaluate before sleeping
+	buf            []byte
+	turn           turn // traffic since the last call of play
+	pong           pingPong
+	together       together
+	rounds         uint64
+	sleeps         uint64
+	yields         uint64
+	known          uint64 // visits at the last idle turn
+	long           uint64 // number of the last yield that took long, 0 for none
+	ep             epoll
 }
 
 // Now reads the clock of the shards, which also stamps completions.
@@ -97,7 +101,7 @@ func New(cfg Config) (*NIC, error) {
 	if cfg.Beside != nil {
 		return n, cfg.Beside.admit(n)
 	}
-	s := &Shard{stopped: make(chan struct{}), buf: make([]byte, bufSize), giveUp: yield}
+	s := &Shard{stopped: make(chan struct{}), buf: make([]byte, bufSize), giveUp: yield, oversubscribed: oversubscribed}
 	if err := s.ep.open(); err != nil {
 		return nil, fmt.Errorf("shard: %w", err)
 	}

@@ -30,6 +30,7 @@ type DoorbellResp struct {
 // Layout of the memory of EXT_DOORBELL.
 const (
 	DoorbellSleeping  = 0    // u32
+	DoorbellCore      = 4    // u32: number of the client's core plus 1, 0 if unknown, or CoreAsked
 	DoorbellSummary   = 64   // u64[4]
 	DoorbellCQSummary = 96   // u64[4]
 	DoorbellMap       = 4096 // u64[256]
@@ -46,6 +47,9 @@ const (
 	// MaxQPHandle bounds the handles of queue pairs, and the handles of completion queues with doorbells.
 	MaxQPHandle = 16384
 )
+
+// CoreAsked is the value of the word at DoorbellCore with which the daemon asks for the core.
+const CoreAsked = 1<<32 - 1
 
 // Values of the word at DirectState.
 const (
