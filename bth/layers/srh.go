@@ -94,13 +94,28 @@ func (s *SRH) SerializeTo(b gopacket.SerializeBuffer, opts gopacket.SerializeOpt
 
 func decodeSRH(data []byte, p gopacket.PacketBuilder) error { return decodeLayer(&SRH{}, data, p) }
 
-// decodeRouting decodes an SRH; gopacket decodes the other types of routing headers.
-func decodeRouting(other gopacket.Decoder) gopacket.DecodeFunc {
+// decodeRouting decodes a routing header: an SRH, a source route by gopacket, or one of another type. All have their length at the
+// same place (RFC 8200 section 4.4).
+func decodeRouting(source gopacket.Decoder) gopacket.DecodeFunc {
 	return func(data []byte, p gopacket.PacketBuilder) error {
-		if len(data) >= srhLen && data[2] == routingTypeSRH {
+		if len(data) < srhLen {
+			return short("routing header", data, srhLen, p)
+		}
+		switch data[2] {
+		case 0:
+			return source.Decode(data, p)
+		case routingTypeSRH:
 			return decodeSRH(data, p)
 		}
-		return other.Decode(data, p)
+		n := srhLen + 8*int(data[1])
+		if len(data) < n {
+			return short("routing header", data, n, p)
+		}
+		r := &layers.IPv6Routing{RoutingType: data[2], SegmentsLeft: data[3]}
+		r.NextHeader, r.HeaderLength, r.ActualLength = layers.IPProtocol(data[0]), data[1], n
+		r.BaseLayer = layers.BaseLayer{Contents: data[:n], Payload: data[n:]}
+		p.AddLayer(r)
+		return p.NextDecoder(r.NextHeader)
 	}
 }
 

@@ -62,6 +62,8 @@ func (b *builder) reason(p *Packet, etherType uint16) string {
 		return b.after(l.NextHeader)
 	case *layers.IPv6Fragment:
 		return b.after(l.NextHeader)
+	case *layers.IPv6Routing:
+		return b.after(l.NextHeader)
 	case *rocelayers.SRH:
 		return b.after(l.NextHeader)
 	case *layers.Ethernet:

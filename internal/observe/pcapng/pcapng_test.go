@@ -269,6 +269,16 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
+// TestManyOptions reads a block whose comments exceed a frame by far.
+func TestManyOptions(t *testing.T) {
+	b := append(enhanced(binary.LittleEndian, 0, "")[8:28], bytes.Repeat([]byte{1, 0, 1, 0, 'c', 0, 0, 0}, 1<<20)...)
+	file := bytes.Join([][]byte{section(binary.LittleEndian), ifDesc(binary.LittleEndian, 0, 9, 0), block(binary.LittleEndian, 6, b...)}, nil)
+	frames, err := readAll(bytes.NewReader(file))
+	if err != nil || len(frames) != 1 || len(frames[0].Comment) != 3<<20-2 {
+		t.Errorf("%d frames, %v", len(frames), err)
+	}
+}
+
 func TestNotACapture(t *testing.T) {
 	for _, s := range []string{"", "abc", "neither of the formats at all", "\xd4\xc3\xb2\xa1 short"} {
 		if _, err := readAll(strings.NewReader(s)); !errors.Is(err, pcapng.ErrFormat) {

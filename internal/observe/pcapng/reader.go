@@ -10,8 +10,8 @@ import (
 	"math/bits"
 )
 
-// maxBlock is the maximum block size that a Reader accepts. libpcap's maximum snap length is 256 KiB.
-const maxBlock = 1 << 20
+// maxBlock is the maximum block size that a Reader accepts: that of Wireshark. Comments and other options can exceed a frame.
+const maxBlock = 16 << 20
 
 // Frame is a captured frame.
 type Frame struct {

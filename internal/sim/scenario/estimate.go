@@ -20,7 +20,7 @@ const (
 	cableBytes      = 5 << 10 // links and ports in both directions
 	messageBytes    = 300     // plan and result
 	connectionBytes = 12 << 10
-	sampleBytes     = 100
+	sampleBytes     = 300 // of a list that grows
 	changeBytes     = 200 // of a link, by an event
 )
 

@@ -31,6 +31,7 @@ func TestTooLarge(t *testing.T) {
 		"ring":        edit(incast, "kind: ring-all-reduce, size: 1MB, rounds: 1000000000, qps: 1024"),
 		"tree":        edit(incast, "kind: tree-all-reduce, size: 1MB, rounds: 1000000000"),
 		"sample":      small + "stop: 1s\nsample: 1ps\n",
+		"short":       edit("size: 100KB", "size: 1MB") + "sample: 1ps\n",
 		"no end":      edit("size: 100KB", "size: 2GB") + "sample: 1ps\n",
 		"fail-some":   small + "events: [{at: 0s, do: fail-some, percent: 50, every: 1ps, until: 1s}]\n",
 		"connections": edit(incast, "kind: calls, clients: [0, 1], servers: [2, 3], connections: 1000000000, request: 1MB, response: 1MB") + "flor: {}\nstop: 1s\n",

@@ -45,7 +45,7 @@ func (p *Poisson) Source() func() (Planned, bool) {
 	mean := p.Sizes.Mean() * 8 / (float64(p.Rate) * p.Load * float64(senders)) * float64(engine.Second)
 	at := engine.Time(0)
 	return func() (Planned, bool) {
-		at += engine.Time(rng.ExpFloat64() * mean)
+		at = after(at, rng.ExpFloat64()*mean)
 		src := rng.IntN(senders)
 		if p.Halves {
 			return Planned{At: at, Src: src, Dst: senders + rng.IntN(receivers), Bytes: p.Sizes.Draw(rng)}, at <= p.Until
@@ -56,6 +56,14 @@ func (p *Poisson) Source() func() (Planned, bool) {
 		}
 		return Planned{At: at, Src: src, Dst: dst, Bytes: p.Sizes.Draw(rng)}, at <= p.Until
 	}
+}
+
+// after returns the instant that follows at by a number of picoseconds: Never if the clock cannot represent it, as for a tiny load.
+func after(at engine.Time, gap float64) engine.Time {
+	if gap >= float64(engine.Never-at) {
+		return engine.Never
+	}
+	return at + engine.Time(gap)
 }
 
 // Permutation returns one message from each host to another one, so that each host receives one.
@@ -98,7 +106,7 @@ func Queries(hosts, senders int, bytes uint32, rate float64, until engine.Time, 
 	rng := rand.New(rand.NewPCG(seed, 0x71756572))
 	mean := float64(bytes) * 8 * float64(senders) / (rate * float64(hosts)) * float64(engine.Second)
 	for at := engine.Time(0); ; {
-		if at += engine.Time(rng.ExpFloat64() * mean); at > until {
+		if at = after(at, rng.ExpFloat64()*mean); at > until {
 			return out
 		}
 		out = append(out, RandomIncast(hosts, rng.IntN(hosts), senders, bytes, at, rng.Uint64())...)

@@ -260,6 +260,19 @@ func TestStopWait(t *testing.T) {
 	}
 }
 
+// TestTinyLoad: the first message of a load that the clock cannot represent comes after the end.
+func TestTinyLoad(t *testing.T) {
+	for _, load := range []float64{1e-9, 1e-15, 1e-30, math.SmallestNonzeroFloat64} {
+		p := &Poisson{Hosts: 4, Rate: 100e9, Load: load, Sizes: Fixed(1e6), Until: engine.Millisecond, Seed: 1}
+		if m, ok := p.Source()(); ok {
+			t.Errorf("load %g: a message at %v", load, m.At)
+		}
+		if q := Queries(4, 2, 1_000_000, load*100e9, engine.Millisecond, 1); len(q) > 0 {
+			t.Errorf("load %g: %d messages of queries", load, len(q))
+		}
+	}
+}
+
 // TestQueries: a configured number of random hosts send to a random host at once, and hosts receive the load.
 func TestQueries(t *testing.T) {
 	bytes, senders, hosts := 0.0, map[[2]int64]map[int]bool{}, map[int]bool{}

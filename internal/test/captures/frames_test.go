@@ -142,6 +142,7 @@ var (
 	hopByHop    = []byte{0, 0, 1, 4, 0, 0, 0, 0}
 	destination = []byte{60, 0, 1, 4, 0, 0, 0, 0}
 	atomic      = []byte{44, 0, 0, 0, 0, 0, 0, 1}
+	mobile      = append([]byte{43, 2, 2, 0, 0, 0, 0, 0, 0xfd}, append(make([]byte, 14), 2)...)
 	segments    = append([]byte{43, 2, 4, 0, 0, 0, 0, 0, 0xfd}, append(make([]byte, 14), 2)...)
 )
 
@@ -195,6 +196,7 @@ var encapsulations = []encapsulation{
 	{name: "IPv6 hop-by-hop options", link: pcapng.LinkEthernet, wrap: over(ether(0x86dd)), v6: true, extensions: [][]byte{hopByHop}},
 	{name: "IPv6 destination options", link: pcapng.LinkEthernet, wrap: over(ether(0x86dd)), v6: true, extensions: [][]byte{destination}},
 	{name: "IPv6 routing header", link: pcapng.LinkEthernet, wrap: over(ether(0x86dd)), v6: true, extensions: [][]byte{segments}},
+	{name: "IPv6 routing header of another type", link: pcapng.LinkEthernet, wrap: over(ether(0x86dd)), v6: true, extensions: [][]byte{mobile}},
 	{name: "IPv6 atomic fragment", link: pcapng.LinkEthernet, wrap: over(ether(0x86dd)), v6: true, extensions: [][]byte{hopByHop, atomic, destination}},
 	{name: "VXLAN in QinQ", link: pcapng.LinkEthernet, wrap: func(p *inner) stack {
 		return join(ether(0x88a8), tag(5, 0x8100), tag(6, 0x86dd), via6(17), port(4789), vxlan(), ether(0x8100), tag(7, p.network()))
