@@ -88,7 +88,7 @@ device has to answer. docs/reference/drill.md describes them.`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q; see rocedrill --help", args[0])}
+				return usageError{about.NoCommand(c, args[0])}
 			}
 			return nil
 		},
@@ -97,7 +97,6 @@ device has to answer. docs/reference/drill.md describes them.`,
 	}
 	root.SetOut(out)
 	root.SetErr(diag)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.run(), a.model(), a.lint(), a.list(), a.record(), a.analyze())
 	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)

@@ -15,6 +15,7 @@ import (
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/model"
 	"roced.io/roced/internal/base/interrupt"
+	"roced.io/roced/internal/base/output"
 )
 
 // modelFlags are the flags of model.
@@ -112,7 +113,7 @@ func keepFailures(r *model.Report, folder string) error {
 			continue
 		}
 		f.File = filepath.Join(folder, fmt.Sprintf("model-%d.drill", f.Seed))
-		if err := os.WriteFile(f.File, []byte(f.Script), 0o644); err != nil {
+		if err := output.Write(f.File, []byte(f.Script)); err != nil {
 			return usageError{err}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/drill/record"
+	"roced.io/roced/internal/base/output"
 )
 
 func (a *app) record() *cobra.Command {
@@ -52,7 +53,7 @@ what it does not need. CAPTURE is pcap or pcapng; RC, UC and UD can be recorded.
 				_, err = fmt.Fprint(a.out, text)
 				return err
 			}
-			if err := os.WriteFile(out, []byte(text), 0o644); err != nil {
+			if err := output.Write(out, []byte(text)); err != nil {
 				return usageError{err}
 			}
 			return nil

@@ -291,7 +291,7 @@ func TestList(t *testing.T) {
 // TestRecord: a recorded script runs.
 func TestRecord(t *testing.T) {
 	const capture = "../../bth/testdata/rc_send.pcap"
-	out := filepath.Join(t.TempDir(), "x.drill")
+	out := filepath.Join(t.TempDir(), "a", "new", "folder", "x.drill")
 	if code, _, diag := call("record", capture, "--qp", "0x11", "--address", "198.18.0.1", "-o", out); code != 0 {
 		t.Fatal(code, diag)
 	}

@@ -97,7 +97,6 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	}
 	root.SetOut(out)
 	root.SetErr(diag)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := root.PersistentFlags()
 	f.StringVar(&a.runDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
 	about.Varies(f.Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon: /run/roced of root, else roced in XDG_RUNTIME_DIR or roced-UID in /tmp")
@@ -117,7 +116,7 @@ func help(c *cobra.Command, _ []string) error { return c.Help() }
 // noCommand rejects unknown commands.
 func noCommand(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s has no command %q", c.CommandPath(), args[0])}
+		return usageError{about.NoCommand(c, args[0])}
 	}
 	return nil
 }

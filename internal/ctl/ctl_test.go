@@ -175,7 +175,8 @@ func TestExitCodes(t *testing.T) {
 		line string
 		word string
 	}{
-		{2, "frob", `no command "frob"`}, {2, "--frob", "unknown flag"}, {2, "res show frob", "qp, mr, cq, pd, srq, ah, cm_id"},
+		{2, "fault ad rxe_a", `did you mean "add"?`}, {2, "stat --wach 1s", `did you mean "--watch"?`}, {2, "watch x --jsom", `did you mean "--json"?`},
+		{2, "frob", `unknown command "frob"`}, {2, "--frob", "unknown flag"}, {2, "res show frob", "qp, mr, cq, pd, srq, ah, cm_id"},
 		{2, "stat --watch=-1s", "negative"}, {2, "stat a b", "usage: rocectl stat [NIC]"}, {2, "capture rxe_a", "-w FILE is required"},
 		{2, "capture rxe_a -w x --duration=-1s", "negative"}, {2, "capture rxe_a -w x -c many", "invalid argument"},
 		{2, "fault add rxe_a frob", `rule "frob"`}, {2, "fault add rxe_a", "usage"}, {2, "version x", "usage"},

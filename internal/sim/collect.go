@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/fabric"
 	"roced.io/roced/internal/sim/result"
@@ -80,10 +81,22 @@ func (p *sampler) find(n *fabric.Network, links []string) error {
 			}
 		}
 		if !found {
-			return fmt.Errorf("no switch has a link %q", name)
+			return fmt.Errorf("no switch has a link %q%s", name, suggest.Hint(name, queues(n)))
 		}
 	}
 	return nil
+}
+
+// queues returns the names of the links that switches send to.
+func queues(n *fabric.Network) (names []string) {
+	for i := range n.Switches() {
+		sw := &n.Switches()[i]
+		for k := range sw.Ports() {
+			_, out, _ := sw.Port(k)
+			names = append(names, fabric.Ends(out.Name))
+		}
+	}
+	return names
 }
 
 // pending returns the number of the sampler's own pending timers.

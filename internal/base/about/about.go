@@ -1,13 +1,17 @@
-// Package about implements the commands that every program has: version, manual page and shell completion.
+// Package about implements the commands that every program has: version, manual page and shell completion. It also suggests names for
+// misspelt commands and flags.
 package about
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/base/version"
 )
 
@@ -18,12 +22,35 @@ type Program struct {
 	Pages   []Page            // more manual pages
 }
 
-// Add adds the commands to a program. Call it after the program has added its own commands.
+// Add adds the commands to a program, and makes errors of flags usage errors. Call it after the program has added its own commands.
 func (p Program) Add(root *cobra.Command) {
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return p.Usage(flagError(c, err)) })
 	root.Version = version.Own().String()
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.Flags().Bool("version", false, "show the version") // cobra's own flag takes -v
 	root.AddCommand(p.version(root), p.completion(root), p.man(root))
+}
+
+// NoCommand returns an error about an unknown command of c, with the most similar one.
+func NoCommand(c *cobra.Command, name string) error {
+	var known []string
+	for _, s := range c.Commands() {
+		if s.IsAvailableCommand() {
+			known = append(known, s.Name())
+		}
+	}
+	return fmt.Errorf("unknown command %q; see %s --help%s", name, c.CommandPath(), suggest.Hint(name, known))
+}
+
+// flagError adds the most similar flag to an error about an unknown one.
+func flagError(c *cobra.Command, err error) error {
+	var e *pflag.NotExistError
+	if !errors.As(err, &e) {
+		return err
+	}
+	var known []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
+	return fmt.Errorf("%w%s", err, suggest.Hint("--"+e.GetSpecifiedName(), known))
 }
 
 func (p Program) version(root *cobra.Command) *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func program() *cobra.Command {
 	sub.Flags().Bool("off", false, "says no default")
 	hidden := &cobra.Command{Use: "secret", Hidden: true, RunE: sub.RunE}
 	root.AddCommand(sub, hidden)
-	Program{Section: 8, Usage: func(error) error { return errUsage }}.Add(root)
+	Program{Section: 8, Usage: func(err error) error { return fmt.Errorf("%w: %w", errUsage, err) }}.Add(root)
 	return root
 }
 
@@ -61,6 +62,22 @@ func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"version", "x"}, {"man", "x"}, {"completion"}, {"completion", "csh"}, {"completion", "bash", "zsh"}} {
 		if out, err := run(args...); !errors.Is(err, errUsage) {
 			t.Errorf("%v: %v, %s", args, err, out)
+		}
+	}
+}
+
+// TestSuggestions: errors about misspelt commands and flags name the most similar one. Hidden commands are not suggested.
+func TestSuggestions(t *testing.T) {
+	c := program()
+	for name, want := range map[string]string{"sbu": `unknown command "sbu"; see prog --help; did you mean "sub"?`, "secre": `unknown command "secre"; see prog --help`} {
+		if err := NoCommand(c, name); err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	for flag, want := range map[string]string{"--mani=1": "unknown flag: --mani; did you mean \"--many\"?", "--dri=x": "unknown flag: --dri; did you mean \"--dir\"?",
+		"--zzzz": "unknown flag: --zzzz", "--many=x": `invalid argument "x" for "-m, --many" flag: strconv.ParseInt: parsing "x": invalid syntax`} {
+		if _, err := run("sub", flag); !errors.Is(err, errUsage) || err.Error() != errUsage.Error()+": "+want {
+			t.Errorf("%s: %v, want %s", flag, err, want)
 		}
 	}
 }

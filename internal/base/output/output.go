@@ -3,6 +3,7 @@
 package output
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,16 @@ func Create(name string) (*os.File, error) {
 		return nil, err
 	}
 	return os.Create(name)
+}
+
+// Write writes a whole file, and makes its folder.
+func Write(name string, content []byte) error {
+	f, err := Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
 }
 
 // Folders makes folders and returns an error if files cannot be written into one of them. It ignores empty names.

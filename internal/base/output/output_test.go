@@ -24,6 +24,12 @@ func TestOutput(t *testing.T) {
 	if Folders(in) == nil {
 		t.Error("a file is a folder")
 	}
+	if err := Write(filepath.Join(dir, "e", "file"), []byte("text")); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "e", "file")); err != nil || string(text) != "text" {
+		t.Errorf("%q, %v", text, err)
+	}
 	if f, err := Create(filepath.Join(in, "x")); err == nil {
 		f.Close()
 		t.Error("a file lies in a file")

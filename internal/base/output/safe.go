@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Safe is an output for text, in which it replaces control characters by escapes such as \u001b. Names of files, scenarios and
+// Safe is an output for text, in which it replaces control characters, also those of the writing direction, by escapes such as \u001b. Names of files, scenarios and
 // programs, comments of captures and errors of peers could change the state of the terminal otherwise. Line feeds and
 // tabs remain.
 type Safe struct {
@@ -62,7 +62,7 @@ func Line(text string) string { return printable(text, "") }
 // printable escapes control characters and invalid bytes, except those of allowed. The escapes are also those of JSON.
 func printable(text, allowed string) string {
 	good := func(c rune) bool {
-		return !unicode.IsControl(c) && c != utf8.RuneError || strings.ContainsRune(allowed, c)
+		return !unicode.IsControl(c) && !unicode.Is(unicode.Bidi_Control, c) && c != utf8.RuneError || strings.ContainsRune(allowed, c)
 	}
 	if strings.IndexFunc(text, func(c rune) bool { return !good(c) }) < 0 {
 		return text

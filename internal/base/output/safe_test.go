@@ -10,7 +10,8 @@ import (
 func TestSafe(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\tb\nÄ €😀\n": "a\tb\nÄ €😀\n", "\x1b[31mred\x07\r\x7f\x00": `\u001b[31mred\u0007\u000d\u007f\u0000`,
-		"\u009b31m\u0085": `\u009b31m\u0085`, "\x9b31m \xff": `\u009b31m \u00ff`, "\ufffd": "\ufffd", "": "",
+		"\u202elrod.\u2066א": `\u202elrod.\u2066א`,
+		"\u009b31m\u0085":    `\u009b31m\u0085`, "\x9b31m \xff": `\u009b31m \u00ff`, "\ufffd": "\ufffd", "": "",
 	} {
 		for size := 1; size <= len(text)+1; size++ {
 			var out bytes.Buffer

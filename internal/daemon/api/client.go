@@ -38,6 +38,9 @@ func NewClient(socket string) *Client {
 // dial connects to the socket of a daemon if its run directory is safe.
 func dial(ctx context.Context, socket string) (net.Conn, error) {
 	dir := filepath.Dir(socket)
+	if err := rundir.CheckLength(dir); err != nil {
+		return nil, err
+	}
 	if err := rundir.Check(dir); err != nil {
 		return nil, err
 	}

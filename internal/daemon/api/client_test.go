@@ -164,3 +164,13 @@ func TestStreamIsCancelled(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestLongPath: the error about a run directory with too long a path says what to change.
+func TestLongPath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("a", 100))
+	c := NewClient(filepath.Join(dir, Socket))
+	defer c.Close()
+	if err := c.Get(t.Context(), nil, "version"); err == nil || !strings.Contains(err.Error(), "name a shorter one by --run-dir") {
+		t.Error(err)
+	}
+}

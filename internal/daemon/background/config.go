@@ -106,7 +106,7 @@ func freeLoopback(first byte) (addrs [2]netip.Addr, err error) {
 		}
 	}
 	if n < len(addrs) {
-		return addrs, errors.New("no two loopback addresses are free: set lo up, or use --port unix, which needs no network")
+		return addrs, errors.New("no two addresses of 127.0.0.0/24 are free: set lo up with IPv4, or use --port unix, which needs no network")
 	}
 	return addrs, nil
 }

@@ -272,6 +272,9 @@ func down(runDir string) (pid int, err error) {
 
 // daemonPID returns the process ID of the peer of the administration socket, or 0 if no daemon listens.
 func daemonPID(runDir string) (int, error) {
+	if err := rundir.CheckLength(runDir); err != nil {
+		return 0, err
+	}
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(runDir, api.Socket)})
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
 		return 0, nil

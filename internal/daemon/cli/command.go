@@ -75,7 +75,6 @@ or Unix sockets.`,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	usage := func(err error) error { return usageError{err} }
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(&cobra.Command{
 		Use: "run", Short: "Run the daemon", Args: noArgs, RunE: run,
 		Example: "  roced run --config /etc/roced.yaml",
@@ -192,9 +191,9 @@ func inBackground(usage func(error) error) []*cobra.Command {
 }
 
 // noArgs rejects arguments, including misspelled commands.
-func noArgs(_ *cobra.Command, args []string) error {
+func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("unknown command %q; see roced --help", args[0])}
+		return usageError{about.NoCommand(c, args[0])}
 	}
 	return nil
 }

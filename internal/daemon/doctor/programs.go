@@ -32,7 +32,7 @@ func udpPort() []Finding {
 		}
 		return one(name, Missing, "somebody has it, at all addresses", do)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return one(name, Limited, "the loopback interface is down", "ip link set lo up")
+		return one(name, Limited, "no address of 127.0.0.0/8: the loopback interface is down, or has IPv6 only", "ip link set lo up, ip address add 127.0.0.1/8 dev lo")
 	}
 	return one(name, Missing, err.Error(), "")
 }

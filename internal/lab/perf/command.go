@@ -17,6 +17,7 @@ import (
 	"roced.io/roced/entry/local"
 	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/output"
+	"roced.io/roced/internal/base/suggest"
 )
 
 // usageError is an error in the command line.
@@ -63,14 +64,13 @@ for both sides. The two meet over TCP, or over a Unix socket with --oob.`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("no test %q: the tests are %s and flor", args[0], strings.Join(Tests, ", "))}
+				return usageError{fmt.Errorf("no test %q: the tests are %s and flor%s", args[0], strings.Join(Tests, ", "), suggest.Hint(args[0], Tests))}
 			}
 			return nil
 		},
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	for _, t := range Tests {
 		root.AddCommand(newTest(t))
 	}

@@ -92,7 +92,6 @@ docs/reference/simulator.md describes scenario files.`,
 	}
 	root.SetOut(out)
 	root.SetErr(diag)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.run(), a.list(), a.sweep(), a.workCommand(), a.collect(), a.compare(), a.diff(), a.topology(), a.papers())
@@ -109,7 +108,7 @@ func (a *app) changes(c *cobra.Command) {
 // noArgs rejects arguments, including misspelt commands.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("unknown command %q; see %s --help", args[0], c.CommandPath())}
+		return usageError{about.NoCommand(c, args[0])}
 	}
 	return nil
 }
