@@ -3,9 +3,11 @@
 package strict
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"reflect"
 	"regexp"
@@ -59,10 +61,15 @@ func (all Faults) Error() string {
 // syntax matches an error of the YAML parser.
 var syntax = regexp.MustCompile(`^(?:line (\d+): )?(.*)$`)
 
-// Parse parses a file. path is its name in errors.
+// Parse parses a file of one YAML document. path is its name in errors.
 func Parse(path string, text []byte) (*Document, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
+	var doc, second yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	err := d.Decode(&doc)
+	for err == nil && null(&second) { // separators without content are harmless
+		err = d.Decode(&second)
+	}
+	if err != nil && err != io.EOF {
 		m := syntax.FindStringSubmatch(strings.TrimPrefix(err.Error(), "yaml: "))
 		if m[1] != "" {
 			path += ":" + m[1]
@@ -72,8 +79,14 @@ func Parse(path string, text []byte) (*Document, error) {
 	if len(doc.Content) == 0 {
 		return nil, fmt.Errorf("%s: the file is empty", path)
 	}
+	if !null(&second) {
+		return nil, fmt.Errorf("%s:%d: a second document; the file must have one", path, second.Line)
+	}
 	return &Document{path: path, root: doc.Content[0], set: map[*yaml.Node]string{}}, nil
 }
+
+// null reports whether a YAML document has no content.
+func null(doc *yaml.Node) bool { return len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" }
 
 // Change sets a key: "a.b.c=value", where the value is YAML. It creates missing mappings. Errors about the key name the
 // option --set.

@@ -60,6 +60,10 @@ words: [a, 3]
 func TestFaults(t *testing.T) {
 	for _, c := range []struct{ text, set, want string }{
 		{"", "", "f.yaml: the file is empty"},
+		{"name: x\n---\nname: y\n", "", "f.yaml:2: a second document; the file must have one"},
+		{"name: x\n---\n# nothing\n---\nb: 1\n", "", "f.yaml:4: a second document; the file must have one"},
+		{"name: x\n---\n...\n---\n", "", ""},
+		{"name: x\n---\nb: [\n", "", "f.yaml:3: this is not YAML: did not find expected node content"},
 		{"a: [\n", "", "f.yaml:1: this is not YAML: did not find expected node content"},
 		{"7", "", "f.yaml:1:1: expected a mapping: {name: ..., wait: ..., on: ..., list: ..., by: ..., words: ...}"},
 		{"name: a\nwat: 1s", "", "f.yaml:2:1: wat: unknown key; the keys are name, wait, on, list, by, words; did you mean \"wait\"?"},
