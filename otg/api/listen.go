@@ -39,16 +39,16 @@ type Access struct {
 
 // Serve serves the API until ctx is done. ready is called with the addresses.
 func (s *Server) Serve(ctx context.Context, a Access, ready func(grpc, https net.Addr)) error {
-	config, err := a.tls()
+	config, err := a.TLS()
 	if err != nil {
 		return err
 	}
-	rpc, err := a.listen(a.GRPC)
+	rpc, err := a.Listen(a.GRPC)
 	if err != nil {
 		return err
 	}
 	defer rpc.Close()
-	web, err := a.listen(a.HTTPS)
+	web, err := a.Listen(a.HTTPS)
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func (s *Server) wait(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// listen listens on an address, for the permitted clients only.
-func (a *Access) listen(address string) (net.Listener, error) {
+// Listen listens on an address, for the permitted clients only.
+func (a *Access) Listen(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("address %q: %w; write ADDRESS:PORT", address, err)
@@ -148,8 +148,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// tls returns the configuration of TLS.
-func (a *Access) tls() (*tls.Config, error) {
+// TLS returns the configuration of TLS.
+func (a *Access) TLS() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	certificate, err := a.certificate()
 	if err != nil {

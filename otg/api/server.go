@@ -208,10 +208,12 @@ func (s *Server) SetControlState(c *otg.ControlState) (*otg.Warning, error) {
 		for _, peer := range s.parts.Peers {
 			known = append(known, peer.Name)
 		}
-		run = func() error { return s.engine.Protocols(wanted, p.GetState() == otg.StateProtocolRocev2Peers_State_up) }
+		run = func() error {
+			return s.engine.Protocols(wanted, connects(p.GetState() == otg.StateProtocolRocev2Peers_State_up))
+		}
 	case c.GetProtocol().GetAll() != nil:
 		run = func() error {
-			return s.engine.Protocols(nil, c.GetProtocol().GetAll().GetState() == otg.StateProtocolAll_State_start)
+			return s.engine.Protocols(nil, connects(c.GetProtocol().GetAll().GetState() == otg.StateProtocolAll_State_start))
 		}
 	case c.GetPort().GetLink() != nil:
 		wanted, known = c.GetPort().GetLink().GetPortNames(), s.portNames()
@@ -230,7 +232,20 @@ func (s *Server) SetControlState(c *otg.ControlState) (*otg.Warning, error) {
 	if err := all(wanted, known); err != nil {
 		return nil, refused(err)
 	}
+	if c.GetPort().GetLink() != nil {
+		if err := model.CheckLinks(wanted, &s.parts); err != nil {
+			return nil, refused(err)
+		}
+	}
 	return warning(nil), failed(run())
+}
+
+// connects returns the command to queue pairs.
+func connects(up bool) engine.ProtocolState {
+	if up {
+		return engine.Connect
+	}
+	return engine.Disconnect
 }
 
 // all returns an error for each wanted name that is not known.
@@ -272,12 +287,23 @@ func (s *Server) captured() (out []string) {
 	return out
 }
 
-// SetControlAction refuses all actions by name: the model has none for RoCEv2.
+// SetControlAction sends ICMP echoes, the only action of the model that concerns RoCEv2's networks.
 func (s *Server) SetControlAction(a *otg.ControlAction) (*otg.ControlActionResponse, error) {
 	if err := model.Check(a); err != nil {
 		return nil, refused(err)
 	}
-	return nil, refused(errors.New("the request has no action"))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pings, err := model.Pings(a, &s.parts)
+	if err != nil {
+		return nil, refused(err)
+	}
+	if len(pings) > 0 {
+		if pings, err = s.engine.Ping(pings); err != nil {
+			return nil, failed(err)
+		}
+	}
+	return model.PingResponse(a, pings), nil
 }
 
 // GetMetrics returns metrics of ports, peers or flows.
@@ -287,6 +313,9 @@ func (s *Server) GetMetrics(r *otg.MetricsRequest) (*otg.MetricsResponse, error)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.engine.Err(); err != nil {
+		return nil, failed(err)
+	}
 	m, err := model.Metrics(r, &s.parts, s.engine)
 	return m, refused(err)
 }
@@ -295,6 +324,11 @@ func (s *Server) GetMetrics(r *otg.MetricsRequest) (*otg.MetricsResponse, error)
 func (s *Server) GetStates(r *otg.StatesRequest) (*otg.StatesResponse, error) {
 	if err := model.Check(r); err != nil {
 		return nil, refused(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.engine.Err(); err != nil {
+		return nil, failed(err)
 	}
 	return model.States(r, s.engine), nil
 }

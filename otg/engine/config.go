@@ -5,6 +5,8 @@ package engine
 
 import (
 	"net/netip"
+	"path"
+	"slices"
 	"time"
 
 	"roced.io/roced/bth/inet"
@@ -43,6 +45,8 @@ type Port struct {
 	Namespace string
 	// Device is the interface's name, or the NIC's name for Verbs.
 	Device string
+	// Agent is the address of the agent that owns the port, HOST:PORT; empty means this process.
+	Agent string
 	// Speed in bits per second is the line rate for percentages and for the port's token bucket; 0 means the interface's
 	// speed, and 10 Gb/s if the interface does not report one.
 	Speed uint64
@@ -51,6 +55,25 @@ type Port struct {
 	// Promiscuous lets raw flows receive frames for any MAC address.
 	Promiscuous bool
 	RoCE        PortSettings
+}
+
+// Permitted reports whether one of the patterns (path.Match) has the port's interface: as INTERFACE, netns/NAMESPACE/INTERFACE or
+// nic://NIC, and with agent://HOST:PORT/ before it for a port of an agent.
+func (p *Port) Permitted(patterns []string) bool {
+	name := p.Device
+	switch {
+	case p.Kind == Verbs:
+		name = "nic://" + name
+	case p.Namespace != "":
+		name = "netns/" + p.Namespace + "/" + name
+	}
+	if p.Agent != "" {
+		name = "agent://" + p.Agent + "/" + name
+	}
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
 }
 
 // ECN is the two bits of the IP header: 0 is Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
@@ -146,9 +169,11 @@ type Peer struct {
 // QueuePair is an RC queue pair.
 type QueuePair struct {
 	Name string
-	// Remote is the name of the queue pair of this configuration at the other end. Empty means that the destination
-	// accepts with a queue pair of its own choice.
+	// Remote is the name of the queue pair at the other end. Empty means that the destination accepts with a queue pair of
+	// its own choice.
 	Remote string
+	// Elsewhere says that another engine has Remote.
+	Elsewhere bool
 	// Active queue pairs send the connection request. The others accept one: from Remote only, if it is set.
 	Active bool
 	// Number is the queue pair number, 2 to 2^24-1, unique per interface.
@@ -189,6 +214,9 @@ type Flow struct {
 	// it. The rate counts bytes of Ethernet frames with preamble, FCS and gap.
 	LineRate float64
 	Group    int
+	// Far says that another engine has the flow. QueuePair is then the one at the other end, where this engine counts; if
+	// the flow reads, it also sends the data, at LineRate of the queue pair's port, not shared.
+	Far bool
 }
 
 // RateUnit is the unit of Rate.Value.
@@ -210,7 +238,7 @@ type Rate struct {
 // RawFlow sends frames as they are.
 type RawFlow struct {
 	Name     string
-	Tx       string // transmitting port
+	Tx       string // transmitting port; empty: another engine has it, and this one counts at Rx
 	Rx       []string
 	Rate     Rate
 	Packets  uint64        // 0: no limit
@@ -239,12 +267,24 @@ type Capture struct {
 // TrafficState is a command to flows.
 type TrafficState int
 
-// Commands to flows. Resume continues a paused flow with its counters.
+// Commands to flows. Resume continues a paused flow with its counters. Prepare lets the queue pairs of flows accept
+// connections, before another engine connects to them; Start does so too.
 const (
 	Start TrafficState = iota
 	Stop
 	Pause
 	Resume
+	Prepare
+)
+
+// ProtocolState is a command to the queue pairs of peers.
+type ProtocolState int
+
+// Commands to queue pairs. Connect also accepts. Accept comes first if another engine has the other end.
+const (
+	Disconnect ProtocolState = iota
+	Accept
+	Connect
 )
 
 // FlowState is what a flow does.
@@ -278,15 +318,20 @@ type PeerMetric struct {
 	DisconnectRequestTx, DisconnectRequestRx uint64
 	DisconnectReplyTx, DisconnectReplyRx     uint64
 	RejectTx, RejectRx, UnknownRx            uint64
+	Messages                                 bool   // the engine sees connection messages
 	LastError                                string // of the last failed connection, for messages
 }
 
-// FlowMetric counts a flow since its last start. Fields with Rx and without ACK, NAK and CNP count at the receiving
-// queue pair; they are zero if it is not of this process, and Remote is false.
+// FlowMetric counts a flow since its last start. The ends are the flow's queue pair and the remote one. The data's sender is
+// the former, or the latter if the flow reads.
 type FlowMetric struct {
 	Name, PortTx, PortRx string
-	// Remote reports whether the receiving queue pair is of this process.
-	Remote             bool
+	// Far says that these are the counters of a flow that another engine has.
+	Far bool
+	// Own and Remote say that frames are counted at the flow's queue pair and at the remote one. Counters of an end
+	// without them are zero.
+	Own, Remote        bool
+	Read               bool
 	State              FlowState
 	SourceQP, DestQP   uint32
 	Source, Dest       netip.Addr
@@ -296,7 +341,7 @@ type FlowMetric struct {
 	BytesTx, BytesRx   uint64  // of Ethernet frames with FCS
 	RateTx, RateRx     float64 // bits per second, average of the last second
 	MessagesTx         uint64  // posted and sent in full
-	MessagesComplete   uint64  // received in full
+	MessagesComplete   uint64  // received in full; without a receiver that counts: completed at the flow's queue pair
 	MessagesFailed     uint64  // completed in error
 	// Completion is the duration from the first packet of a message to its completion, of the last message.
 	Completion time.Duration
@@ -321,6 +366,13 @@ type RawFlowMetric struct {
 	First, Last                    time.Time // received
 }
 
+// Ping is a request for an ICMP echo, from an address by name. OK says that a reply came in time.
+type Ping struct {
+	Source      string
+	Destination netip.Addr
+	OK          bool
+}
+
 // Neighbor is a resolved address.
 type Neighbor struct {
 	Interface string
@@ -334,8 +386,8 @@ type Engine interface {
 	// Apply stops everything, and replaces the configuration. On error, nothing is configured. The warnings name the
 	// values that the engine uses instead of configured ones.
 	Apply(Config) (warnings []string, err error)
-	// Protocols connects (up) or disconnects queue pairs of peers. It returns without waiting for the connections.
-	Protocols(peers []string, up bool) error
+	// Protocols connects or disconnects queue pairs of peers. It returns without waiting for the connections.
+	Protocols(peers []string, state ProtocolState) error
 	// Traffic commands flows and raw flows by name. Start also connects queue pairs that are not connected. A started flow
 	// resets its counters.
 	Traffic(flows []string, state TrafficState) error
@@ -357,6 +409,10 @@ type Engine interface {
 	FlowMetrics() []FlowMetric
 	RawFlowMetrics() []RawFlowMetric
 	Neighbors() []Neighbor
+	// Ping sends the requests at the same time, and waits for the replies. It returns the requests with OK.
+	Ping([]Ping) ([]Ping, error)
+	// Err returns the reason why metrics are incomplete, such as a lost agent, nil without one.
+	Err() error
 	// Close stops everything and removes what the engine made.
 	Close() error
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
@@ -17,8 +18,8 @@ import (
 const (
 	servicePort = 18515
 	portSpace   = 0x0106 // TCP
-	shownMagic  = 0x4f544731
-	shownLen    = 20
+	shownMagic  = 0x4f544732
+	shownLen    = 32
 )
 
 // Parameters of connection messages: 4.096 us * 2^18 is a second.
@@ -28,18 +29,22 @@ const (
 	rdAtomic  = 16
 )
 
-// shown is what a queue pair shows to its peer.
+// shown is the information in private data that a queue pair sends to its peer.
 type shown struct {
 	va   uint64
 	rkey uint32
 	psn  uint32
+	num  uint32
+	name uint64 // identity of the queue pair by its name
 }
 
 func (s shown) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, shownMagic)
 	b = binary.BigEndian.AppendUint64(b, s.va)
 	b = binary.BigEndian.AppendUint32(b, s.rkey)
-	return binary.BigEndian.AppendUint32(b, s.psn)
+	b = binary.BigEndian.AppendUint32(b, s.psn)
+	b = binary.BigEndian.AppendUint32(b, s.num)
+	return binary.BigEndian.AppendUint64(b, s.name)
 }
 
 func (s *shown) decode(b []byte) bool {
@@ -47,12 +52,20 @@ func (s *shown) decode(b []byte) bool {
 		return false
 	}
 	s.va, s.rkey, s.psn = binary.BigEndian.Uint64(b[4:]), binary.BigEndian.Uint32(b[12:]), binary.BigEndian.Uint32(b[16:])&0xffffff
+	s.num, s.name = binary.BigEndian.Uint32(b[20:])&0xffffff, binary.BigEndian.Uint64(b[24:])
 	return true
 }
 
-// shows returns what q shows to its peer.
+// identity returns a number for a name, which queue pairs and raw flows have on the wire.
+func identity(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return h.Sum64()
+}
+
+// shows returns the information that q sends to its peer.
 func (q *pair) shows() shown {
-	return shown{q.cfg.VirtualAddress, q.cfg.RemoteKey, q.cfg.PSN}
+	return shown{q.cfg.VirtualAddress, q.cfg.RemoteKey, q.cfg.PSN, uint32(q.q.Num()), identity(q.cfg.Name)}
 }
 
 // agree takes what the peer shows. told is the PSN that its message gives to q, and asked the one that q's message gave.
@@ -88,6 +101,14 @@ func (m *messages) count(a mad.Attr) {
 		m.rej++
 	default:
 		m.other++
+	}
+}
+
+// accept lets q accept connections, and ends a failed one. The end in another engine learns that the connection has ended.
+func (q *pair) accept(now mono.Time) {
+	q.up = true
+	if q.state == pairFailed && q.cfg.Elsewhere {
+		q.close(now)
 	}
 }
 
@@ -209,17 +230,17 @@ func (q *pair) gone(now mono.Time, why string) {
 
 // requested accepts or rejects a request.
 func (h *host) requested(now mono.Time, c *cm.Conn, e *cm.Event) {
-	q := h.passive(c, e)
-	if q == nil {
-		_ = c.Reject(now, mad.ReasonConsumerDefined, nil, nil)
-		return
-	}
-	q.close(now)
 	var ip mad.IPCM
 	private := e.PrivateData
 	if rest, err := ip.Decode(private); err == nil {
 		private = rest
 	}
+	q := h.passive(c, e, private)
+	if q == nil {
+		_ = c.Reject(now, mad.ReasonConsumerDefined, nil, nil)
+		return
+	}
+	q.close(now)
 	a := c.QPAttr()
 	asked := bth.MakePSN(q.askedPSN())
 	q.agree(private, a.SQPSN, asked)
@@ -239,8 +260,10 @@ func (h *host) requested(now mono.Time, c *cm.Conn, e *cm.Event) {
 
 // passive returns the queue pair that accepts a request: the one that expects the requesting queue pair, else a free one that
 // expects none.
-func (h *host) passive(c *cm.Conn, e *cm.Event) (free *pair) {
+func (h *host) passive(c *cm.Conn, e *cm.Event, private []byte) (free *pair) {
 	r := c.Route()
+	var from shown
+	from.decode(private)
 	for _, p := range h.peers {
 		if inet.GIDOf(p.address.Prefix.Addr()) != r.SGID || !p.cfg.Destination.IsUnspecified() && inet.GIDOf(p.cfg.Destination) != r.DGID {
 			continue
@@ -248,6 +271,10 @@ func (h *host) passive(c *cm.Conn, e *cm.Event) (free *pair) {
 		for _, q := range p.pairs {
 			switch {
 			case !q.up || q.cfg.Active || e.Conn.Type != mad.RC:
+			case q.cfg.Elsewhere:
+				if from.name == identity(q.cfg.Remote) {
+					return q
+				}
 			case q.remote != nil:
 				if q.remote.q.Num() == e.Conn.RemoteQPN && q.remote.gid() == r.DGID {
 					return q

@@ -24,7 +24,7 @@ func TestConnections(t *testing.T) {
 	up := func(n int) func() bool {
 		return func() bool { m := e.PeerMetrics(); return m[0].Up == n && m[1].Up == n }
 	}
-	must(t, e.Protocols(nil, true))
+	must(t, e.Protocols(nil, Connect))
 	await(t, e, "two connections", up(2))
 	await(t, e, "the rejections", func() bool { m := e.PeerMetrics(); return m[0].RejectRx > 0 && m[1].RejectRx > 0 })
 	m := e.PeerMetrics()
@@ -32,7 +32,7 @@ func TestConnections(t *testing.T) {
 		!strings.Contains(m[0].LastError, "rejected by 198.18.7.2") {
 		t.Errorf("%+v", m)
 	}
-	must(t, e.Protocols([]string{"peer0"}, false))
+	must(t, e.Protocols([]string{"peer0"}, Disconnect))
 	await(t, e, "no connections", up(0))
 	if m := e.PeerMetrics(); m[0].DisconnectRequestTx != 2 || m[1].DisconnectRequestRx != 2 {
 		t.Errorf("%+v", m)
@@ -45,7 +45,7 @@ func TestConnections(t *testing.T) {
 	if m := e.FlowMetrics(); m[0].DestQP != 2 || m[1].SourceQP != 3 || m[0].Dest != addr(0) || m[0].PortRx != "p0" {
 		t.Errorf("%+v", m)
 	}
-	if err := e.Protocols([]string{"peer0", "none"}, true); err == nil || !strings.Contains(err.Error(), `no peer "none"`) {
+	if err := e.Protocols([]string{"peer0", "none"}, Connect); err == nil || !strings.Contains(err.Error(), `no peer "none"`) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -63,7 +63,7 @@ func TestReceiveOnly(t *testing.T) {
 	}
 	c.Flows = []Flow{{Name: "f", Port: "p0", QueuePair: "q0.0", Verb: SendImm, Size: 1, LineRate: 0.001}}
 	e := start(t, c)
-	must(t, e.Protocols(nil, true))
+	must(t, e.Protocols(nil, Connect))
 	must(t, e.Traffic(nil, Start))
 	await(t, e, "messages", func() bool { return e.FlowMetrics()[0].MessagesTx > 10 })
 	if m := e.FlowMetrics()[0]; m.Remote || m.FramesRx != 0 || m.DestQP != 2 || m.ACKRx == 0 {

@@ -33,7 +33,6 @@ type running struct {
 	flows    []*flow
 	raws     map[string]*rawFlow
 	rawOrder []string
-	rawID    uint32
 }
 
 var errNothing = errors.New("nothing is configured: apply a configuration first")
@@ -74,7 +73,7 @@ func (e *engine) Apply(c Config) (warnings []string, err error) {
 		return nil, errors.Join(err, e.stop())
 	}
 	if c.AutoStart {
-		err = e.protocols(nil, true)
+		err = e.protocols(nil, Connect)
 	}
 	return warnings, err
 }
@@ -195,6 +194,9 @@ func (r *running) makePeers() error {
 		}
 	}
 	for _, q := range r.pairs {
+		if q.cfg.Elsewhere {
+			continue
+		}
 		if q.remote = r.pairs[q.cfg.Remote]; q.remote == nil && q.cfg.Remote != "" {
 			errs = append(errs, fmt.Errorf("queue pair %s: no queue pair %q at the other end", q.cfg.Name, q.cfg.Remote))
 		}
@@ -219,12 +221,17 @@ func (r *running) makeFlows() error {
 			bad("message of %d bytes: must have 1 to %d", c.Size, uint32(maxMessage))
 		case c.LineRate < 0:
 			bad("rate %v: must not be negative", c.LineRate)
-		case len(q.flows) > 0 && q.read != (c.Verb == Read):
+		case !c.Far && len(q.flows) > 0 && q.read != (c.Verb == Read):
 			bad("queue pair %s has flows that read and others: use another queue pair", c.QueuePair)
 		}
-		q.read = c.Verb == Read
 		f := &flow{cfg: c, port: q.host.port, pair: q}
-		q.flows, r.flows = append(q.flows, f), append(r.flows, f)
+		r.flows = append(r.flows, f)
+		if c.Far {
+			q.incoming = append(q.incoming, f)
+			continue
+		}
+		q.read = c.Verb == Read
+		q.flows = append(q.flows, f)
 		if data := q.sender(); data != nil && data.stamps == nil && q.remote != nil {
 			data.stamps = make([]stamp, stampsKept)
 		}
@@ -235,11 +242,14 @@ func (r *running) makeFlows() error {
 	}
 	groups := map[key][]*flow{}
 	for _, f := range r.flows {
-		k := key{f.port, f.cfg.Group}
-		groups[k] = append(groups[k], f)
+		if k := (key{f.port, f.cfg.Group}); !f.cfg.Far {
+			groups[k] = append(groups[k], f)
+		}
 	}
 	for _, f := range r.flows {
-		f.group = groups[key{f.port, f.cfg.Group}]
+		if !f.cfg.Far {
+			f.group = groups[key{f.port, f.cfg.Group}]
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -352,13 +362,16 @@ func (e *engine) Close() error {
 }
 
 // Protocols implements Engine.
-func (e *engine) Protocols(peers []string, up bool) error {
+func (e *engine) Protocols(peers []string, state ProtocolState) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.protocols(peers, up)
+	return e.protocols(peers, state)
 }
 
-func (e *engine) protocols(names []string, up bool) error {
+// Err implements Engine.
+func (e *engine) Err() error { return nil }
+
+func (e *engine) protocols(names []string, state ProtocolState) error {
 	if e.run == nil {
 		return errNothing
 	}
@@ -376,12 +389,17 @@ func (e *engine) protocols(names []string, up bool) error {
 			}
 		}
 		for _, q := range chosen {
-			if q.up = up; !up {
+			if state == Disconnect {
+				q.up = false
 				q.disconnect(now)
+			} else {
+				q.accept(now)
 			}
 		}
-		for _, q := range chosen {
-			q.connect(now)
+		if state == Connect {
+			for _, q := range chosen {
+				q.connect(now)
+			}
 		}
 		return nil
 	})

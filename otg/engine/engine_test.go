@@ -60,7 +60,7 @@ func start(t *testing.T, c Config) *engine {
 }
 
 // await waits until a condition holds.
-func await(t *testing.T, e *engine, what string, ok func() bool) {
+func await(t *testing.T, e Engine, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -20,6 +20,7 @@ type flow struct {
 	group      []*flow // flows that share the rate
 	state      FlowState
 	failed     uint64 // messages
+	completed  uint64 // messages
 	completion time.Duration
 	lastErr    string
 }
@@ -137,6 +138,7 @@ func (c *completions) Push(e *qp.CQE) bool {
 		if m.begun != 0 {
 			m.flow.completion = e.Time.Sub(m.begun)
 		}
+		m.flow.completed++
 		p.head++
 		return true
 	}
@@ -157,19 +159,24 @@ func (c *completions) Push(e *qp.CQE) bool {
 
 // wireRate converts a rate that counts the link's overhead to one of the queue pair, which does not, for messages of the flow.
 func (f *flow) wireRate(rate float64) float64 {
-	payload, mtu := int(f.cfg.Size), f.pair.peer.cfg.PathMTU
+	q := f.pair
+	return wireRate(rate, int(f.cfg.Size), q.peer.cfg.PathMTU, headerLen(q.peer.address.Prefix.Addr().Is4(), q.host.vlan() != 0))
+}
+
+// wireRate converts a rate that counts the link's overhead to one without it, for messages in packets with mtu bytes of payload.
+func wireRate(rate float64, payload, mtu, header int) float64 {
 	packets := max((payload+mtu-1)/mtu, 1)
-	bytes := float64(payload + packets*f.pair.headerLen())
+	bytes := float64(payload + packets*header)
 	return rate * bytes / (bytes + float64(packets*link.Overhead))
 }
 
 // headerLen returns the length of the headers and of the ICRC of a packet without extended headers.
-func (q *pair) headerLen() int {
+func headerLen(v4, vlan bool) int {
 	n := inet.EthernetLen + inet.IPv4Len + inet.UDPLen + bth.BTHLen + bth.ICRCLen
-	if q.host.vlan() != 0 {
+	if vlan {
 		n += inet.VLANLen
 	}
-	if gid := q.gid(); !gid.Is4() {
+	if !v4 {
 		n += inet.IPv6Len - inet.IPv4Len
 	}
 	return n

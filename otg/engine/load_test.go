@@ -61,7 +61,7 @@ func TestLoad(t *testing.T) {
 	}
 	before := runtime.NumGoroutine()
 	e := start(t, c)
-	must(t, e.Protocols(nil, true))
+	must(t, e.Protocols(nil, Connect))
 	await(t, e, "1,024 queue pairs are up", func() bool {
 		up := 0
 		for _, m := range e.PeerMetrics() {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
 	"roced.io/roced/plugin/mono"
@@ -58,7 +59,7 @@ func (e *engine) PeerMetrics() (all []PeerMetric) {
 	defer e.mu.Unlock()
 	e.look(func(mono.Time) {
 		for _, p := range e.run.peers {
-			m := PeerMetric{Name: p.cfg.Name, Configured: len(p.pairs), LastError: p.lastErr,
+			m := PeerMetric{Name: p.cfg.Name, Configured: len(p.pairs), LastError: p.lastErr, Messages: true,
 				RequestTx: p.tx.req, RequestRx: p.rx.req, ReplyTx: p.tx.rep, ReplyRx: p.rx.rep, ReadyTx: p.tx.rtu, ReadyRx: p.rx.rtu,
 				DisconnectRequestTx: p.tx.dreq, DisconnectRequestRx: p.rx.dreq, DisconnectReplyTx: p.tx.drep, DisconnectReplyRx: p.rx.drep,
 				RejectTx: p.tx.rej, RejectRx: p.rx.rej, UnknownRx: p.rx.other}
@@ -86,49 +87,60 @@ func (e *engine) FlowMetrics() (all []FlowMetric) {
 	return all
 }
 
-// metric returns the metrics of a flow. Those at an end that is elsewhere are zero.
+// metric returns the metrics of a flow.
 func (f *flow) metric(now mono.Time) FlowMetric {
-	q, r := f.pair, f.pair.remote
-	m := FlowMetric{Name: f.cfg.Name, PortTx: q.host.cfg.Port, Remote: r != nil, State: f.state, SourceQP: q.cfg.Number,
-		DestQP: uint32(q.end.num), Source: q.peer.address.Prefix.Addr(), Dest: q.peer.cfg.Destination,
-		MessagesFailed: f.failed, Completion: f.completion, LastError: f.lastErr}
-	if m.LastError == "" {
-		m.LastError = q.lastErr
+	q, r := f.ends()
+	m := FlowMetric{Name: f.cfg.Name, Far: f.cfg.Far, Own: q != nil, Remote: r != nil, Read: f.cfg.Verb == Read, State: f.state}
+	if q != nil {
+		m.PortTx, m.SourceQP, m.DestQP = q.host.cfg.Port, q.cfg.Number, uint32(q.end.num)
+		m.Source, m.Dest = q.peer.address.Prefix.Addr(), q.peer.cfg.Destination
+		m.MessagesComplete, m.MessagesFailed, m.Completion, m.LastError = f.completed, f.failed, f.completion, cmp.Or(f.lastErr, q.lastErr)
+		if q.state == pairUp {
+			m.Dest = q.end.addr.Addr()
+		}
+		m.ACKRx, m.NAKRx = q.ackRx, q.nakRx
 	}
-	if q.state == pairUp {
-		m.Dest = q.end.addr.Addr()
-	}
-	m.ACKRx, m.NAKRx = q.ackRx, q.nakRx
-	tx, rx := &q.reqTx, (*tally)(nil)
-	data, sink := q, r
 	if r != nil {
-		m.PortRx, m.DestQP = r.host.cfg.Port, r.cfg.Number
-		m.ACKTx, m.NAKTx = r.ackTx, r.nakTx
-		rx = &r.reqRx
+		m.PortRx, m.DestQP, m.ACKTx, m.NAKTx = r.host.cfg.Port, r.cfg.Number, r.ackTx, r.nakTx
 	}
-	if q.read {
-		data, sink = r, q
-		tx, rx = nil, &q.respRx
-		if r != nil {
-			tx = &r.respTx
-		}
+	sender, receiver := q, r
+	if m.Read {
+		sender, receiver = r, q
 	}
-	if data != nil {
-		m.CNPRx = data.cnpRx
-		m.FramesTx, m.BytesTx, m.Retransmitted, m.MessagesTx = tx.frames, tx.bytes, tx.again, tx.messages
-		m.First, m.Last = wall(tx.first), wall(tx.last)
-		m.RateTx = 8 * tx.rate.sample(now, tx.bytes)
+	if sender != nil {
+		m.sent(now, sender)
 	}
-	if sink != nil {
-		m.CNPTx = sink.cnpTx
-		m.FramesRx, m.BytesRx, m.SequenceErrors, m.MessagesComplete, m.MarkedRx = rx.frames, rx.bytes, rx.ahead, rx.messages, rx.marked
-		m.RateRx = 8 * rx.rate.sample(now, rx.bytes)
-		if l := &sink.latency; l.count > 0 {
-			m.HasLatency, m.LatencyAvg = true, time.Duration(l.sum/l.count)
-			m.LatencyMin, m.LatencyMax = l.min, l.max
-		}
+	if receiver != nil {
+		m.received(now, receiver)
 	}
 	return m
+}
+
+// sent sets the counters of the data's sender.
+func (m *FlowMetric) sent(now mono.Time, q *pair) {
+	t := &q.reqTx
+	if m.Read {
+		t = &q.respTx
+	}
+	m.CNPRx = q.cnpRx
+	m.FramesTx, m.BytesTx, m.Retransmitted, m.MessagesTx = t.frames, t.bytes, t.again, t.messages
+	m.First, m.Last = wall(t.first), wall(t.last)
+	m.RateTx = 8 * t.rate.sample(now, t.bytes)
+}
+
+// received sets the counters of the data's receiver.
+func (m *FlowMetric) received(now mono.Time, q *pair) {
+	t := &q.reqRx
+	if m.Read {
+		t = &q.respRx
+	}
+	m.CNPTx = q.cnpTx
+	m.FramesRx, m.BytesRx, m.SequenceErrors, m.MessagesComplete, m.MarkedRx = t.frames, t.bytes, t.ahead, t.messages, t.marked
+	m.RateRx = 8 * t.rate.sample(now, t.bytes)
+	if l := &q.latency; l.count > 0 {
+		m.HasLatency, m.LatencyAvg = true, time.Duration(l.sum/l.count)
+		m.LatencyMin, m.LatencyMax = l.min, l.max
+	}
 }
 
 // RawFlowMetrics implements Engine.

@@ -23,18 +23,19 @@ type pair struct {
 	pd     *rocev2.PD
 	local  *rocev2.MR
 
-	up      bool // wanted
-	state   pairState
-	conn    *cm.Conn
-	far     shown // by the peer
-	farPSN  bth.PSN
-	ownPSN  bth.PSN
-	end     end
-	mtu     int // bytes of payload in a packet
-	flows   []*flow
-	turn    int
-	read    bool // its flows read
-	lastErr string
+	up       bool // wanted
+	state    pairState
+	conn     *cm.Conn
+	far      shown // by the peer
+	farPSN   bth.PSN
+	ownPSN   bth.PSN
+	end      end
+	mtu      int // bytes of payload in a packet
+	flows    []*flow
+	incoming []*flow // flows of other engines to this end
+	turn     int
+	read     bool // its flows read
+	lastErr  string
 	progress
 
 	reqTx, respTx, reqRx, respRx             tally

@@ -32,6 +32,7 @@ type testPort struct {
 	down     bool
 	raws     []*rawFlow
 	catch    []*rawFlow // flows that this port receives
+	echoes   []*echo
 	cap      *recording
 	tx, rx   portCount
 	changed  time.Time
@@ -215,6 +216,9 @@ func (p *testPort) received(now mono.Time, frame []byte, seg int) {
 	}
 	if len(p.catch) > 0 {
 		p.catchRaw(now, frame)
+	}
+	if len(p.echoes) > 0 {
+		p.catchEcho(frame)
 	}
 }
 

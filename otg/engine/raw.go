@@ -48,13 +48,18 @@ const (
 // rawBudget limits the raw frames that one turn of the loop sends.
 const rawBudget = 32
 
-// newRaw prepares a raw flow.
-func (e *engine) newRaw(c *RawFlow, id uint32) (*rawFlow, error) {
+// newRaw prepares a raw flow. The signature is the same in all engines, since it comes from the name.
+func (e *engine) newRaw(c *RawFlow) (*rawFlow, error) {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("flow %s: %s", c.Name, fmt.Sprintf(format, a...))
 	}
-	r := &rawFlow{cfg: *c, id: id, from: e.run.ports[c.Tx]}
-	if r.from == nil {
+	r := &rawFlow{cfg: *c, id: uint32(identity(c.Name)), from: e.run.ports[c.Tx]}
+	for _, o := range e.run.raws {
+		if o.id == r.id && o.cfg.Name != c.Name {
+			return nil, bad("has the signature of flow %s; rename one of them", o.cfg.Name)
+		}
+	}
+	if r.from == nil && c.Tx != "" {
 		return nil, bad("no port %q", c.Tx)
 	}
 	for _, n := range c.Rx {
@@ -63,6 +68,9 @@ func (e *engine) newRaw(c *RawFlow, id uint32) (*rawFlow, error) {
 			return nil, bad("no port %q", n)
 		}
 		r.to = append(r.to, p)
+	}
+	if r.from == nil {
+		return r, nil
 	}
 	if len(c.Frame) < inet.EthernetLen || len(c.Frame) > inet.EthernetLen+inet.VLANLen+link.MaxMTU {
 		return nil, bad("frame of %d bytes: must have an Ethernet header and at most %d bytes", len(c.Frame), link.MaxMTU)
@@ -78,7 +86,7 @@ func (e *engine) newRaw(c *RawFlow, id uint32) (*rawFlow, error) {
 	}
 	b := slices.Clone(c.Frame)
 	if c.Metrics {
-		if !sign(b, id) {
+		if !sign(b, r.id) {
 			return nil, bad("metrics need a payload of at least %d bytes", signatureLen)
 		}
 	}
@@ -308,15 +316,16 @@ func (e *engine) addRaw(c *RawFlow) error {
 	if e.run.raws[c.Name] != nil {
 		return fmt.Errorf("flow %s exists", c.Name)
 	}
-	e.run.rawID++
-	r, err := e.newRaw(c, e.run.rawID)
+	r, err := e.newRaw(c)
 	if err != nil {
 		return err
 	}
 	return e.do(func(mono.Time) error {
 		e.run.raws[c.Name] = r
 		e.run.rawOrder = append(e.run.rawOrder, c.Name)
-		r.from.raws = append(r.from.raws, r)
+		if r.from != nil {
+			r.from.raws = append(r.from.raws, r)
+		}
 		for _, p := range r.to {
 			p.catch = append(p.catch, r)
 		}
@@ -362,7 +371,7 @@ func (e *engine) updateRaw(c *RawFlow) error {
 	if err != nil {
 		return err
 	}
-	r, err := e.newRaw(c, old.id)
+	r, err := e.newRaw(c)
 	if err != nil {
 		return err
 	}

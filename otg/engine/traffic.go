@@ -49,6 +49,8 @@ func (e *engine) Traffic(names []string, s TrafficState) error {
 func (f *flow) command(now mono.Time, s TrafficState) {
 	q := f.pair
 	switch {
+	case s == Prepare:
+		q.accept(now)
 	case s == Start && f.state == Stopped:
 		f.restart()
 		f.state = Started
@@ -71,17 +73,27 @@ func (f *flow) command(now mono.Time, s TrafficState) {
 	}
 }
 
+// ends returns the flow's queue pair and the remote one. One of another engine is nil.
+func (f *flow) ends() (own, remote *pair) {
+	if f.cfg.Far {
+		return nil, f.pair
+	}
+	return f.pair, f.pair.remote
+}
+
 // restart resets the counters of a flow, at both ends.
 func (f *flow) restart() {
-	f.failed, f.completion, f.lastErr = 0, 0, ""
-	q := f.pair
-	q.reqTx.restart()
-	q.respRx.restart()
-	q.restartControl()
-	if r := q.remote; r != nil {
-		r.reqRx.restart()
-		r.respTx.restart()
-		r.restartControl()
+	f.failed, f.completed, f.completion, f.lastErr = 0, 0, 0, ""
+	own, remote := f.ends()
+	if own != nil {
+		own.reqTx.restart()
+		own.respRx.restart()
+		own.restartControl()
+	}
+	if remote != nil {
+		remote.reqRx.restart()
+		remote.respTx.restart()
+		remote.restartControl()
 	}
 }
 
@@ -96,11 +108,8 @@ func (q *pair) pace(now mono.Time) {
 		return
 	}
 	sum, limited, started := 0.0, false, false
-	add := func(x *pair, read bool) {
-		if x == nil || x.read != read {
-			return
-		}
-		for _, f := range x.flows {
+	add := func(flows []*flow) {
+		for _, f := range flows {
 			started = started || f.state == Started
 			if f.state == Started && f.cfg.LineRate > 0 {
 				limited = true
@@ -108,14 +117,27 @@ func (q *pair) pace(now mono.Time) {
 			}
 		}
 	}
-	add(q, false)
-	add(q.remote, true)
+	if !q.read {
+		add(q.flows)
+	}
+	if r := q.remote; r != nil && r.read {
+		add(r.flows)
+	}
+	for _, f := range q.incoming {
+		if f.cfg.Verb == Read {
+			add([]*flow{f})
+		}
+	}
 	if !started {
 		return // messages in progress keep their rate
 	}
-	kbps := uint32(0)
-	if limited {
-		kbps = uint32(min(max(sum/1000, 1), 1<<32-1))
+	_ = q.modify(now, qp.Attr{RateLimit: rateLimit(sum, limited)}, qp.AttrRateLimit, nil)
+}
+
+// rateLimit returns a rate in bits per second as the attribute of a queue pair, in kb/s.
+func rateLimit(rate float64, limited bool) uint32 {
+	if !limited {
+		return 0
 	}
-	_ = q.modify(now, qp.Attr{RateLimit: kbps}, qp.AttrRateLimit, nil)
+	return uint32(min(max(rate/1000, 1), 1<<32-1))
 }

@@ -36,7 +36,11 @@ func (t *translator) ethernet(e *otg.DeviceEthernet, at string) {
 	t.name(e.GetName(), "interface", at)
 	iface := engine.Interface{Name: e.GetName(), Port: e.GetConnection().GetPortName(), MTU: int(e.GetMtu()), MAC: t.mac(e.GetMac(),
 		at+".mac")}
-	t.port(iface.Port, at+".connection.port_name")
+	port, ok := t.port(iface.Port, at+".connection.port_name")
+	onNIC := ok && port.Kind == engine.Verbs
+	if onNIC {
+		t.nicInterface(e, port, at)
+	}
 	t.mtus[iface.Name] = iface.MTU
 	for i, v := range e.GetVlans() {
 		t.name(v.GetName(), "VLAN", item(at+".vlans", i))
@@ -47,7 +51,9 @@ func (t *translator) ethernet(e *otg.DeviceEthernet, at string) {
 		t.name(name, "address", at)
 		a := engine.Address{Name: name, Prefix: netip.PrefixFrom(t.addr(addr, at+".address", is), int(bits))}
 		a.Gateway = t.addr(gateway, at+".gateway", is)
-		if mac != "" {
+		if onNIC {
+			t.nicAddress(gateway, mac, at, port)
+		} else if mac != "" {
 			a.GatewayMAC = t.mac(mac, at+".gateway_mac.value")
 		}
 		t.addrs[name] = address{iface.Name, iface.Port, a.Prefix.Addr()}
@@ -106,7 +112,7 @@ func (t *translator) peer(p peerOf, local string, ibMTU uint32, in, at string) {
 		in := item(at+".qps", i)
 		t.name(q.GetQpName(), "queue pair", in)
 		t.pairs[q.GetQpName()] = pair{len(t.out.Peers), i, a.port, in}
-		peer.QueuePairs = append(peer.QueuePairs, t.queuePair(q, a.iface, in))
+		peer.QueuePairs = append(peer.QueuePairs, t.queuePair(q, a, in))
 	}
 	t.local[a.ip] = append(t.local[a.ip], len(t.out.Peers))
 	t.out.Peers = append(t.out.Peers, peer)
@@ -121,14 +127,18 @@ func pathMTU(n int) int {
 	return mtu
 }
 
-func (t *translator) queuePair(q *otg.Rocev2QPs, iface, at string) engine.QueuePair {
+func (t *translator) queuePair(q *otg.Rocev2QPs, a address, at string) engine.QueuePair {
 	rc := q.GetConnectionType().GetReliableConnection()
 	at += ".connection_type.reliable_connection"
-	key := iface + "/" + strconv.Itoa(int(rc.GetSourceQpNumber()))
-	if other := t.numbers[key]; other != "" {
-		t.errorf("%s.source_qp_number: %d: belongs to queue pair %q of the same interface; choose another one", at, rc.GetSourceQpNumber(), other)
+	if i, ok := t.ports[a.port]; ok && t.out.Ports[i].Kind == engine.Verbs {
+		t.nicQueuePair(rc, &t.out.Ports[i], at)
+	} else {
+		key := a.iface + "/" + strconv.Itoa(int(rc.GetSourceQpNumber()))
+		if other := t.numbers[key]; other != "" {
+			t.errorf("%s.source_qp_number: %d: belongs to queue pair %q of the same interface; choose another one", at, rc.GetSourceQpNumber(), other)
+		}
+		t.numbers[key] = q.GetQpName()
 	}
-	t.numbers[key] = q.GetQpName()
 	return engine.QueuePair{
 		Name: q.GetQpName(), Number: rc.GetSourceQpNumber(), SourcePort: uint16(rc.GetUdpSourcePort()), PSN: uint32(rc.GetInitialPsn()),
 		Data:           marking(rc.GetDscp(), rc.GetEcn().String()),

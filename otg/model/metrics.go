@@ -153,6 +153,11 @@ func peerMetric[R proto.Message](kind R) func(engine.PeerMetric) R {
 		m := kind.ProtoReflect().New()
 		set(m, map[string]any{
 			"name": p.Name, "qp_configured": uint64(p.Configured), "qp_up": uint64(p.Up), "qp_down": uint64(p.Down),
+		})
+		if !p.Messages {
+			return m.Interface().(R)
+		}
+		set(m, map[string]any{
 			"connect_request_tx": p.RequestTx, "connect_request_rx": p.RequestRx, "connect_reply_tx": p.ReplyTx, "connect_reply_rx": p.ReplyRx,
 			"ready_tx": p.ReadyTx, "ready_rx": p.ReadyRx, "disconnect_request_tx": p.DisconnectRequestTx,
 			"disconnect_request_rx": p.DisconnectRequestRx, "disconnect_reply_tx": p.DisconnectReplyTx, "disconnect_reply_rx": p.DisconnectReplyRx,
@@ -162,7 +167,7 @@ func peerMetric[R proto.Message](kind R) func(engine.PeerMetric) R {
 	}
 }
 
-// flowMetric converts the metrics of a flow. Those of the receiver are absent if the destination is not of the configuration.
+// flowMetric converts the metrics of a flow. Those of an end that does not count frames are absent.
 func flowMetric(config *engine.Config) func(engine.FlowMetric) *otg.Rocev2FlowMetricPerQP {
 	own := map[netip.Addr]string{} // port by address
 	for _, i := range config.Interfaces {
@@ -173,14 +178,13 @@ func flowMetric(config *engine.Config) func(engine.FlowMetric) *otg.Rocev2FlowMe
 	return func(f engine.FlowMetric) *otg.Rocev2FlowMetricPerQP { return flowColumns(f, own[f.Dest]) }
 }
 
+// flowColumns sets the columns of the ends that count frames. port is that of the destination's address.
 func flowColumns(f engine.FlowMetric, port string) *otg.Rocev2FlowMetricPerQP {
 	m := &otg.Rocev2FlowMetricPerQP{}
 	values := map[string]any{
 		"flow_name": f.Name, "port_tx": f.PortTx, "src_qp": uint64(f.SourceQP), "dest_qp": uint64(f.DestQP),
-		"data_frames_tx": f.FramesTx, "data_frames_retransmitted": f.Retransmitted, "tx_bytes": f.BytesTx, "data_tx_rate": f.RateTx / 1e9,
-		"message_tx": f.MessagesTx, "message_fail": f.MessagesFailed,
+		"message_tx": f.MessagesTx, "message_complete_rx": f.MessagesComplete, "message_fail": f.MessagesFailed,
 		"flow_completion_time": uint64(f.Completion.Round(time.Millisecond).Milliseconds()),
-		"cnp_rx":               f.CNPRx, "ack_rx": f.ACKRx, "nak_rx": f.NAKRx, "first_timestamp": f.First, "last_timestamp": f.Last,
 	}
 	if f.Source.IsValid() {
 		values["src_ipv4"] = f.Source.String()
@@ -188,18 +192,30 @@ func flowColumns(f engine.FlowMetric, port string) *otg.Rocev2FlowMetricPerQP {
 	if f.Dest.IsValid() {
 		values["dest_ipv4"] = f.Dest.String()
 	}
-	set(m.ProtoReflect(), values)
-	if f.Remote || port != "" {
-		set(m.ProtoReflect(), map[string]any{
-			"port_rx": cmp.Or(f.PortRx, port), "data_frames_rx": f.FramesRx, "frame_delta": delta(f.FramesTx, f.FramesRx),
-			"frame_sequence_error": f.SequenceErrors, "rx_bytes": f.BytesRx, "data_rx_rate": f.RateRx / 1e9,
-			"message_complete_rx": f.MessagesComplete,
-			"ecn_ce_rx":           f.MarkedRx, "cnp_tx": f.CNPTx, "ack_tx": f.ACKTx, "nak_tx": f.NAKTx,
-		})
+	if rx := cmp.Or(f.PortRx, port); rx != "" {
+		values["port_rx"] = rx
 	}
-	if f.HasLatency {
-		set(m.ProtoReflect(), map[string]any{"avg_latency": uint64(f.LatencyAvg), "min_latency": uint64(f.LatencyMin),
-			"max_latency": uint64(f.LatencyMax)})
+	set(m.ProtoReflect(), values)
+	sender, receiver := f.Own, f.Remote
+	if f.Read {
+		sender, receiver = receiver, sender
+	}
+	for _, part := range []struct {
+		counted bool
+		columns map[string]any
+	}{
+		{sender, map[string]any{"data_frames_tx": f.FramesTx, "data_frames_retransmitted": f.Retransmitted, "tx_bytes": f.BytesTx,
+			"data_tx_rate": f.RateTx / 1e9, "cnp_rx": f.CNPRx, "first_timestamp": f.First, "last_timestamp": f.Last}},
+		{receiver, map[string]any{"data_frames_rx": f.FramesRx, "frame_sequence_error": f.SequenceErrors, "rx_bytes": f.BytesRx,
+			"data_rx_rate": f.RateRx / 1e9, "ecn_ce_rx": f.MarkedRx, "cnp_tx": f.CNPTx}},
+		{sender && receiver, map[string]any{"frame_delta": delta(f.FramesTx, f.FramesRx)}},
+		{f.Own, map[string]any{"ack_rx": f.ACKRx, "nak_rx": f.NAKRx}},
+		{f.Remote, map[string]any{"ack_tx": f.ACKTx, "nak_tx": f.NAKTx}},
+		{f.HasLatency, map[string]any{"avg_latency": uint64(f.LatencyAvg), "min_latency": uint64(f.LatencyMin), "max_latency": uint64(f.LatencyMax)}},
+	} {
+		if part.counted {
+			set(m.ProtoReflect(), part.columns)
+		}
 	}
 	return m
 }

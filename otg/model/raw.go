@@ -29,7 +29,7 @@ func (t *translator) rawFlows(list []*otg.Flow, path string) (out []engine.RawFl
 			flow.Rx = append(flow.Rx, rx)
 		}
 		for _, name := range append([]string{flow.Tx}, flow.Rx...) {
-			t.port(name, at+".tx_rx.port")
+			t.frames(name, at+".tx_rx.port")
 		}
 		t.duration(f.GetDuration(), &flow)
 		t.frame(f, &flow, at)

@@ -2,6 +2,8 @@ package model
 
 import (
 	"cmp"
+	"fmt"
+	"net"
 	"net/netip"
 	"path"
 	"slices"
@@ -61,8 +63,8 @@ type pair struct {
 	at          string
 }
 
-// Translate checks a configuration, sets its defaults, and translates it. allowed has patterns (path.Match) of the
-// interfaces that ports may have, as INTERFACE or netns/NAMESPACE/INTERFACE. The error is of type Errors.
+// Translate checks a configuration, sets its defaults, and translates it. allowed has patterns of the
+// interfaces that ports may have, as engine.Port.Permitted describes. The error is of type Errors.
 func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error) {
 	t := &translator{allowed: allowed, kinds: map[string]string{}, ports: map[string]int{}, addrs: map[string]address{}, mtus: map[string]int{}, local: map[netip.Addr][]int{},
 		pairs: map[string]pair{}, numbers: map[string]string{}, fixed: map[string]bool{}}
@@ -137,11 +139,12 @@ func (t *translator) translatePorts(c *otg.Config) {
 		if err := locate(&port); err != "" {
 			t.errorf("%s.location: %s", at, err)
 		}
-		if other, twice := used[port.Namespace+"/"+port.Device]; twice {
+		place := strings.Join([]string{port.Agent, fmt.Sprint(port.Kind == engine.Verbs), port.Namespace, port.Device}, " ")
+		if other, twice := used[place]; twice {
 			t.errorf("%s.location: %s: belongs to port %q; each port needs an interface of its own", at, port.Location, other)
 		}
-		used[port.Namespace+"/"+port.Device] = port.Name
-		if !t.mayUse(port) {
+		used[place] = port.Name
+		if !port.Permitted(t.allowed) {
 			t.errorf("%s.location: %s: roceotg was not started for this interface; start it with this interface", at, port.Location)
 		}
 		t.ports[port.Name] = len(t.out.Ports)
@@ -149,16 +152,31 @@ func (t *translator) translatePorts(c *otg.Config) {
 	}
 }
 
-// locate parses a location into kind, namespace and device. It returns the reason if the location is wrong.
+// kinds of links by the scheme of a location.
+var kinds = map[string]engine.LinkKind{"packet": engine.Packet, "xdp": engine.XDP, "tap": engine.TAP, "nic": engine.Verbs}
+
+// locate parses a location into agent, kind, namespace and device. It returns the reason if the location is wrong.
 func locate(p *engine.Port) string {
 	rest := p.Location
+	if after, ok := strings.CutPrefix(rest, "agent://"); ok {
+		p.Agent, rest, _ = strings.Cut(after, "/")
+		if host, port, err := net.SplitHostPort(p.Agent); err != nil || host == "" || port == "" || strings.HasPrefix(rest, "agent:") {
+			return p.Location + ": has no agent; use agent://HOST:PORT/LOCATION"
+		}
+	}
 	if scheme, after, ok := strings.Cut(rest, "://"); ok {
-		kinds := map[string]engine.LinkKind{"packet": engine.Packet, "xdp": engine.XDP, "tap": engine.TAP}
 		kind, known := kinds[scheme]
 		if !known {
-			return p.Location + `: unknown link "` + scheme + `"; use packet://, xdp:// or tap://`
+			return p.Location + `: unknown link "` + scheme + `"; use packet://, xdp://, tap:// or nic://`
 		}
 		p.Kind, rest = kind, after
+	}
+	if p.Kind == engine.Verbs {
+		if rest == "" || strings.ContainsAny(rest, "/ ") || rest[0] == '.' {
+			return p.Location + ": is not a NIC of a daemon; use nic://NIC"
+		}
+		p.Device = rest
+		return ""
 	}
 	if after, ok := strings.CutPrefix(rest, "netns/"); ok {
 		p.Namespace, rest = path.Split(after) // a namespace can be a path
@@ -168,22 +186,10 @@ func locate(p *engine.Port) string {
 		}
 	}
 	if rest == "" || len(rest) > 15 || strings.ContainsAny(rest, "/ :") || rest == "." || rest == ".." {
-		return p.Location + ": is not an interface; use INTERFACE, netns/NAMESPACE/INTERFACE, xdp://INTERFACE or tap://INTERFACE"
+		return p.Location + ": is not an interface; use INTERFACE, netns/NAMESPACE/INTERFACE, xdp://INTERFACE, tap://INTERFACE or nic://NIC"
 	}
 	p.Device = rest
 	return ""
-}
-
-// mayUse reports whether a port's interface, with its namespace, is permitted.
-func (t *translator) mayUse(p engine.Port) bool {
-	name := p.Device
-	if p.Namespace != "" {
-		name = "netns/" + p.Namespace + "/" + p.Device
-	}
-	return slices.ContainsFunc(t.allowed, func(pattern string) bool {
-		ok, _ := path.Match(pattern, name)
-		return ok
-	})
 }
 
 func (t *translator) layer1(list []*otg.Layer1) {
@@ -229,7 +235,7 @@ func (t *translator) captures(list []*otg.Capture) {
 		at := item("captures", i)
 		t.name(c.GetName(), "capture", at)
 		for _, name := range c.GetPortNames() {
-			t.port(name, at+".port_names")
+			t.frames(name, at+".port_names")
 			if other := captured[name]; other != "" {
 				t.errorf("%s.port_names: port %q: belongs to capture %q; name it once", at, name, other)
 			}
@@ -260,7 +266,11 @@ func (t *translator) options(o *otg.ConfigOptions) {
 		}
 		set[p.Name] = true
 		for j, protocol := range per.GetProtocols() {
-			p.RoCE = t.settings(protocol.GetRocev2(), item(at+".protocols", j)+".rocev2")
+			in := item(at+".protocols", j) + ".rocev2"
+			if p.Kind == engine.Verbs {
+				t.defaults(protocol.GetRocev2().ProtoReflect(), in, p)
+			}
+			p.RoCE = t.settings(protocol.GetRocev2(), in)
 		}
 	}
 }
@@ -299,7 +309,7 @@ func (t *translator) paceable() {
 		p := &t.out.Ports[i]
 		least := bits / pause / float64(cmp.Or(p.Speed, 10e9))
 		for name, rate := range map[string]*float64{"initial_rate_after_first_cnp": &p.RoCE.DCQCN.FirstRate, "minimum_rate_limmit": &p.RoCE.DCQCN.MinRate} {
-			if p.RoCE.DCQCN.Enable && *rate < least && (*rate > 0 || name == "minimum_rate_limmit") {
+			if p.Kind != engine.Verbs && p.RoCE.DCQCN.Enable && *rate < least && (*rate > 0 || name == "minimum_rate_limmit") {
 				t.warnf("port %q: dcqcn_settings.%s: %.4g per cent: using %.4g, a packet in 10 ms", p.Name, name, 100**rate, 100*least)
 				*rate = least
 			}

@@ -101,7 +101,11 @@ func TestTranslate(t *testing.T) {
 // TestErrors: each wrong configuration has the named error, and all errors come at once.
 func TestErrors(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
-		{`"netns/h1/eth1"`, `"nic://rxe0"`, `ports[0].location: nic://rxe0: unknown link "nic"`},
+		{`"netns/h1/eth1"`, `"usb://rxe0"`, `ports[0].location: usb://rxe0: unknown link "usb"`},
+		{`"netns/h1/eth1"`, `"nic://a/b"`, `ports[0].location: nic://a/b: is not a NIC of a daemon`},
+		{`"netns/h1/eth1"`, `"agent://h1/eth1"`, `ports[0].location: agent://h1/eth1: has no agent`},
+		{`"netns/h1/eth1"`, `"agent://h1:1/agent://h2:1/eth1"`, `has no agent`},
+		{`"netns/h1/eth1"`, `"agent://h1:1/eth1"`, `ports[0].location: agent://h1:1/eth1: roceotg was not started for this interface`},
 		{`"netns/h1/eth1"`, `"netns/h1"`, `ports[0].location: netns/h1: has no namespace`},
 		{`"xdp://eth2"`, `"netns/h1/eth1"`, `ports[1].location: netns/h1/eth1: belongs to port "p1"`},
 		{`"xdp://eth2"`, `"lo"`, `ports[1].location: lo: roceotg was not started for this interface`},

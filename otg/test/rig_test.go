@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/bpf/bottleneck"
 	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/otg/api"
-	"roced.io/roced/otg/engine"
+	"roced.io/roced/otg/fleet"
 )
 
 // soon bounds waiting for conditions, which hold much earlier on an idle machine.
@@ -104,7 +104,7 @@ func (f *fabric) serve(access api.Access) (rpc, web string) {
 	for i := range f.hosts {
 		allowed = append(allowed, f.location(i))
 	}
-	e := engine.New()
+	e := fleet.New(nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	started, ended := make(chan [2]string, 1), make(chan error, 1)
 	go func() {
