@@ -79,7 +79,7 @@ func dial(address string, security credentials.TransportCredentials) (engine.Eng
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(security), grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(codec{}), grpc.MaxCallRecvMsgSize(maxReply), grpc.MaxCallSendMsgSize(maxRequest)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTime}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: alive, Timeout: patience}))
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: alive, Timeout: aliveTimeout}))
 	if err != nil {
 		return nil, c.named(err)
 	}

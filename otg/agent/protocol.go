@@ -50,10 +50,10 @@ const (
 	maxReply   = 1 << 30
 )
 
-// A side that receives nothing for alive sends a ping, and ends the session after patience without an answer.
+// A side that receives nothing for alive sends a ping, and ends the session after aliveTimeout without an answer.
 const (
-	alive    = 10 * time.Second
-	patience = 5 * time.Second
+	alive        = 10 * time.Second
+	aliveTimeout = 5 * time.Second
 )
 
 // codec encodes messages as JSON.

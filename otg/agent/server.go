@@ -35,7 +35,7 @@ func Serve(ctx context.Context, a api.Access, e engine.Engine, permitted []strin
 	}
 	defer l.Close()
 	options := []grpc.ServerOption{grpc.ForceServerCodec(codec{}), grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxReply),
-		grpc.MaxConcurrentStreams(1), grpc.KeepaliveParams(keepalive.ServerParameters{Time: alive, Timeout: patience}),
+		grpc.MaxConcurrentStreams(1), grpc.KeepaliveParams(keepalive.ServerParameters{Time: alive, Timeout: aliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: alive / 2})}
 	if a.ClientCA != "" {
 		config, err := a.TLS()

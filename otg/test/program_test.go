@@ -22,12 +22,7 @@ import (
 // TestKilled: a killed program leaves no interface behind, and a later one uses the same names.
 func TestKilled(t *testing.T) {
 	f := newFabric(t, 1)
-	bin := filepath.Join(t.TempDir(), "roceotg")
-	build := exec.Command("go", "build", "-o", bin, "../cmd/roceotg")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bin := program(t, ".", "../cmd/roceotg")
 	exists := func() bool {
 		err := f.hosts[0].Do(func() error {
 			_, err := netlink.LinkByName("rg0")
@@ -59,6 +54,18 @@ func TestKilled(t *testing.T) {
 		_ = p.Wait()
 		lab.Eventually(t, soon, "the interface is gone", func() bool { return !exists() })
 	}
+}
+
+// program builds a program of the module in a folder, and returns its path.
+func program(t *testing.T, module, pkg string) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	build := exec.Command("go", "build", "-C", module, "-o", bin, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bin
 }
 
 // free returns an address with a port that no program uses.

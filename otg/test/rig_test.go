@@ -2,6 +2,7 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,11 +33,12 @@ type fabric struct {
 	t      *testing.T
 	middle *namespace.Namespace
 	hosts  []*namespace.Namespace
+	places map[int]string // locations other than interfaces, by port
 }
 
 func newFabric(t *testing.T, ports int) *fabric {
 	t.Helper()
-	f := &fabric{t: t}
+	f := &fabric{t: t, places: map[int]string{}}
 	f.middle = f.namespace()
 	f.do(f.middle, func() error { return namespace.AddBridge("br0") })
 	f.do(f.middle, func() error {
@@ -95,7 +97,9 @@ func (f *fabric) bottleneck(port int, words ...string) *bottleneck.Attachment {
 	return a
 }
 
-func (f *fabric) location(port int) string { return "netns/" + f.hosts[port].Path() + "/eth0" }
+func (f *fabric) location(port int) string {
+	return cmp.Or(f.places[port], "netns/"+f.hosts[port].Path()+"/eth0")
+}
 
 // serve starts the API with the real engine. It returns the addresses of gRPC and HTTPS.
 func (f *fabric) serve(access api.Access) (rpc, web string) {
