@@ -122,7 +122,9 @@ func TestNICConnections(t *testing.T) {
 	must(t, e.Protocols(nil, Connect))
 	await(t, e, "a connection and a rejection", func() bool {
 		m := e.PeerMetrics()
-		return m[0].Up == 1 && m[1].Up == 1 && strings.Contains(m[0].LastError, "rejected by 198.18.0.2")
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return m[0].Up == 1 && m[1].Up == 1 && e.pairs["q0.1"].state == pairFailed && strings.Contains(m[0].LastError, "rejected by 198.18.0.2")
 	})
 	must(t, e.Protocols([]string{"peer1"}, Disconnect))
 	await(t, e, "no connection", func() bool { m := e.PeerMetrics(); return m[0].Up == 0 && m[1].Up == 0 })

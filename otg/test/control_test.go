@@ -80,16 +80,17 @@ func TestLosses(t *testing.T) {
 	o.DcqcnSettings().SetEnableDcqcn(false)
 	o.ConnectionType().ReliableConnection().SetRetransmissionTimeoutValue(4).SetRetransmissionRetryCount(7)
 	c.start(config)
-	c.await("a loss and ten messages", func() bool {
+	c.await("a loss and ten messages", func() bool { // a busy machine also reorders frames
 		m := c.flows()["QP0_0"]
-		return m.MessageCompleteRx() >= 10 && m.DataFramesRetransmitted() > 0 && m.NakRx() > 0
+		s, err := b.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Dropped+s.Overflowed > 0 && m.MessageCompleteRx() >= 10 && m.DataFramesRetransmitted() > 0 && m.NakRx() > 0
 	})
 	m := c.stop()["QP0_0"]
 	if m.MessageFail() != 0 || m.FrameSequenceError() == 0 || m.FrameDelta() == 0 || m.NakTx() == 0 {
 		t.Errorf("%v", m)
-	}
-	if s, err := b.Stats(); err != nil || s.Dropped+s.Overflowed == 0 {
-		t.Errorf("%+v, %v", s, err)
 	}
 }
 
