@@ -87,3 +87,26 @@ func TestDestinationBeforeICRC(t *testing.T) {
 		t.Errorf("drops %v", n.ctr.drops)
 	}
 }
+
+// TestUnsealedMarkEnds: a frame without a right ICRC is taken if its mark says that it has none. The next frame needs one.
+func TestUnsealedMarkEnds(t *testing.T) {
+	a := newNIC(t, testConfig(macA, "10.0.0.1/24"))
+	qa := plug(t, a, 0x11, qp.RC, newScript(sends(0x22, 1, 8)...))
+	connect(t, a, qa, 0, "10.0.0.2", &macB)
+	a.sch.activate(qa)
+	out := transmit(a, 0)
+	if len(out) != 1 {
+		t.Fatalf("%d frames", len(out))
+	}
+	b := out[0].b
+	b[len(b)-1]++
+	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
+	s := newScript()
+	connect(t, n, plug(t, n, 0x22, qp.RC, s), 0, "10.0.0.1", &macA)
+	discardAll(n)
+	n.ReceiveUnsealed(0, append([]byte(nil), b...), 0)
+	n.Receive(0, append([]byte(nil), b...), 0)
+	if len(s.got) != 1 || n.ctr.drops[rxICRC] != 1 {
+		t.Errorf("%d packets taken, %d with a wrong ICRC; want 1 and 1", len(s.got), n.ctr.drops[rxICRC])
+	}
+}
