@@ -83,8 +83,10 @@ otg: needs-go ## build roceotg, a module of its own, into bin/
 	CGO_ENABLED=0 $(GO) -C otg build -mod=readonly -trimpath -buildvcs=false -ldflags "-X 'roced.io/roced/internal/base/version.source=$(shell tools/scripts/source)'" \
 		-o $(abspath $(BIN))/ ./cmd/roceotg
 
-otg-test: needs-go ## tests of roceotg, with gosnappi's client between namespaces
+otg-test: needs-go ## lint and tests of roceotg, with gosnappi's client between namespaces
 	$(GO) -C otg vet -mod=readonly ./...
+	staticcheck=$$($(GO) tool -n staticcheck) && cd otg && "$$staticcheck" ./...
+	tools/scripts/deadcode otg
 	$(GO) -C otg test -mod=readonly -timeout 20m ./...
 
 otg-package: ## Debian packages of roceotg for ARCHS in out/otg
