@@ -116,13 +116,11 @@ func (a *At) interval() string {
 	return fmt.Sprintf(" [%.3g..%.3g]", *a.Lo, *a.Hi)
 }
 
-// Earlier is what the pages said of a claim before the rules, or the row's setting, changed.
-type Earlier struct{ Verdict, Measured string }
-
-// earlierFile has, by row and claim, what changed; it lies beside the folder of records.
+// earlierFile has, by row and claim, the verdict before the rules, or the row's setting, changed; it lies beside the folder of
+// records.
 const earlierFile = "earlier.json"
 
-func readEarlier(stored string) (m map[string]map[string]Earlier, err error) {
+func readEarlier(stored string) (m map[string]map[string]string, err error) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(stored), earlierFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -140,7 +138,7 @@ type report struct {
 	found     []*Found
 	forms     []string
 	summaries []Summary
-	earlier   map[string]map[string]Earlier
+	earlier   map[string]map[string]string
 }
 
 // Document writes papers.md into a folder, and into its subfolder papers a page of each paper and the pictures, from the

@@ -3,7 +3,6 @@ package papers
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -104,7 +103,7 @@ func departs(b *strings.Builder, list []departure) {
 func (f *Found) seedsOf(several bool) string {
 	var parts []string
 	if first, n := max(f.First, 1), f.cost().seeds; first != firstUnseen || n != usualSeeds {
-		parts = append(parts, fmt.Sprintf("Seeds %d to %d.", first, first+n-1))
+		parts = append(parts, fmt.Sprintf("Seeds %d-%d.", first, first+n-1))
 	}
 	if several {
 		parts = append(parts, fmt.Sprintf("Build %.8s.", strings.Join(f.origins(func(o *Origin) string { return o.Build }), " and ")))
@@ -148,10 +147,8 @@ func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 		if c.Drift != "" {
 			verdict += " †"
 		}
-		for _, note := range []string{c.Why, p.before(r, c)} {
-			if note == "" || note == reasons[c.Verdict] || note == sameReason {
-				continue
-			}
+		verdict += p.before(r, c)
+		if note := c.Why; note != "" && note != reasons[c.Verdict] && note != sameReason {
 			k := slices.Index(notes, note)
 			if k < 0 {
 				k, notes = len(notes), append(notes, note)
@@ -169,18 +166,11 @@ func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 	}
 }
 
-// before says which verdict, and which value, a claim had before the rules or the row's setting changed.
+// before says which other verdict a claim had before the rules or the row's setting changed.
 func (p *report) before(r *Row, c *Claim) string {
-	e, ok := p.earlier[r.ID][c.Says]
-	same := intervals.ReplaceAllString(e.Measured, "") == intervals.ReplaceAllString(c.Text(), "")
-	switch {
-	case !ok || c.Verdict == NotRun && same || same && e.Verdict == c.Verdict.String():
+	e := p.earlier[r.ID][c.Says]
+	if e == "" || c.Verdict == NotRun || e == c.Verdict.String() {
 		return ""
-	case same:
-		return "before: " + e.Verdict
 	}
-	return fmt.Sprintf("before: %s (%s)", e.Verdict, e.Measured)
+	return ", before: " + e
 }
-
-// intervals matches the intervals of values.
-var intervals = regexp.MustCompile(` \[[^]]*\]`)
