@@ -66,16 +66,17 @@ type disturbance struct {
 	name       string
 	begin, end func(l *rig)
 	told       string // expected in the mode of `rocectl link show`
+	counted    string // the counter that grows instead if the NIC notices before it sends
 	moves      bool   // data move, possibly slowly
 }
 
 var disturbances = []disturbance{
 	{"EPERM", func(l *rig) {
 		l.firewall("add table ip t; add chain ip t o { type filter hook output priority 0; }; add rule ip t o udp dport 4791 drop")
-	}, func(l *rig) { l.firewall("delete table ip t") }, "a firewall of this host forbids UDP to 198.18.0.2", false},
-	{"EMSGSIZE", func(l *rig) { l.narrow(1400) }, func(l *rig) { l.narrow(namespace.MTU) }, "too long for the path to 198.18.0.2", false},
-	{"ENOBUFS", func(l *rig) { l.slow(netlink.QdiscAdd) }, func(l *rig) { l.slow(netlink.QdiscDel) }, "", true},
-	{"address", func(l *rig) { l.addr(0, netlink.AddrDel, "198.18.0.1/24") }, func(l *rig) { l.addr(0, netlink.AddrAdd, "198.18.0.1/24") }, "", false},
+	}, func(l *rig) { l.firewall("delete table ip t") }, "a firewall of this host forbids UDP to 198.18.0.2", "", false},
+	{"EMSGSIZE", func(l *rig) { l.narrow(1400) }, func(l *rig) { l.narrow(namespace.MTU) }, "too long for the path to 198.18.0.2", "tx_dropped_mtu", false},
+	{"ENOBUFS", func(l *rig) { l.slow(netlink.QdiscAdd) }, func(l *rig) { l.slow(netlink.QdiscDel) }, "", "", true},
+	{"address", func(l *rig) { l.addr(0, netlink.AddrDel, "198.18.0.1/24") }, func(l *rig) { l.addr(0, netlink.AddrAdd, "198.18.0.1/24") }, "", "", false},
 }
 
 // TestUnsent makes the kernel refuse packets of a NIC on sockets. The port reports it, and every work request
@@ -90,7 +91,7 @@ func TestUnsent(t *testing.T) {
 			l := l.at(t)
 			_, client := l.moving(tolerantOptions...)
 			d.begin(l)
-			l.tells(d.told)
+			l.notices(d)
 			d.end(l)
 			l.progresses(client, "data that moves again")
 			client.Signal(syscall.SIGKILL)
@@ -146,9 +147,14 @@ func TestTranslated(t *testing.T) {
 }
 
 // tells waits until the mode of host 0's port contains a text.
-func (l *rig) tells(what string) {
+func (l *rig) tells(what string) { l.notices(disturbance{told: what}) }
+
+// notices waits until the port tells of a disturbance, or the NIC counts packets that it has not given to the port.
+func (l *rig) notices(d disturbance) {
 	l.T.Helper()
-	lab.Eventually(l.T, soon, "a mode that says: "+what, func() bool { return strings.Contains(l.Link(0).Mode, what) })
+	lab.Eventually(l.T, soon, "a mode that says: "+d.told, func() bool {
+		return strings.Contains(l.Link(0).Mode, d.told) || lab.Query[[]api.Stat](l.Lab, 0, "stat")[0].Counters[d.counted] > 0
+	})
 }
 
 // TestFilteredFlow: a filter of the host drops one connection, which the kernel tells the sender. Others proceed, and the
