@@ -149,7 +149,7 @@ func TestTranslated(t *testing.T) {
 // tells waits until the mode of host 0's port contains a text.
 func (l *rig) tells(what string) { l.notices(disturbance{told: what}) }
 
-// notices waits until the port tells of a disturbance, or the NIC counts packets that it has not given to the port.
+// notices waits until the port reports a disturbance, or the NIC counts packets that it has not given to the port.
 func (l *rig) notices(d disturbance) {
 	l.T.Helper()
 	lab.Eventually(l.T, soon, "a mode that says: "+d.told, func() bool {
