@@ -205,7 +205,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// certificates writes an authority and a certificate of it for 127.0.0.1, and returns the files.
+// certificates writes the certificate of an authority, and one for 127.0.0.1 that the authority has signed. It returns the files.
 func certificates(t *testing.T) Identity {
 	t.Helper()
 	dir := t.TempDir()

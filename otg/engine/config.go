@@ -297,6 +297,19 @@ const (
 	Paused
 )
 
+// after returns the state after a command that starts nothing anew.
+func (s FlowState) after(c TrafficState) FlowState {
+	switch {
+	case c == Stop:
+		return Stopped
+	case c == Pause && s == Started:
+		return Paused
+	case c == Resume && s == Paused:
+		return Started
+	}
+	return s
+}
+
 // PortMetric counts frames of a port since the configuration was applied. Bytes are of frames without FCS; rates are averages of
 // the last second.
 type PortMetric struct {

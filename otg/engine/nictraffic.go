@@ -168,12 +168,8 @@ func (n *nics) command(f *nicFlow, s TrafficState) {
 		for _, q := range ends {
 			n.connect(q)
 		}
-	case s == Stop:
-		f.state = Stopped
-	case s == Pause && f.state == Started:
-		f.state = Paused
-	case s == Resume && f.state == Paused:
-		f.state = Started
+	default:
+		f.state = f.state.after(s)
 	}
 }
 

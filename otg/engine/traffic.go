@@ -64,12 +64,8 @@ func (f *flow) command(now mono.Time, s TrafficState) {
 				x.connect(now)
 			}
 		}
-	case s == Stop:
-		f.state = Stopped
-	case s == Pause && f.state == Started:
-		f.state = Paused
-	case s == Resume && f.state == Paused:
-		f.state = Started
+	default:
+		f.state = f.state.after(s)
 	}
 }
 

@@ -216,7 +216,7 @@ func (f *fleet) Traffic(wanted []string, state engine.TrafficState) error {
 	return errors.Join(f.traffic(wanted, state, counting), f.traffic(wanted, state, transmitting))
 }
 
-// traffic commands the wanted ones of some flows.
+// traffic starts, stops, pauses or resumes flows: those that wanted names, or all if it is empty. have lists the flows of an engine.
 func (f *fleet) traffic(wanted []string, state engine.TrafficState, have func(*engine.Config) []string) error {
 	return f.each(func(m *member) error {
 		var mine []string

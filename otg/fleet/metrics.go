@@ -20,6 +20,18 @@ func collect[M any](f *fleet, order []string, name func(*M) string, get func(*me
 	return all
 }
 
+// joined joins neighbours of one name: the metrics of both ends.
+func joined[M any](parts []M, name func(*M) string, join func(a, b M) M) (all []M) {
+	for _, p := range parts {
+		if last := len(all) - 1; last >= 0 && name(&all[last]) == name(&p) {
+			all[last] = join(all[last], p)
+		} else {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // PortMetrics implements engine.Engine.
 func (f *fleet) PortMetrics() []engine.PortMetric {
 	f.mu.Lock()
@@ -46,19 +58,13 @@ func (f *fleet) Neighbors() []engine.Neighbor {
 }
 
 // FlowMetrics implements engine.Engine.
-func (f *fleet) FlowMetrics() (all []engine.FlowMetric) {
+func (f *fleet) FlowMetrics() []engine.FlowMetric {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	order := names(f.cfg.Flows, func(x *engine.Flow) string { return x.Name })
-	parts := collect(f, order, func(m *engine.FlowMetric) string { return m.Name }, func(m *member) []engine.FlowMetric { return m.FlowMetrics() })
-	for _, p := range parts {
-		if n := len(all); n > 0 && all[n-1].Name == p.Name {
-			all[n-1] = merged(all[n-1], p)
-		} else {
-			all = append(all, p)
-		}
-	}
-	return all
+	name := func(m *engine.FlowMetric) string { return m.Name }
+	parts := collect(f, order, name, func(m *member) []engine.FlowMetric { return m.FlowMetrics() })
+	return joined(parts, name, merged)
 }
 
 // merged returns the metrics of a flow from both ends. Each counter is zero at one of them.
@@ -89,20 +95,12 @@ func merged(a, b engine.FlowMetric) engine.FlowMetric {
 }
 
 // RawFlowMetrics implements engine.Engine.
-func (f *fleet) RawFlowMetrics() (all []engine.RawFlowMetric) {
+func (f *fleet) RawFlowMetrics() []engine.RawFlowMetric {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	parts := collect(f, rawFlows(&f.cfg), func(m *engine.RawFlowMetric) string { return m.Name }, func(m *member) []engine.RawFlowMetric {
-		return m.RawFlowMetrics()
-	})
-	for _, p := range parts {
-		if n := len(all); n > 0 && all[n-1].Name == p.Name {
-			all[n-1] = mergedRaw(all[n-1], p)
-		} else {
-			all = append(all, p)
-		}
-	}
-	return all
+	name := func(m *engine.RawFlowMetric) string { return m.Name }
+	parts := collect(f, rawFlows(&f.cfg), name, func(m *member) []engine.RawFlowMetric { return m.RawFlowMetrics() })
+	return joined(parts, name, mergedRaw)
 }
 
 // mergedRaw returns the metrics of a raw flow from two engines, of which one may transmit.

@@ -25,7 +25,7 @@ var budgets = []struct {
 	{"simulator", []string{"internal/sim"}, 17996},
 	{"laboratory", []string{"internal/lab"}, 14727},
 	{"base", []string{"internal/base"}, 6825},
-	{"traffic generator", []string{"otg"}, 6985},
+	{"traffic generator", []string{"otg"}, 6984},
 	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2172},
 }
 
