@@ -124,7 +124,7 @@ func (l *Lab) ready(o LabOptions) error {
 func (l *Lab) active(ctx context.Context, i int) error {
 	h := l.Host[i]
 	for {
-		text, err := l.Output(ctx, i, []string{filepath.Join(l.Bin, "rocectl"), "--run-dir", h.RunDir, "--json", "link", "show"})
+		text, err := l.Ctl(ctx, i, "--json", "link", "show")
 		if err != nil {
 			return err
 		}
