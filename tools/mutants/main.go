@@ -1,5 +1,6 @@
 // Command mutants removes the mechanisms of docs/results/mechanisms-*.md, one after the other. For each it runs the
-// tests that the document names: at least one must fail. It works on a copy of the tree, never in place.
+// tests that the document names: at least one must fail. It works on copies of the tree, never in place: one with all
+// mutations of functions, of which a variable of the environment selects one, and one for the others and for survivors.
 //
 // Each package has its mutations in its file mutants.txt. A list is also wrong if a mutation no longer applies, or if a
 // row of a document has no mutation.
@@ -99,20 +100,31 @@ func run(s selection, files []string) error {
 	if len(list) == 0 {
 		return errors.New("no mutation is selected")
 	}
-	dir, err := copyTree(files)
+	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	p.root = dir
+	p.root = filepath.Join(dir, "single")
+	joined := joint{dir: filepath.Join(dir, "joint")}
+	for _, root := range []string{p.root, joined.dir} {
+		if err := copyTree(files, root); err != nil {
+			return err
+		}
+	}
+	if err := joined.build(p.tree, list); err != nil {
+		return err
+	}
 	var faults []error
 	for i := range list {
 		m := &list[i]
 		begun := time.Now()
 		verdict := "killed"
-		if err := p.try(m); err != nil {
-			verdict = err.Error()
-			faults = append(faults, fmt.Errorf("%v: %w", m, err))
+		if !joined.kills(p.tree, m, i) {
+			if err := p.try(m); err != nil {
+				verdict = err.Error()
+				faults = append(faults, fmt.Errorf("%v: %w", m, err))
+			}
 		}
 		fmt.Printf("%3d/%d %5.1fs %v: %s\n", i+1, len(list), time.Since(begun).Seconds(), m, verdict)
 	}
@@ -133,17 +145,14 @@ func listFiles() (files []string, err error) {
 	return files, nil
 }
 
-// copyTree copies files to a new folder.
-func copyTree(files []string) (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "mutants"); err != nil {
-		return "", err
-	}
+// copyTree copies files to a folder.
+func copyTree(files []string, dir string) error {
 	for _, name := range files {
 		if err := copyFile(name, filepath.Join(dir, name)); err != nil {
-			return "", errors.Join(err, os.RemoveAll(dir))
+			return err
 		}
 	}
-	return dir, nil
+	return nil
 }
 
 func copyFile(from, to string) error {
@@ -159,46 +168,4 @@ func copyFile(from, to string) error {
 		return err
 	}
 	return os.WriteFile(to, b, info.Mode().Perm())
-}
-
-// try applies m to the files below t.root, runs the tests of its mechanism, and undoes m. It returns nil if a test fails.
-func (t *tree) try(m *mutation) error {
-	p, err := t.place(m)
-	if err != nil {
-		return err
-	}
-	name := filepath.Join(t.root, p.file)
-	before, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(name, []byte(p.mutate(string(before), m)), 0o644); err != nil {
-		return err
-	}
-	defer os.WriteFile(name, before, 0o644)
-	for _, name := range m.tests {
-		dir, err := t.testDir(m, name)
-		if err != nil {
-			return err
-		}
-		_, test := splitTest(name)
-		out, err := runTest(t.root, "./"+dir, "^"+strings.ReplaceAll(test, "/", "$/^")+"$")
-		if strings.Contains(string(out), "[build failed]") {
-			return fmt.Errorf("does not compile:\n%s", out)
-		}
-		if err != nil {
-			return nil
-		}
-		if strings.Contains(string(out), "no tests to run") {
-			return fmt.Errorf("%s has no %s", dir, test)
-		}
-	}
-	return fmt.Errorf("survives %s", strings.Join(m.tests, ", "))
-}
-
-// runTest runs the tests of a package whose names match.
-func runTest(root, pkg, match string) (out []byte, err error) {
-	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=3m", "-run", match, pkg)
-	cmd.Dir = root
-	return cmd.CombinedOutput()
 }

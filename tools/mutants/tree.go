@@ -27,6 +27,8 @@ type decl struct {
 	lines      []string // whole lines
 }
 
+func (d *decl) text() string { return strings.Join(d.lines, "\n") }
+
 // place is a sequence of lines of a declaration.
 type place struct {
 	*decl
