@@ -56,6 +56,9 @@ func icrcStep4(c, w uint32) uint32 {
 // moves its argument to the heap: it passes the argument through a function variable. ICRCStart panics if a header is too
 // short.
 func ICRCStart(l3, udp, transport []byte) uint32 {
+	if len(l3) == ipv4Len {
+		return icrcStart20(l3, udp, transport)
+	}
 	var c uint32
 	if l3[0]>>4 == 4 {
 		c = icrcIPv4(l3)
@@ -67,6 +70,18 @@ func ICRCStart(l3, udp, transport []byte) uint32 {
 	// BTH byte 4: FECN, BECN and reserved bits.
 	c = icrcStep8(c, binary.LittleEndian.Uint64(transport)|0xff<<32)
 	return ^icrcBytes(c, transport[8:])
+}
+
+// icrcStart20 is ICRCStart for an IPv4 header without options, with few steps: words cross the borders of headers.
+func icrcStart20(l3, udp, transport []byte) uint32 {
+	le := binary.LittleEndian
+	_, _ = udp[UDPLen-1], transport[BTHLen-1]
+	c := icrcStep8(icrcSeed, le.Uint64(l3)|0xff00)
+	c = icrcStep8(c, le.Uint64(l3[8:])|0xffff00ff)
+	c = icrcStep8(c, uint64(le.Uint32(l3[16:]))|uint64(le.Uint32(udp))<<32)
+	c = icrcStep8(c, uint64(le.Uint32(udp[4:])|0xffff<<16)|uint64(le.Uint32(transport))<<32)
+	c = icrcStep8(c, le.Uint64(transport[4:])|0xff)
+	return ^icrcBytes(c, transport[BTHLen:])
 }
 
 // icrcBytes advances the state c over b.
@@ -110,6 +125,9 @@ func ICRCUpdate(crc uint32, p []byte) uint32 {
 
 // ICRCPad continues an ICRC over n zero pad bytes, n from 0 to 3.
 func ICRCPad(crc uint32, n int) uint32 {
+	if n == 0 {
+		return crc
+	}
 	return ^icrcBytes(^crc, zeros[:n])
 }
 

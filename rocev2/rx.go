@@ -184,8 +184,10 @@ func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 	}
 	var last *QueuePair
 	rx.charges.begin()
-	for i := 0; i*segSize < len(d.Body); i++ {
-		seg := d.Body[i*segSize : min((i+1)*segSize, len(d.Body))]
+	i := 0
+	for rest := d.Body; len(rest) > 0; i++ {
+		seg := rest[:min(segSize, len(rest))]
+		rest = rest[len(seg):]
 		inet.SetLengths(l3, udp, id+uint16(i), len(seg))
 		q, r := (*QueuePair)(nil), rxShort // the last one can be too short
 		if len(seg) >= minRoCE {
@@ -204,12 +206,13 @@ func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 			rx.obs = link.Segment(rx.obs[:0], frame, segSize, i)
 		}
 		n.verdict(now, rx.obs, r)
-		rx.examined = i + 1
-		if q == nil && r != rxOK && rx.charges.add(now, d, rx.examined) {
-			n.discard(now, frame, segSize, rx.examined, r)
+		if q == nil && r != rxOK && rx.charges.add(now, d, i+1) {
+			i++
+			n.discard(now, frame, segSize, i, r)
 			break
 		}
 	}
+	rx.examined = i
 	if last != nil {
 		n.sch.settle(last)
 	}

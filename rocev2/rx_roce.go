@@ -36,16 +36,18 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 // lookUp finds the queue pair of a packet before the ICRC, which costs more. It returns nil for packets to the NIC itself and
 // to groups. With sockets the peer is checked after the ICRC, whose difference reveals a NAT.
 func (n *NIC) lookUp(body []byte) (*QueuePair, rxReason) {
-	qpn := bth.QPN(binary.BigEndian.Uint32(body[4:])) & bth.MaxQPN
-	if qpn <= 1 || qpn == bth.MRCEndpointQPN || bth.Opcode(body[0]).IsEndpoint() || n.rx.in.Dst.Multicast() {
-		return nil, rxOK
-	}
+	qpn, op := bth.QPN(binary.BigEndian.Uint32(body[4:]))&bth.MaxQPN, bth.Opcode(body[0])
 	q := n.lookupQP(qpn)
-	if q == nil {
-		return nil, rxQPN
-	}
-	if q.typ != qp.UD && !n.cfg.Sockets {
+	switch {
+	case q != nil && q.typ != qp.UD && !op.IsEndpoint():
+		if n.cfg.Sockets {
+			return q, rxOK
+		}
 		return q, n.rx.checkPeer(q)
+	case qpn <= 1 || qpn == bth.MRCEndpointQPN || op.IsEndpoint() || n.rx.in.Dst.Multicast():
+		return nil, rxOK
+	case q == nil:
+		return nil, rxQPN
 	}
 	return q, rxOK
 }
@@ -59,6 +61,7 @@ func (n *NIC) accept(now mono.Time, l3 []byte, q *QueuePair, meta qp.RxMeta) (*Q
 	if meta.CE = rx.in.ECN == inet.CE; meta.CE {
 		n.ctr.NPECNMarked++
 	}
+	checked := q != nil && !n.cfg.Sockets // by lookUp
 	switch {
 	case q != nil:
 	case rx.in.Dst.Multicast():
@@ -77,11 +80,16 @@ func (n *NIC) accept(now mono.Time, l3 []byte, q *QueuePair, meta qp.RxMeta) (*Q
 	}
 	if q.typ == qp.UD {
 		meta.GRH = rx.makeGRH(l3)
-	} else if r := rx.checkPeer(q); r != rxOK {
-		return nil, r
-	} else if q.source.port != 0 && q.source.port != sourceOf(meta.Path) {
-		if r := n.checkSource(now, q); r != rxOK {
-			return nil, r
+	} else {
+		if !checked {
+			if r := rx.checkPeer(q); r != rxOK {
+				return nil, r
+			}
+		}
+		if q.source.port != 0 && q.source.port != sourceOf(meta.Path) {
+			if r := n.checkSource(now, q); r != rxOK {
+				return nil, r
+			}
 		}
 	}
 	if n.cfg.Sockets && rx.in != &rx.forwarded {

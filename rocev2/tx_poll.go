@@ -187,6 +187,9 @@ func (n *NIC) mustResolve(q *QueuePair) bool {
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *link.Frame, drained bool) {
 	b := &n.tx
 	b.segs, b.forwarded, b.ahead = 0, 0, readAhead{}
+	if q.endpoint != nil && q.ports != q.endpoint.ports {
+		n.applyPorts(now, q)
+	}
 	to := n.across(&q.path)
 	if b.burst = to != nil && n.plain(to); b.burst {
 		b.source, to.pulled = origin{}, pulled{}
@@ -309,9 +312,6 @@ func (n *NIC) take(now mono.Time, q *QueuePair) (ok, drained bool) {
 		return false, false
 	}
 	b.gathering = false
-	if q.endpoint != nil && q.ports != q.endpoint.ports {
-		n.applyPorts(now, q)
-	}
 	if !q.machine().PollTransmit(now, &b.t) {
 		return false, true
 	}
