@@ -65,7 +65,7 @@ func Main(args []string, out, diag io.Writer) int {
 	switch {
 	case errors.Is(err, errNothing):
 		return exitNothing
-	case errors.As(err, &usage), errors.As(err, &bad):
+	case about.IsUsage(err), errors.As(err, &usage), errors.As(err, &bad):
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return interrupt.Code
@@ -99,6 +99,6 @@ device has to answer. docs/reference/drill.md describes them.`,
 	root.SetErr(diag)
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.run(), a.model(), a.lint(), a.list(), a.record(), a.analyze())
-	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
+	about.Program{Section: 1}.Add(root)
 	return root
 }

@@ -11,6 +11,7 @@ import (
 
 	"roced.io/roced/bpf/attach"
 	"roced.io/roced/bpf/bottleneck"
+	"roced.io/roced/internal/base/about"
 )
 
 // bottleneckReport is the JSON output of `bottleneck`.
@@ -37,11 +38,11 @@ replaces the interface's queueing discipline. What a killed command leaves, the 
 on the interface removes.`,
 		Example: `  rocectl bottleneck eth0 rate=1gbit kmin=40k kmax=200k pmax=0.1
   rocectl bottleneck veth0 rate=100mbit roce --netns left --watch 1s`,
-		Args: between(2, 20),
+		Args: about.Words(2, 20),
 		RunE: func(c *cobra.Command, args []string) error {
 			o, err := bottleneck.Parse(args[1:])
 			if err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			return inNetns(ns, func() error { return a.runBottleneck(c.Context(), args[0], o, mode, watch) })
 		},

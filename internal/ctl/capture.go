@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/observe/flor"
@@ -26,17 +27,17 @@ func (a *app) capture() *cobra.Command {
 	var o capturing
 	cmd := &cobra.Command{
 		Use: "capture NIC -w FILE", Short: "Capture frames of a NIC as pcapng",
-		Args: between(1, 1),
+		Args: about.Words(1, 1),
 		Example: `  rocectl capture rxe_a -w out.pcapng            until Ctrl-C
   rocectl capture rxe_a -w out.pcapng --duration 10s
   rocectl capture rxe_a -w out.pcapng -c 1000
   rocectl capture rxe_a -w - | tshark -r -`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.file == "" {
-				return usageError{errors.New("-w FILE is required; -w - writes to standard output")}
+				return about.Usage(errors.New("-w FILE is required; -w - writes to standard output"))
 			}
 			if o.duration < 0 {
-				return usageError{fmt.Errorf("--duration %v is negative", o.duration)}
+				return about.Usage(fmt.Errorf("--duration %v is negative", o.duration))
 			}
 			o.nic = args[0]
 			ctx := c.Context()
@@ -117,7 +118,7 @@ func (a *app) progress(c *recorder) func() {
 func (a *app) decode() *cobra.Command {
 	var carry string
 	cmd := &cobra.Command{
-		Use: "decode FILE", Short: "Print the RoCE frames of a pcap or pcapng file", Args: between(1, 1),
+		Use: "decode FILE", Short: "Print the RoCE frames of a pcap or pcapng file", Args: about.Words(1, 1),
 		Example: `  rocectl decode out.pcapng
   rocectl decode out.pcapng --json | jq 'select(.icrc == "bad")'
   rocectl decode out.pcapng --flor all             headers, immediates and acknowledgements of Flor
@@ -126,7 +127,7 @@ func (a *app) decode() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			qps, err := flor.ParseQueuePairs(carry)
 			if err != nil {
-				return usageError{fmt.Errorf("--flor: %w", err)}
+				return about.Usage(fmt.Errorf("--flor: %w", err))
 			}
 			in, err := input(c, args[0])
 			if err != nil {

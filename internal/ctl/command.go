@@ -4,7 +4,6 @@ package ctl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,11 +20,7 @@ import (
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/background"
 	lab "roced.io/roced/internal/lab/cli"
-	"roced.io/roced/verbs"
 )
-
-// usageError is an error in the command line.
-type usageError struct{ error }
 
 // app is the state that all commands share.
 type app struct {
@@ -46,11 +41,10 @@ func Main(args []string, out, diag io.Writer) int {
 	c := newCommand(out, diag)
 	c.SetArgs(args)
 	err := c.ExecuteContext(ctx)
-	var usage usageError
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage):
+	case about.IsUsage(err):
 		fmt.Fprintf(diag, "rocectl: %v\nSee rocectl --help.\n", err)
 		return 2
 	}
@@ -91,45 +85,25 @@ func newCommand(out, diag io.Writer) *cobra.Command {
   rocectl watch eth0                             who asks whom for what, also of other NICs
   rocectl fault add rxe_a 'tx drop psn=+3 n=1'   drop a packet's first transmission`,
 		SilenceErrors: true, SilenceUsage: true,
-		Args:              noCommand,
+		Args:              about.NoArgs,
 		RunE:              help,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.SetOut(out)
 	root.SetErr(diag)
 	f := root.PersistentFlags()
-	f.StringVar(&a.runDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
-	about.Varies(f.Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon: /run/roced of root, else roced in XDG_RUNTIME_DIR or roced-UID in /tmp")
+	background.RunDirFlag(f, &a.runDir)
 	f.StringVar(&a.socket, "socket", "", "administration socket of the daemon (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.link(), a.list(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(), a.page(), a.view(),
 		a.exec(), a.env(), a.doctor())
-	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(background.Program{Name: root.Name(), RunDir: &a.runDir, JSON: &a.json, Usage: usage}.Commands()...)
-	root.AddCommand(lab.Program{JSON: &a.json, Usage: usage}.Command())
-	about.Program{Section: 1, Usage: usage, Pages: []about.Page{faultManual()}}.Add(root)
+	root.AddCommand(background.Program{Name: root.Name(), RunDir: &a.runDir, JSON: &a.json}.Commands()...)
+	root.AddCommand(lab.Program{JSON: &a.json}.Command())
+	about.Program{Section: 1, Pages: []about.Page{faultManual()}}.Add(root)
 	return root
 }
 
 func help(c *cobra.Command, _ []string) error { return c.Help() }
-
-// noCommand rejects unknown commands.
-func noCommand(c *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{about.NoCommand(c, args[0])}
-	}
-	return nil
-}
-
-// between accepts low to high arguments.
-func between(low, high int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) < low || len(args) > high {
-			return usageError{fmt.Errorf("usage: %s", c.UseLine())}
-		}
-		return nil
-	}
-}
 
 func (a *app) client() *api.Client {
 	if a.socket != "" {
@@ -141,9 +115,7 @@ func (a *app) client() *api.Client {
 // show prints v as JSON, or calls f to print text.
 func (a *app) show(v any, f func(w io.Writer)) error {
 	if a.json {
-		e := json.NewEncoder(a.out)
-		e.SetIndent("", "  ")
-		return e.Encode(v)
+		return output.JSON(a.out, v)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	f(w)

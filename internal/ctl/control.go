@@ -13,7 +13,7 @@ import (
 
 func (a *app) fault() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "fault", Short: "Inject faults into the frames of a NIC", Args: noCommand, RunE: help,
+		Use: "fault", Short: "Inject faults into the frames of a NIC", Args: about.NoArgs, RunE: help,
 		Long: `Rules act on single frames of a NIC's port. "fault add --help" and roced-fault(7) have their
 language. While a NIC has rules, it sends single frames.`,
 		Example: `  rocectl fault add rxe_a 'tx drop psn=+3 n=1,2'     a packet's first two transmissions
@@ -26,19 +26,19 @@ language. While a NIC has rules, it sends single frames.`,
 	}
 	var replace bool
 	add := &cobra.Command{
-		Use: "add NIC RULE...", Short: "Add rules", Args: between(2, 64),
+		Use: "add NIC RULE...", Short: "Add rules", Args: about.Words(2, 64),
 		Long:    "Adds rules to a NIC. The language of rules:\n\n" + fault.Grammar + "\n\nRules and their meaning:\n\n" + fault.Examples,
 		Example: "  rocectl fault add rxe_a 'tx corrupt op=ack n=1'",
 		RunE: func(c *cobra.Command, args []string) error {
 			if _, err := fault.ParseAll(args[1:]); err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			return a.client().Do(c.Context(), "POST", api.RuleSet{Rules: args[1:], Replace: replace}, "faults", args[0])
 		},
 	}
 	add.Flags().BoolVar(&replace, "replace", false, "replace the existing rules")
 	list := &cobra.Command{
-		Use: "list NIC", Short: "Show rules with their counts of matches and hits", Args: between(1, 1),
+		Use: "list NIC", Short: "Show rules with their counts of matches and hits", Args: about.Words(1, 1),
 		Example: "  rocectl fault list rxe_a",
 		RunE: func(c *cobra.Command, args []string) error {
 			var rules []api.FaultRule
@@ -53,7 +53,7 @@ language. While a NIC has rules, it sends single frames.`,
 		},
 	}
 	remove := &cobra.Command{
-		Use: "clear NIC", Short: "Remove all rules", Args: between(1, 1), Example: "  rocectl fault clear rxe_a",
+		Use: "clear NIC", Short: "Remove all rules", Args: about.Words(1, 1), Example: "  rocectl fault clear rxe_a",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.client().Do(c.Context(), "DELETE", nil, "faults", args[0])
 		},
@@ -76,7 +76,7 @@ func faultManual() about.Page {
 func (a *app) poll() *cobra.Command {
 	return &cobra.Command{
 		Use: "poll NIC [TIME]", Short: "Show or set the time that an idle NIC polls",
-		Args:    between(1, 2),
+		Args:    about.Words(1, 2),
 		Example: "  rocectl poll rxe_a 50us\n  rocectl poll rxe_a 0       sleep at once\n  rocectl poll rxe_a busy    never sleep",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 2 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/daemon/environment"
 )
@@ -53,12 +55,7 @@ standard error.`,
   rocectl exec --nic rxe_a -- ib_write_bw
   rocectl exec --require-traffic 1m -- mpirun -n 2 ./a.out
   rocectl exec --summary -- python3 my_pyverbs_program.py`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageError{fmt.Errorf("usage: %s", c.UseLine())}
-			}
-			return nil
-		},
+		Args: about.Words(1, math.MaxInt),
 		RunE: func(_ *cobra.Command, args []string) error {
 			vars, err := environment.Of(a.runDir, nic)
 			if err != nil {
@@ -66,7 +63,7 @@ standard error.`,
 			}
 			if size != "" {
 				if d.require, err = quantity.ParseBytes(size); err != nil || d.require == 0 {
-					return usageError{fmt.Errorf("--require-traffic: %w", cmp.Or(err, errors.New("must be at least 1 byte")))}
+					return about.Usage(fmt.Errorf("--require-traffic: %w", cmp.Or(err, errors.New("must be at least 1 byte"))))
 				}
 			}
 			return a.run(args, vars, d)
@@ -83,7 +80,7 @@ func (a *app) env() *cobra.Command {
 	var nic string
 	var container bool
 	cmd := &cobra.Command{
-		Use: "env [--nic NAME] [--container]", Short: "Print the variables that exec sets", Args: between(0, 0),
+		Use: "env [--nic NAME] [--container]", Short: "Print the variables that exec sets", Args: about.Words(0, 0),
 		Long: `Prints the variables that exec sets, as commands of a shell; with --container, what a
 container is to mount and to set, as arguments of docker run or podman run.
 docs/guides/containers.md has the same for Compose and Kubernetes.`,

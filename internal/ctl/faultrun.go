@@ -17,6 +17,7 @@ import (
 
 	"roced.io/roced/bpf/attach"
 	bpffault "roced.io/roced/bpf/fault"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/internal/base/strict"
 )
@@ -55,7 +56,7 @@ CAP_NET_ADMIN. delay, reorder, truncate and trim are for the ports of roced's NI
 a tc program can neither hold frames back nor shorten them.`,
 		Example: `  rocectl fault run eth0 'tx drop qpn=0x11 psn=+3 n=1,2' 'rx corrupt op=ack n=1'
   rocectl fault run veth0 --netns left -f rules.yaml --watch 1s`,
-		Args: between(1, 65),
+		Args: about.Words(1, 65),
 		RunE: func(c *cobra.Command, args []string) error {
 			rules, err := readRules(file)
 			if err != nil {
@@ -63,7 +64,7 @@ a tc program can neither hold frames back nor shorten them.`,
 			}
 			parsed, err := parseForInterface(append(rules, args[1:]...))
 			if err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			return inNetns(ns, func() error { return a.runFaults(c.Context(), args[0], parsed, mode, watch) })
 		},
@@ -84,7 +85,7 @@ func (a *app) faultClean() *cobra.Command {
 the former, which new commands on the interface do as well. What a command uses that
 runs, and what others have attached, stays. It needs CAP_NET_ADMIN.`,
 		Example: "  rocectl fault clean eth0",
-		Args:    between(1, 1),
+		Args:    about.Words(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return inNetns(ns, func() error { return privileged(bpffault.Clean(args[0])) })
 		},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/qp/profile/catalog"
 )
 
@@ -16,12 +17,12 @@ func (a *app) list() *cobra.Command {
 selections of the sender, and congestion controls. Each parameter has its type, default,
 range and unit.`,
 		Example: "  rocectl list\n  rocectl list congestion dcqcn\n  rocectl list recovery --json",
-		Args:    between(0, 2),
+		Args:    about.Words(0, 2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			args = append(args, "", "")
 			found, err := catalog.Select(catalog.Entries(), args[0], args[1])
 			if err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			return a.show(found, func(w io.Writer) { _ = catalog.Write(w, found) })
 		},

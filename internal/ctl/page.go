@@ -12,13 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/daemon/api"
 )
 
 func (a *app) page() *cobra.Command {
 	var open bool
 	cmd := &cobra.Command{
-		Use: "page", Short: "Open the live page, or print its address", Args: between(0, 0),
+		Use: "page", Short: "Open the live page, or print its address", Args: about.Words(0, 0),
 		Long: `Prints the address of the daemon's live page with a token. The token permits its holder to
 see everything and, with control: true, to change fault rules. All users of a machine can
 read the arguments of programs, so do not pass the address to a program: --open passes a

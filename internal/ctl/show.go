@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/daemon/api"
 )
 
@@ -25,9 +26,9 @@ func (a *app) link() *cobra.Command {
 		}
 		return a.showLinks(links)
 	}
-	cmd := &cobra.Command{Use: "link", Short: "Show NICs and the state of their links", Args: noCommand, RunE: run,
+	cmd := &cobra.Command{Use: "link", Short: "Show NICs and the state of their links", Args: about.NoArgs, RunE: run,
 		Example: "  rocectl link show\n  rocectl link --json"}
-	cmd.AddCommand(&cobra.Command{Use: "show", Short: "Show NICs and the state of their links", Args: between(0, 0), RunE: run,
+	cmd.AddCommand(&cobra.Command{Use: "show", Short: "Show NICs and the state of their links", Args: about.Words(0, 0), RunE: run,
 		Example: "  rocectl link show"})
 	return cmd
 }
@@ -101,11 +102,11 @@ func printLink(w io.Writer, i int, l *api.Link) {
 var kinds = []string{"qp", "mr", "cq", "pd", "srq", "ah", "cm_id"}
 
 func (a *app) res() *cobra.Command {
-	cmd := &cobra.Command{Use: "res", Short: "Count or list objects of NICs", Args: noCommand, RunE: help,
+	cmd := &cobra.Command{Use: "res", Short: "Count or list objects of NICs", Args: about.NoArgs, RunE: help,
 		Example: "  rocectl res show\n  rocectl res show qp --json"}
 	cmd.AddCommand(&cobra.Command{
 		Use: "show [qp|mr|cq|pd|srq|ah|cm_id|user]", Short: "List objects or users; without a kind, count objects",
-		Args: between(0, 1), ValidArgs: append(kinds, users),
+		Args: about.Words(0, 1), ValidArgs: append(kinds, users),
 		Example: "  rocectl res show qp\n  rocectl res show user",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -115,7 +116,7 @@ func (a *app) res() *cobra.Command {
 				return a.listUsers(c.Context())
 			}
 			if !slices.Contains(kinds, args[0]) {
-				return usageError{fmt.Errorf("no objects of kind %q; there are %s, %s", args[0], strings.Join(kinds, ", "), users)}
+				return about.Usage(fmt.Errorf("no objects of kind %q; there are %s, %s", args[0], strings.Join(kinds, ", "), users))
 			}
 			return a.listObjects(c.Context(), args[0])
 		},
@@ -241,12 +242,12 @@ func (a *app) countObjects(ctx context.Context) error {
 func (a *app) stat() *cobra.Command {
 	var watch time.Duration
 	cmd := &cobra.Command{
-		Use: "stat [NIC]", Short: "Show counters under their names in Linux", Args: between(0, 1),
+		Use: "stat [NIC]", Short: "Show counters under their names in Linux", Args: about.Words(0, 1),
 		Example: "  rocectl stat\n  rocectl stat rxe_a --watch 1s",
 		RunE: func(c *cobra.Command, args []string) error {
 			path := append([]string{"stat"}, args...)
 			if watch < 0 {
-				return usageError{fmt.Errorf("--watch %v is negative", watch)}
+				return about.Usage(fmt.Errorf("--watch %v is negative", watch))
 			}
 			if watch > 0 {
 				return a.watch(c.Context(), path, watch)
@@ -320,7 +321,7 @@ func (a *app) rates(s api.Stat, before map[string]uint64, every time.Duration) {
 
 func (a *app) events() *cobra.Command {
 	return &cobra.Command{
-		Use: "events", Short: "Print asynchronous events as they occur", Args: between(0, 0), Example: "  rocectl events --json",
+		Use: "events", Short: "Print asynchronous events as they occur", Args: about.Words(0, 0), Example: "  rocectl events --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			body, err := a.client().Stream(c.Context(), "GET", nil, "events")
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/observe/trace"
@@ -46,15 +47,15 @@ happen. Long pauses take little room in them, unless --to-scale is given.`,
   rocectl trace rxe_a --next | jq 'select(.rtx)'
   rocectl trace rxe_a --qp 17 --flor | jq 'select(.flor)'
   rocectl trace draw out.json --svg pictures`,
-		Args: between(1, 1),
+		Args: about.Words(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case c.Flags().Changed("qp") == next:
-				return usageError{errors.New("select a queue pair with either --qp N or --next")}
+				return about.Usage(errors.New("select a queue pair with either --qp N or --next"))
 			case o.file == "-" && (o.csv != "" || o.svg != ""):
-				return usageError{errors.New("--csv and --svg need a trace file: use -w FILE instead of -w -")}
+				return about.Usage(errors.New("--csv and --svg need a trace file: use -w FILE instead of -w -"))
 			case o.duration < 0:
-				return usageError{fmt.Errorf("--duration %v is negative", o.duration)}
+				return about.Usage(fmt.Errorf("--duration %v is negative", o.duration))
 			}
 			if o.file == "" && o.csv == "" && o.svg == "" {
 				o.file = "-"
@@ -89,11 +90,11 @@ const toScale = "long pauses take as much room in pictures as they took time"
 func (a *app) traceDraw() *cobra.Command {
 	var o tracing
 	cmd := &cobra.Command{
-		Use: "draw FILE (--svg DIR|--csv FILE)", Short: "Draw a stored trace", Args: between(1, 1),
+		Use: "draw FILE (--svg DIR|--csv FILE)", Short: "Draw a stored trace", Args: about.Words(1, 1),
 		Example: "  rocectl trace draw out.json --svg pictures\n  rocectl trace draw - --csv out.csv < out.json",
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.csv == "" && o.svg == "" {
-				return usageError{errors.New("--svg DIR or --csv FILE is missing")}
+				return about.Usage(errors.New("--svg DIR or --csv FILE is missing"))
 			}
 			in, err := input(c, args[0])
 			if err != nil {

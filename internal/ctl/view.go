@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/version"
 	"roced.io/roced/internal/daemon/web"
 )
@@ -19,7 +20,7 @@ import (
 func (a *app) view() *cobra.Command {
 	var listen string
 	cmd := &cobra.Command{
-		Use: "view FILE", Short: "Show a stored trace, a capture or a simulation in a browser", Args: between(1, 1),
+		Use: "view FILE", Short: "Show a stored trace, a capture or a simulation in a browser", Args: about.Words(1, 1),
 		Long: `Serves a page that shows a file, and prints its address, until Ctrl-C. A file is a trace
 (rocectl trace -w, rocesim --trace), a capture (pcap or pcapng), or the result of a
 simulation: the folder of rocesim --out, or its summary.json. The page needs nothing but

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	bpf "roced.io/roced/bpf/watch"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/internal/base/output"
@@ -40,7 +41,7 @@ type watching struct {
 func (a *app) watchTraffic() *cobra.Command {
 	var o watching
 	cmd := &cobra.Command{
-		Use: "watch INTERFACE|NIC|FILE", Short: "Show RoCEv2 traffic of an interface, a NIC or a capture", Args: between(1, 1),
+		Use: "watch INTERFACE|NIC|FILE", Short: "Show RoCEv2 traffic of an interface, a NIC or a capture", Args: about.Words(1, 1),
 		Long: `Shows who asks whom for what in any RoCEv2 traffic, also of NICs that are not
 ours, without touching it: on an interface, in both directions, or in a pcap or
 pcapng file, also of gzip (a name with a slash or the ending of one; - is standard
@@ -71,7 +72,7 @@ NIC needs the rights of rocectl capture, a file none.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.source, o.often = args[0], c.Flags().Changed("interval")
 			if err := o.validate(); err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			if isFile(o.source) {
 				in, err := input(c, o.source)

@@ -3,7 +3,6 @@
 package about
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,20 +10,20 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/base/version"
 )
 
 // Program describes the program to the commands.
 type Program struct {
-	Section int               // section of the manual: 1 for user commands, 8 for administration
-	Usage   func(error) error // turns an error into a usage error of the program
-	Pages   []Page            // more manual pages
+	Section int    // section of the manual: 1 for user commands, 8 for administration
+	Pages   []Page // more manual pages
 }
 
 // Add adds the commands to a program, and makes errors of flags usage errors. Call it after the program has added its own commands.
 func (p Program) Add(root *cobra.Command) {
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return p.Usage(flagError(c, err)) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return Usage(flagError(c, err)) })
 	root.Version = version.Own().String()
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.Flags().Bool("version", false, "show the version") // cobra's own flag takes -v
@@ -55,7 +54,7 @@ func flagError(c *cobra.Command, err error) error {
 
 func (p Program) version(root *cobra.Command) *cobra.Command {
 	c := &cobra.Command{
-		Use: "version", Short: "Show the version of this program", Args: p.words(0),
+		Use: "version", Short: "Show the version of this program", Args: Words(0, 0),
 		Long: `Shows the version, the revision of the source and whether that was modified, as far as
 the build knew them, and what it was built with and for.`,
 		Example: "  " + root.Name() + " version --json",
@@ -65,9 +64,7 @@ the build knew them, and what it was built with and for.`,
 				return err
 			}
 			if asJSON {
-				e := json.NewEncoder(c.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(version.Own())
+				return output.JSON(c.OutOrStdout(), version.Own())
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), root.Name(), version.Own())
 			return err
@@ -88,7 +85,7 @@ var shells = map[string]func(root *cobra.Command, w io.Writer) error{
 
 func (p Program) completion(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish", Short: "Generate shell completion", Args: p.words(1),
+		Use: "completion bash|zsh|fish", Short: "Generate shell completion", Args: Words(1, 1),
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		Long: `Prints a script that makes a shell complete commands, flags and what else they know.
 Packages and "make install" put it where the shell looks for it.`,
@@ -96,7 +93,7 @@ Packages and "make install" put it where the shell looks for it.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			write, ok := shells[args[0]]
 			if !ok {
-				return p.Usage(fmt.Errorf("shell %q: must be bash, zsh or fish", args[0]))
+				return Usage(fmt.Errorf("shell %q: must be bash, zsh or fish", args[0]))
 			}
 			return write(root, c.OutOrStdout())
 		},
@@ -105,27 +102,17 @@ Packages and "make install" put it where the shell looks for it.`,
 
 func (p Program) man(root *cobra.Command) *cobra.Command {
 	c := &cobra.Command{
-		Use: "man", Short: "Print the manual page", Args: p.words(0),
+		Use: "man", Short: "Print the manual page", Args: Words(0, 0),
 		Long:    `Prints the manual page, which has all that --help of all commands says, as man(1) reads it.`,
 		Example: "  " + root.Name() + " man | man -l -",
 		RunE:    func(c *cobra.Command, _ []string) error { return writePage(c.OutOrStdout(), root, p.Section) },
 	}
 	for _, page := range p.Pages {
 		c.AddCommand(&cobra.Command{
-			Use: page.Name, Short: fmt.Sprintf("Print the manual page %s(%d)", page.Name, page.Section), Args: p.words(0),
+			Use: page.Name, Short: fmt.Sprintf("Print the manual page %s(%d)", page.Name, page.Section), Args: Words(0, 0),
 			Example: fmt.Sprintf("  %s man %s | man -l -", root.Name(), page.Name),
 			RunE:    func(c *cobra.Command, _ []string) error { return page.write(c.OutOrStdout()) },
 		})
 	}
 	return c
-}
-
-// words accepts exactly n arguments.
-func (p Program) words(n int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) != n {
-			return p.Usage(fmt.Errorf("usage: %s", c.UseLine()))
-		}
-		return nil
-	}
 }

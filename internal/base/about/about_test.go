@@ -3,8 +3,6 @@ package about
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -13,8 +11,6 @@ import (
 
 	"roced.io/roced/internal/base/version"
 )
-
-var errUsage = errors.New("wrong words")
 
 // program returns a program with every element of a manual page.
 func program() *cobra.Command {
@@ -30,7 +26,7 @@ func program() *cobra.Command {
 	sub.Flags().Bool("off", false, "says no default")
 	hidden := &cobra.Command{Use: "secret", Hidden: true, RunE: sub.RunE}
 	root.AddCommand(sub, hidden)
-	Program{Section: 8, Usage: func(err error) error { return fmt.Errorf("%w: %w", errUsage, err) }}.Add(root)
+	Program{Section: 8}.Add(root)
 	return root
 }
 
@@ -60,7 +56,7 @@ func TestVersion(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"version", "x"}, {"man", "x"}, {"completion"}, {"completion", "csh"}, {"completion", "bash", "zsh"}} {
-		if out, err := run(args...); !errors.Is(err, errUsage) {
+		if out, err := run(args...); !IsUsage(err) {
 			t.Errorf("%v: %v, %s", args, err, out)
 		}
 	}
@@ -76,7 +72,7 @@ func TestSuggestions(t *testing.T) {
 	}
 	for flag, want := range map[string]string{"--mani=1": "unknown flag: --mani; did you mean \"--many\"?", "--dri=x": "unknown flag: --dri; did you mean \"--dir\"?",
 		"--zzzz": "unknown flag: --zzzz", "--many=x": `invalid argument "x" for "-m, --many" flag: strconv.ParseInt: parsing "x": invalid syntax`} {
-		if _, err := run("sub", flag); !errors.Is(err, errUsage) || err.Error() != errUsage.Error()+": "+want {
+		if _, err := run("sub", flag); !IsUsage(err) || err.Error() != want {
 			t.Errorf("%s: %v, want %s", flag, err, want)
 		}
 	}

@@ -3,7 +3,6 @@
 package background
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,9 +13,13 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/environment"
+	"roced.io/roced/verbs"
 )
 
 // Program describes the program that has the commands.
@@ -24,8 +27,6 @@ type Program struct {
 	Name   string
 	RunDir *string
 	JSON   *bool
-	// Usage turns an error into a usage error of the program.
-	Usage func(error) error
 }
 
 // State is the JSON output of up.
@@ -35,6 +36,12 @@ type State struct {
 	Log    string                 `json:"log"` // log of a daemon that up started
 	NICs   []api.Link             `json:"nics"`
 	Env    []environment.Variable `json:"env"` // environment of RDMA programs
+}
+
+// RunDirFlag adds the flag --run-dir.
+func RunDirFlag(f *pflag.FlagSet, dir *string) {
+	f.StringVar(dir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
+	about.Varies(f.Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon: /run/roced of root, else roced in XDG_RUNTIME_DIR or roced-UID in /tmp")
 }
 
 // Commands returns the commands up and down.
@@ -73,7 +80,7 @@ The daemon's log is roced.log in the run directory.`,
 				w.place = args[0]
 			}
 			if err := w.validate(); err != nil {
-				return p.Usage(err)
+				return about.Usage(err)
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -109,7 +116,7 @@ programs finish for a while. Without a daemon there is nothing to do.`,
 				return err
 			}
 			if *p.JSON {
-				return encode(c.OutOrStdout(), struct {
+				return output.JSON(c.OutOrStdout(), struct {
 					PID int `json:"pid"` // of the daemon that ended; 0 if none ran
 				}{pid})
 			}
@@ -130,12 +137,9 @@ func (p Program) examples(lines ...string) string {
 func (p Program) words(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if f := c.Flag("socket"); f != nil && f.Changed {
-			return p.Usage(errors.New("up and down select the daemon by its run directory: use --run-dir instead of --socket"))
+			return about.Usage(errors.New("up and down select the daemon by its run directory: use --run-dir instead of --socket"))
 		}
-		if len(args) > n {
-			return p.Usage(fmt.Errorf("usage: %s", c.UseLine()))
-		}
-		return nil
+		return about.Words(0, n)(c, args)
 	}
 }
 
@@ -148,7 +152,7 @@ func (p Program) show(out, diag io.Writer, s *State) error {
 	}
 	s.Env = vars
 	if *p.JSON {
-		return encode(out, s)
+		return output.JSON(out, s)
 	}
 	for i := range s.NICs {
 		l := &s.NICs[i]
@@ -159,10 +163,4 @@ func (p Program) show(out, diag io.Writer, s *State) error {
 		fmt.Fprintln(out, v.Export())
 	}
 	return nil
-}
-
-func encode(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

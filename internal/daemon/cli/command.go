@@ -3,7 +3,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,6 @@ import (
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/background"
 	"roced.io/roced/internal/daemon/config"
-	"roced.io/roced/verbs"
 )
 
 // Exit codes.
@@ -27,9 +25,6 @@ const (
 	exitFailed = 1 // the daemon could not start or ended with an error
 	exitUsage  = 2 // the command line or the configuration is wrong
 )
-
-// usageError is an error of the command line or the configuration.
-type usageError struct{ error }
 
 // Main runs the daemon, or checks its configuration, and returns the exit code.
 func Main(args []string, out, diag io.Writer) int {
@@ -43,8 +38,7 @@ func Main(args []string, out, diag io.Writer) int {
 		return 0
 	}
 	fmt.Fprintln(diag, "roced:", err)
-	var usage usageError
-	if errors.As(err, &usage) {
+	if about.IsUsage(err) {
 		return exitUsage
 	}
 	return exitFailed
@@ -55,7 +49,7 @@ func command() *cobra.Command {
 	run := func(*cobra.Command, []string) error {
 		cfg, err := from.Load()
 		if err != nil {
-			return usageError{err}
+			return about.Usage(err)
 		}
 		return daemon.Run(cfg)
 	}
@@ -68,15 +62,14 @@ or Unix sockets.`,
 		Example: `  roced up --pair                        two NICs in the background, without any privilege
   roced run --config /etc/roced.yaml     run until SIGTERM
   roced check --config /etc/roced.yaml   say what is wrong with a configuration`,
-		Args:              noArgs,
+		Args:              about.NoArgs,
 		RunE:              run,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	usage := func(err error) error { return usageError{err} }
 	root.AddCommand(&cobra.Command{
-		Use: "run", Short: "Run the daemon", Args: noArgs, RunE: run,
+		Use: "run", Short: "Run the daemon", Args: about.NoArgs, RunE: run,
 		Example: "  roced run --config /etc/roced.yaml",
 	}, check(&from))
 	for _, c := range append(root.Commands(), root) {
@@ -84,9 +77,9 @@ or Unix sockets.`,
 		about.Varies(c.Flags().Lookup("config"), "roced/roced.yaml in $XDG_CONFIG_HOME or ~/.config, except for root; else "+config.SystemFile)
 		c.Flags().StringArrayVar(&from.Set, "set", nil, "set a key outside of NICs, such as log.level=debug; repeatable")
 	}
-	root.AddCommand(inBackground(usage)...)
+	root.AddCommand(inBackground()...)
 	root.AddCommand(reload(), examples())
-	about.Program{Section: 8, Usage: usage, Pages: []about.Page{manual()}}.Add(root)
+	about.Program{Section: 8, Pages: []about.Page{manual()}}.Add(root)
 	return root
 }
 
@@ -94,7 +87,7 @@ or Unix sockets.`,
 func check(from *config.Sources) *cobra.Command {
 	var effective, asJSON bool
 	cmd := &cobra.Command{
-		Use: "check", Short: "Check a configuration", Args: noArgs,
+		Use: "check", Short: "Check a configuration", Args: about.NoArgs,
 		Long: `Reports all faults of a configuration, each with its line, column and key. All keys are in
 roced.yaml(5). --effective prints each value and its origin: the file and line, the variable
 of the environment, the option --set, or "default".`,
@@ -104,9 +97,9 @@ of the environment, the option --set, or "default".`,
 			cfg, err := from.Load()
 			switch {
 			case err != nil:
-				return usageError{err}
+				return about.Usage(err)
 			case asJSON && !effective:
-				return usageError{errors.New("--json requires --effective")}
+				return about.Usage(errors.New("--json requires --effective"))
 			case effective:
 				return printEffective(c.OutOrStdout(), cfg.Effective(), asJSON)
 			}
@@ -122,7 +115,7 @@ of the environment, the option --set, or "default".`,
 // printEffective prints values and their origins.
 func printEffective(out io.Writer, values []config.Value, asJSON bool) error {
 	if asJSON {
-		return printJSON(out, values)
+		return output.JSON(out, values)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, v := range values {
@@ -131,18 +124,12 @@ func printEffective(out io.Writer, values []config.Value, asJSON bool) error {
 	return w.Flush()
 }
 
-func printJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
 // reload returns the command reload.
 func reload() *cobra.Command {
 	var runDir string
 	var force, asJSON bool
 	cmd := &cobra.Command{
-		Use: "reload", Short: "Reload the configuration of the running daemon", Args: noArgs,
+		Use: "reload", Short: "Reload the configuration of the running daemon", Args: about.NoArgs,
 		Long: `Makes the daemon of the run directory read its configuration file again and apply the
 changes, while programs stay connected, and prints the changed keys. roced.yaml(5) lists
 the keys that it can change, and NICs can be added and removed. If it refuses a change, it
@@ -157,7 +144,7 @@ applies none, and prints a line for each. SIGHUP does the same and prints to the
 				return err
 			}
 			if asJSON {
-				return printJSON(c.OutOrStdout(), done)
+				return output.JSON(c.OutOrStdout(), done)
 			}
 			if len(done.Changed) == 0 {
 				fmt.Fprintln(c.OutOrStdout(), "nothing has changed")
@@ -168,32 +155,19 @@ applies none, and prints a line for each. SIGHUP does the same and prints to the
 			return nil
 		},
 	}
-	runDirFlag(cmd, &runDir)
+	background.RunDirFlag(cmd.Flags(), &runDir)
 	cmd.Flags().BoolVar(&force, "force", false, "also remove NICs with clients, and disconnect the clients")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func runDirFlag(c *cobra.Command, dir *string) {
-	c.Flags().StringVar(dir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
-	about.Varies(c.Flags().Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon: /run/roced of root, else roced in XDG_RUNTIME_DIR or roced-UID in /tmp")
-}
-
 // inBackground returns the commands up and down.
-func inBackground(usage func(error) error) []*cobra.Command {
-	p := background.Program{Name: "roced", RunDir: new(string), JSON: new(bool), Usage: usage}
+func inBackground() []*cobra.Command {
+	p := background.Program{Name: "roced", RunDir: new(string), JSON: new(bool)}
 	cs := p.Commands()
 	for _, c := range cs {
-		runDirFlag(c, p.RunDir)
+		background.RunDirFlag(c.Flags(), p.RunDir)
 		c.Flags().BoolVar(p.JSON, "json", false, "print JSON")
 	}
 	return cs
-}
-
-// noArgs rejects arguments, including misspelled commands.
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{about.NoCommand(c, args[0])}
-	}
-	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"roced.io/roced/internal/base/about"
 )
 
 // exampleFolders are the folders that documents name: configurations with scenarios of the simulator, scripts of rocedrill,
@@ -22,12 +24,7 @@ drill/suite (scripts of rocedrill) and bth/testdata (captures of Linux' rdma_rxe
 or the folder of the installation. With FOLDER it copies them there, so that the documents'
 commands work in FOLDER. It overwrites no file.`,
 		Example: "  roced examples\n  roced examples try && cd try && rocesim run configs/sim/incast.yaml",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usageError{fmt.Errorf("usage: %s", c.UseLine())}
-			}
-			return nil
-		},
+		Args:    about.Words(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			program, err := os.Executable()
 			if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/lab/bench/compare"
 	"roced.io/roced/internal/lab/bench/flor"
 	"roced.io/roced/internal/lab/bench/loss"
@@ -32,9 +33,6 @@ func parts() []measure.Part {
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// usageError is an error in the command line.
-type usageError struct{ error }
-
 // run returns the exit code: 0 on success, 1 if a measurement failed, 2 for a usage error.
 func run(args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,11 +40,10 @@ func run(args []string) int {
 	root := command()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	var usage usageError
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage):
+	case about.IsUsage(err):
 		fmt.Fprintf(os.Stderr, "bench: %v\nSee bench --help.\n", err)
 		return 2
 	}
@@ -66,14 +63,14 @@ make build. Compare only results of one report: machines differ and are noisy.`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("the part is missing")}
+				return about.Usage(errors.New("the part is missing"))
 			}
-			return usageError{fmt.Errorf("no part %q", args[0])}
+			return about.Usage(fmt.Errorf("no part %q", args[0]))
 		},
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return about.Usage(err) })
 	for _, p := range parts() {
 		root.AddCommand(partCommand(p))
 	}
@@ -91,13 +88,13 @@ func partCommand(p measure.Part) *cobra.Command {
 		Use: p.Name, Short: p.Short,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("%s takes no arguments: %s", p.Name, strings.Join(args, " "))}
+				return about.Usage(fmt.Errorf("%s takes no arguments: %s", p.Name, strings.Join(args, " ")))
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := p.Validate(&r); err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			r.Ctx = c.Context()
 			var page bytes.Buffer

@@ -2,10 +2,10 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +18,7 @@ import (
 	"roced.io/roced/bpf/bottleneck"
 	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/host"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/daemon/environment"
 	"roced.io/roced/internal/daemon/transport"
@@ -29,8 +30,6 @@ var ports = []string{"udp", "packet", "xdp"}
 // Program is the program that has the commands.
 type Program struct {
 	JSON *bool
-	// Usage marks an error as an error of the command line.
-	Usage func(error) error
 }
 
 // options are the options of up, which passes them to the keeper.
@@ -71,23 +70,13 @@ remains when the lab ends.`,
 		Example: `  rocectl lab up leaf-spine
   rocectl lab exec h1 -- rocectl link
   rocectl lab down`,
-		Args: p.words(0, 0),
+		Args: about.Words(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&o.dir, "dir", defaultDir(), "folder of the lab, with run directories and logs")
 	about.Varies(cmd.PersistentFlags().Lookup("dir"), "that of this user")
 	cmd.AddCommand(p.up(&o), p.down(&o), p.showCommand(&o), p.exec(&o), p.keep(&o))
 	return cmd
-}
-
-// words accepts low to high arguments.
-func (p Program) words(low, high int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) < low || len(args) > high {
-			return p.Usage(fmt.Errorf("usage: %s", c.UseLine()))
-		}
-		return nil
-	}
 }
 
 // flags adds the flags of up and of the keeper.
@@ -122,7 +111,7 @@ func (o *options) parse(topology string) (*bottleneck.Options, error) {
 
 func (p Program) up(o *options) *cobra.Command {
 	c := &cobra.Command{
-		Use: "up leaf-spine", Short: "Start the fabric in the background", Args: p.words(1, 1), ValidArgs: []string{leafSpine},
+		Use: "up leaf-spine", Short: "Start the fabric in the background", Args: about.Words(1, 1), ValidArgs: []string{leafSpine},
 		Long: `Makes the fabric, starts a daemon on each host, and shows hosts and links. h1 and h2 are on
 leaf1, h3 and h4 on leaf2. Each leaf spreads packets to the other leaf over spine1 and spine2,
 by addresses and ports. If a lab is up already, the command only shows it. The lab ends with
@@ -133,7 +122,7 @@ the process that keeps it. Users other than root need user namespaces. --bottlen
   rocectl lab up leaf-spine --port packet --profile irn --congestion dcqcn`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if _, err := o.parse(args[0]); err != nil {
-				return p.Usage(err)
+				return about.Usage(err)
 			}
 			if err := o.permitted(); err != nil {
 				return err
@@ -159,7 +148,7 @@ the process that keeps it. Users other than root need user namespaces. --bottlen
 
 func (p Program) down(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "down", Short: "Stop the fabric", Args: p.words(0, 0),
+		Use: "down", Short: "Stop the fabric", Args: about.Words(0, 0),
 		Long: `Ends the lab and all programs in it, and removes leftovers of a crash. Succeeds without a lab
 as well.`,
 		Example: "  rocectl lab down",
@@ -188,7 +177,7 @@ func running(dir string) (*State, error) {
 
 func (p Program) showCommand(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "show", Short: "Show hosts and links", Args: p.words(0, 0),
+		Use: "show", Short: "Show hosts and links", Args: about.Words(0, 0),
 		Example: "  rocectl lab show\n  rocectl lab show --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := running(o.dir)
@@ -202,9 +191,7 @@ func (p Program) showCommand(o *options) *cobra.Command {
 
 func (p Program) show(out io.Writer, s *State) error {
 	if *p.JSON {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(s)
+		return output.JSON(out, s)
 	}
 	for _, n := range s.Nodes {
 		if n.RunDir != "" {
@@ -230,7 +217,7 @@ is set up for verbs programs, and rocectl and roceperf use the daemon of the hos
   rocectl lab exec h1 -- ib_write_bw 198.18.2.1
   rocectl lab exec leaf1 -- ip route
   rocectl lab exec h1`,
-		Args: p.words(1, 1<<20),
+		Args: about.Words(1, math.MaxInt),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := running(o.dir)
 			if err != nil {
@@ -247,7 +234,7 @@ is set up for verbs programs, and rocectl and roceperf use the daemon of the hos
 func (p Program) run(s *State, name string, program []string) error {
 	n := s.node(name)
 	if n == nil {
-		return p.Usage(fmt.Errorf("the lab has no %q", name))
+		return about.Usage(fmt.Errorf("the lab has no %q", name))
 	}
 	if len(program) > 0 && program[0] == "--" {
 		program = program[1:]
@@ -302,12 +289,12 @@ func otherUsers(pid int) (bool, error) {
 // keep returns the command that up runs in the background.
 func (p Program) keep(o *options) *cobra.Command {
 	c := &cobra.Command{
-		Use: "keep leaf-spine", Short: "Make the fabric and keep it until SIGTERM", Args: p.words(1, 1), Hidden: true,
+		Use: "keep leaf-spine", Short: "Make the fabric and keep it until SIGTERM", Args: about.Words(1, 1), Hidden: true,
 		Example: "  rocectl lab keep leaf-spine",
 		RunE: func(c *cobra.Command, args []string) error {
 			b, err := o.parse(args[0])
 			if err != nil {
-				return p.Usage(err)
+				return about.Usage(err)
 			}
 			return ended(c.Context(), keepAsUser(c.Context(), o, b))
 		},

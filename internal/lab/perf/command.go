@@ -20,9 +20,6 @@ import (
 	"roced.io/roced/internal/base/suggest"
 )
 
-// usageError is an error in the command line.
-type usageError struct{ error }
-
 var stdout, stderr = output.NewSafe(os.Stdout), output.NewSafe(os.Stderr)
 
 // Main runs roceperf and returns its exit code: 0 on success, 1 if a test failed, 2 for a usage error.
@@ -32,11 +29,10 @@ func Main(args []string) int {
 	c := NewCommand()
 	c.SetArgs(args)
 	err := c.ExecuteContext(ctx)
-	var usage usageError
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage):
+	case about.IsUsage(err):
 		fmt.Fprintf(stderr, "roceperf: %v\nSee roceperf --help.\n", err)
 		return 2
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
@@ -64,7 +60,7 @@ for both sides. The two meet over TCP, or over a Unix socket with --oob.`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("no test %q: the tests are %s and flor%s", args[0], strings.Join(Tests, ", "), suggest.Hint(args[0], Tests))}
+				return about.Usage(fmt.Errorf("no test %q: the tests are %s and flor%s", args[0], strings.Join(Tests, ", "), suggest.Hint(args[0], Tests)))
 			}
 			return nil
 		},
@@ -75,7 +71,7 @@ for both sides. The two meet over TCP, or over a Unix socket with --oob.`,
 		root.AddCommand(newTest(t))
 	}
 	root.AddCommand(newFlor())
-	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
+	about.Program{Section: 1}.Add(root)
 	return root
 }
 
@@ -98,13 +94,13 @@ func newTest(name string) *cobra.Command {
 			"  roceperf %s HOST -d rxe_a     client", name, name),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("more than one host: %v; name only the server", args)}
+				return about.Usage(fmt.Errorf("more than one host: %v; name only the server", args))
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.complete(c, args, size); err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			return o.run(c.Context(), stdout)
 		},
@@ -118,7 +114,7 @@ func (o *Options) run(ctx context.Context, out io.Writer) error {
 	if o.Local != "" {
 		text, err := os.ReadFile(o.Local)
 		if err != nil {
-			return usageError{err}
+			return about.Usage(err)
 		}
 		nics, err := local.Start(string(text), nil)
 		if err != nil {

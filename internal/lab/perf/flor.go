@@ -14,6 +14,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
+
+	"roced.io/roced/internal/base/about"
 )
 
 // florOptions are the options of roceperf flor.
@@ -165,7 +167,7 @@ answers each request with 8 bytes. --connection, --verify, --echo, --shared-acks
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("flor has no test %q: the tests are serve, rate, bw, lat and incast", args[0])}
+				return about.Usage(fmt.Errorf("flor has no test %q: the tests are serve, rate, bw, lat and incast", args[0]))
 			}
 			return nil
 		},
@@ -183,7 +185,7 @@ answers each request with 8 bytes. --connection, --verify, --echo, --shared-acks
 					o.Size, err = parseSize(size)
 				}
 				if err = errors.Join(err, o.validate()); err != nil {
-					return usageError{err}
+					return about.Usage(err)
 				}
 				return florClient(c.Context(), t.name, netip.AddrPortFrom(to, uint16(o.Port)), &o, stdout)
 			}}
@@ -202,7 +204,7 @@ answers each request with 8 bytes. --connection, --verify, --echo, --shared-acks
 func florWords(n int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageError{fmt.Errorf("%d arguments (%s) instead of %d", len(args), strings.Join(args, " "), n)}
+			return about.Usage(fmt.Errorf("%d arguments (%s) instead of %d", len(args), strings.Join(args, " "), n))
 		}
 		return nil
 	}
@@ -215,7 +217,7 @@ func newFlorServe() *cobra.Command {
 		Args:    florWords(0),
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if err := o.validate(); err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			n, err := openFlor(&o)
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/sim/sweep"
 )
 
@@ -40,15 +41,15 @@ func (b *batch) wanted() bool { return b.slurm || b.kubernetes }
 func (b *batch) check() error {
 	switch {
 	case b.kubernetes && (b.image == "" || b.claim == ""):
-		return usageError{errors.New("--kubernetes needs --image and --claim")}
+		return about.Usage(errors.New("--kubernetes needs --image and --claim"))
 	case !b.kubernetes && (b.image != "" || b.claim != ""):
-		return usageError{errors.New("--image and --claim require --kubernetes")}
+		return about.Usage(errors.New("--image and --claim require --kubernetes"))
 	case !b.slurm && b.program != "":
-		return usageError{errors.New("--program requires --slurm")}
+		return about.Usage(errors.New("--program requires --slurm"))
 	case !b.wanted() && (b.jobs != 0 || b.at != 0):
-		return usageError{errors.New("--jobs and --at-once require --slurm or --kubernetes; use --parallel")}
+		return about.Usage(errors.New("--jobs and --at-once require --slurm or --kubernetes; use --parallel"))
 	case b.jobs < 0 || b.at < 0:
-		return usageError{errors.New("--jobs and --at-once must not be negative")}
+		return about.Usage(errors.New("--jobs and --at-once must not be negative"))
 	}
 	return nil
 }

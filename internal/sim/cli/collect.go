@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/result"
 	"roced.io/roced/internal/sim/sweep"
 )
@@ -29,11 +31,11 @@ If runs are missing or have failed, it lists them and exits with code 1. It also
 combinations that the sweep has left out as invalid.`,
 		Example: `  rocesim collect s
   rocesim collect s --json`,
-		Args: oneFile,
+		Args: about.Words(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := sweep.Open(args[0])
 			if err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			a.showRefused(&f.Plan)
 			return a.collectFrom(f)
@@ -109,7 +111,7 @@ func (a *app) collectFrom(f *sweep.Folder) error {
 		return err
 	}
 	if a.json {
-		if err := a.encode(map[string]any{"runs": rows, "missing": missing, "refused": append([]string{}, f.Plan.Refused...)}); err != nil {
+		if err := output.JSON(a.out, map[string]any{"runs": rows, "missing": missing, "refused": append([]string{}, f.Plan.Refused...)}); err != nil {
 			return err
 		}
 	} else if err := a.showGroups(f, rows); err != nil {

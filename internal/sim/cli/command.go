@@ -3,7 +3,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,22 +25,12 @@ const (
 	exitUsage  = 2 // the command line or the scenario is invalid
 )
 
-// usageError is an error in the user's command line or files.
-type usageError struct{ error }
-
 // app is the state that all commands share.
 type app struct {
 	out, diag io.Writer
 	json      bool
 	set       []string
 	force     bool
-}
-
-// encode prints JSON.
-func (a *app) encode(v any) error {
-	e := json.NewEncoder(a.out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
 
 // Main runs rocesim and returns its exit code.
@@ -56,9 +45,8 @@ func Main(args []string, out, diag io.Writer) int {
 		return 0
 	}
 	fmt.Fprintln(diag, "rocesim:", err)
-	var usage usageError
 	switch {
-	case errors.As(err, &usage):
+	case about.IsUsage(err):
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return interrupt.Code
@@ -85,7 +73,7 @@ docs/reference/simulator.md describes scenario files.`,
   rocesim diff a b                                         what differs between two results
   rocesim topology show configs/sim/incast.yaml            hosts, switches and links by name`,
 		SilenceErrors: true, SilenceUsage: true,
-		Args: noArgs,
+		Args: about.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -95,7 +83,7 @@ docs/reference/simulator.md describes scenario files.`,
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.run(), a.list(), a.sweep(), a.workCommand(), a.collect(), a.compare(), a.diff(), a.topology(), a.papers())
-	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
+	about.Program{Section: 1}.Add(root)
 	return root
 }
 
@@ -105,27 +93,11 @@ func (a *app) changes(c *cobra.Command) {
 	c.Flags().StringArrayVar(&a.set, "set", nil, "change a key of the scenario: a.b.c=value; elements of lists by number")
 }
 
-// noArgs rejects arguments, including misspelt commands.
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{about.NoCommand(c, args[0])}
-	}
-	return nil
-}
-
-// oneFile requires one argument.
-func oneFile(c *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usageError{fmt.Errorf("usage: %s", c.UseLine())}
-	}
-	return nil
-}
-
 // read reads a scenario and sets its seed unless seed is zero.
 func (a *app) read(name string, seed uint64) (*scenario.File, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, about.Usage(err)
 	}
 	set := a.set
 	if seed != 0 {
@@ -133,7 +105,7 @@ func (a *app) read(name string, seed uint64) (*scenario.File, error) {
 	}
 	f, err := scenario.Read(name, text, set)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, about.Usage(err)
 	}
 	f.Force = a.force
 	return f, nil
@@ -159,7 +131,7 @@ func parseSeeds(s string) (seeds []uint64, err error) {
 		last, err2 = strconv.ParseUint(to, 10, 64)
 	}
 	if err := errors.Join(err1, err2); err != nil || first == 0 || last < first || last-first > 1e6 {
-		return nil, usageError{fmt.Errorf("%q: expected seeds such as 7 or 1..10", s)}
+		return nil, about.Usage(fmt.Errorf("%q: expected seeds such as 7 or 1..10", s))
 	}
 	for n := first; n <= last; n++ {
 		seeds = append(seeds, n)

@@ -47,7 +47,7 @@ same command with --out continues.`,
 		Example: `  rocesim compare configs/sim/websearch.yaml --against hpcc,swift,nscc
   rocesim compare configs/sim/websearch.yaml --against dcqcn,'{name: hpcc, eta: 0.99}' --seeds 1..10 --out c --svg pictures
   rocesim compare configs/sim/websearch.yaml --against hpcc --set workload.0.load=0.3 --json`,
-		Args: oneFile,
+		Args: about.Words(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.doCompare(c.Context(), args[0], &o) },
 	}
 	a.changes(c)
@@ -124,21 +124,21 @@ func (a *app) doCompare(ctx context.Context, name string, o *compareOptions) err
 	}
 	all, err := controls(f, o.against)
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	plan, err := a.comparison(all, o)
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	files, title, err := try(name, plan, a.force)
 	if err == nil && len(plan.Refused) > 0 {
 		err = errors.New(strings.Join(plan.Refused, "\n"))
 	}
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	if err := output.Folders(o.svg); err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	if o.out == "" {
 		if o.out, err = os.MkdirTemp("", "rocesim-compare-"); err != nil {
@@ -148,7 +148,7 @@ func (a *app) doCompare(ctx context.Context, name string, o *compareOptions) err
 	}
 	folder, err := sweep.Create(o.out, plan, files)
 	if errors.Is(err, sweep.ErrOther) {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	if err != nil {
 		return err
@@ -244,7 +244,7 @@ func (a *app) showComparison(f *sweep.Folder, all []*control, title, svg string)
 		}
 	}
 	if a.json {
-		err = a.encode(map[string]any{"scenario": title, "controls": all})
+		err = output.JSON(a.out, map[string]any{"scenario": title, "controls": all})
 	} else {
 		err = a.comparisonTables(all)
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/sweep"
 )
 
@@ -44,12 +46,7 @@ flows.csv. Hosts in flows.csv are numbers, not the IDs of a topology file.`,
   rocesim diff a b --only slowdown
   rocesim diff before after --within 5      exit code 1 if a number differs by more than 5 %
   rocesim diff a theirs/fct.txt             completion times of the same flows, ours and theirs`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usageError{fmt.Errorf("usage: %s", c.UseLine())}
-			}
-			return nil
-		},
+		Args: about.Words(2, 2),
 		RunE: func(_ *cobra.Command, args []string) error { return a.doDiff(args[0], args[1], &o) },
 	}
 	c.Flags().StringVar(&o.only, "only", "", "compare only numbers with this prefix, such as slowdown or by_size")
@@ -71,22 +68,22 @@ type difference struct {
 
 func (a *app) doDiff(nameA, nameB string, o *diffOptions) error {
 	if math.IsNaN(o.within) {
-		return usageError{errors.New("--within NaN: must be a number")}
+		return about.Usage(errors.New("--within NaN: must be a number"))
 	}
 	if hasFlows(nameA) || hasFlows(nameB) {
 		return a.diffFlows(nameA, nameB, o)
 	}
 	x, err := readResults(nameA)
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	y, err := readResults(nameB)
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	runs, lonely := pairs(x, y)
 	if len(runs) == 0 {
-		return usageError{fmt.Errorf("%s and %s have no run in common", nameA, nameB)}
+		return about.Usage(fmt.Errorf("%s and %s have no run in common", nameA, nameB))
 	}
 	var out []difference
 	same := 0
@@ -95,7 +92,7 @@ func (a *app) doDiff(nameA, nameB string, o *diffOptions) error {
 		out, same = append(out, d...), same+n
 	}
 	if a.json {
-		err = a.encode(map[string]any{"differences": out, "same": same, "runs_of_one_only": lonely})
+		err = output.JSON(a.out, map[string]any{"differences": out, "same": same, "runs_of_one_only": lonely})
 	} else {
 		err = a.showDiff(out, same, lonely)
 	}

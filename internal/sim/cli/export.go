@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/papers"
 )
 
@@ -38,7 +40,7 @@ func (a *app) doExport(ctx context.Context, ids []string, o *papersOptions) erro
 		return err
 	}
 	if o.first < 0 {
-		return usageError{fmt.Errorf("--first-seed %d: must be at least 1", o.first)}
+		return about.Usage(fmt.Errorf("--first-seed %d: must be at least 1", o.first))
 	}
 	var list []*papers.Exported
 	for _, r := range rows {
@@ -50,7 +52,7 @@ func (a *app) doExport(ctx context.Context, ids []string, o *papersOptions) erro
 		list = append(list, x)
 	}
 	if a.json {
-		return a.encode(list)
+		return output.JSON(a.out, list)
 	}
 	for _, x := range list {
 		fmt.Fprintf(a.out, "%s: %d files in %s\n", x.ID, x.Files, x.Dir)

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/ns3"
 	"roced.io/roced/internal/sim/result"
@@ -147,19 +149,19 @@ func nameOf(f *result.Flow) flowName {
 // diffFlows compares the flows of two results.
 func (a *app) diffFlows(nameA, nameB string, o *diffOptions) error {
 	if o.only != "" {
-		return usageError{errors.New("--only: flows have no other numbers; remove it")}
+		return about.Usage(errors.New("--only: flows have no other numbers; remove it"))
 	}
 	left, err := readFlows(nameA)
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	right, err := readFlows(nameB)
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	x, y, onlyA, onlyB := match(left, right)
 	if len(x) == 0 {
-		return usageError{fmt.Errorf("%s and %s have no flow in common: %d and %d flows", nameA, nameB, len(left), len(right))}
+		return about.Usage(fmt.Errorf("%s and %s have no flow in common: %d and %d flows", nameA, nameB, len(left), len(right)))
 	}
 	c := compared{Matched: len(x), OnlyA: onlyA, OnlyB: onlyB}
 	p, q := &result.Result{Flows: x}, &result.Result{Flows: y}
@@ -170,7 +172,7 @@ func (a *app) diffFlows(nameA, nameB string, o *diffOptions) error {
 	c.All = compareSize(p.All(), q.All())
 	c.All.name = "all"
 	if a.json {
-		err = a.encode(&c)
+		err = output.JSON(a.out, &c)
 	} else {
 		err = a.showFlows(&c)
 	}

@@ -3,6 +3,8 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/scenario"
 	"roced.io/roced/qp/profile/catalog"
 )
@@ -21,9 +23,9 @@ their type; those of plug-ins also default, range and unit.`,
 			found, err := catalog.Select(append(catalog.Entries(), scenario.Catalog()...), args[0], args[1])
 			switch {
 			case err != nil:
-				return usageError{err}
+				return about.Usage(err)
 			case a.json:
-				return a.encode(found)
+				return output.JSON(a.out, found)
 			}
 			return catalog.Write(a.out, found)
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/papers"
 	"roced.io/roced/internal/sim/sweep"
 )
@@ -77,14 +78,14 @@ func (a *app) doPapers(ctx context.Context, ids []string, o *papersOptions) erro
 		return err
 	}
 	if o.first < 0 {
-		return usageError{fmt.Errorf("--first-seed %d: must be at least 1", o.first)}
+		return about.Usage(fmt.Errorf("--first-seed %d: must be at least 1", o.first))
 	}
 	shard, err := sweep.ParseShard(o.shard)
 	switch {
 	case err != nil:
-		return usageError{err}
+		return about.Usage(err)
 	case o.shard != "" && (o.precise || o.docs != ""):
-		return usageError{errors.New("--shard excludes --precise and --docs: run them afterwards, with the runs of all shards")}
+		return about.Usage(errors.New("--shard excludes --precise and --docs: run them afterwards, with the runs of all shards"))
 	}
 	w := &papers.Work{Dir: o.out, Fast: o.fast, Seeds: o.seeds, First: o.first, Parallel: o.parallel, Shard: shard}
 	if !o.quiet {
@@ -136,7 +137,7 @@ func load(dir string, ids []string) (all, rows []*papers.Row, err error) {
 		rows, err = chosen(all, ids)
 	}
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, nil, about.Usage(err)
 	}
 	return all, rows, nil
 }
@@ -185,7 +186,7 @@ func pick[T any](first bool, a, b T) T {
 // showPapers prints a line for each row.
 func (a *app) showPapers(rows []papers.Summary) error {
 	if a.json {
-		return a.encode(rows)
+		return output.JSON(a.out, rows)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "id\tclaim\tpaper\tmeasured\tverdict")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/base/suggest"
@@ -59,7 +60,7 @@ It shows progress on standard error, with the remaining time if the end is known
   rocesim run configs/sim/incast.yaml --svg out --trace h1-h0=qp.json --queue leaf0-h0
   rocesim run configs/sim/incast.yaml --pcapng leaf0-h0=port.pcapng
   rocesim run configs/sim/permutation.yaml --profile`,
-		Args: oneFile,
+		Args: about.Words(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.runAll(c.Context(), args[0], &o) },
 	}
 	a.changes(c)
@@ -93,10 +94,10 @@ func (a *app) runAll(ctx context.Context, name string, o *runOptions) error {
 		}
 	}
 	if o.processors < 0 {
-		return usageError{fmt.Errorf("--processors %d: must not be negative", o.processors)}
+		return about.Usage(fmt.Errorf("--processors %d: must not be negative", o.processors))
 	}
 	if len(seeds) > 1 && (len(o.trace)+len(o.capture) > 0 || o.profile) {
-		return usageError{errors.New("--trace, --pcapng and --profile require a single seed")}
+		return about.Usage(errors.New("--trace, --pcapng and --profile require a single seed"))
 	}
 	results, errs := make([]*result.Result, len(seeds)), make([]error, len(seeds))
 	var mu sync.Mutex // for results and errs: an interrupt leaves runs behind that are still being built
@@ -184,7 +185,7 @@ func (t *tracedPair) end() error {
 
 func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 	if err := output.Folders(r.folder(r.o.out), r.folder(r.o.svg)); err != nil {
-		return nil, usageError{err}
+		return nil, about.Usage(err)
 	}
 	f, err := r.read(r.name, r.seed)
 	if err != nil {
@@ -192,7 +193,7 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 	}
 	c, err := f.Config(beside(r.name))
 	if err != nil {
-		return nil, usageError{err}
+		return nil, about.Usage(err)
 	}
 	c.Check, c.Queues, c.Inside, c.Processors = r.o.check, r.o.queues, r.o.inside, r.o.processors
 	if c.Opened, err = r.tracers(c.Hosts()); err != nil {
@@ -202,7 +203,7 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 		c.Sample = 10 * engine.Microsecond
 	}
 	if r.s, err = sim.New(c); err != nil {
-		return nil, usageError{err}
+		return nil, about.Usage(err)
 	}
 	if err := r.captures(); err != nil {
 		return nil, err
@@ -274,7 +275,7 @@ var formats = []string{"csv", "hpcc", "conweave"}
 // checkFormat validates the format of tables.
 func checkFormat(format string) error {
 	if !slices.Contains(formats, format) {
-		return usageError{fmt.Errorf("--format %w", suggest.OneOf(format, formats))}
+		return about.Usage(fmt.Errorf("--format %w", suggest.OneOf(format, formats)))
 	}
 	return nil
 }
@@ -330,17 +331,17 @@ func (r *oneRun) tracers(hosts int) (func(a, b *nic.QP, f *workload.Flow), error
 		var ok bool
 		t.name, t.file, ok = strings.Cut(text, "=")
 		if n, _ := fmt.Sscanf(t.name, "h%d-h%d", &t.src, &t.dst); !ok || n != 2 || t.name != fmt.Sprintf("h%d-h%d", t.src, t.dst) {
-			return nil, usageError{fmt.Errorf("--trace %q: expected two hosts and a file, such as h1-h0=FILE", text)}
+			return nil, about.Usage(fmt.Errorf("--trace %q: expected two hosts and a file, such as h1-h0=FILE", text))
 		}
 		if max(t.src, t.dst) >= hosts {
-			return nil, usageError{fmt.Errorf("--trace %s: no host h%d; hosts are h0 to h%d", t.name, max(t.src, t.dst), hosts-1)}
+			return nil, about.Usage(fmt.Errorf("--trace %s: no host h%d; hosts are h0 to h%d", t.name, max(t.src, t.dst), hosts-1))
 		}
 		if t.src == t.dst {
-			return nil, usageError{fmt.Errorf("--trace %s: a host has no connection to itself; name two hosts", t.name)}
+			return nil, about.Usage(fmt.Errorf("--trace %s: a host has no connection to itself; name two hosts", t.name))
 		}
 		var err error
 		if t.out, err = r.create(t.file, t.end); err != nil {
-			return nil, usageError{err}
+			return nil, about.Usage(err)
 		}
 		r.traced = append(r.traced, t)
 	}
@@ -358,16 +359,16 @@ func (r *oneRun) captures() error {
 	for _, c := range r.o.capture {
 		name, file, ok := strings.Cut(c, "=")
 		if !ok {
-			return usageError{fmt.Errorf("--pcapng %q: expected LINK=FILE", c)}
+			return about.Usage(fmt.Errorf("--pcapng %q: expected LINK=FILE", c))
 		}
 		links, err := r.s.Cluster().Network().Named(name)
 		if err != nil {
-			return usageError{fmt.Errorf("--pcapng: %w; `rocesim topology show %s` lists them", err, r.name)}
+			return about.Usage(fmt.Errorf("--pcapng: %w; `rocesim topology show %s` lists them", err, r.name))
 		}
 		var failed func() error
 		w, err := r.create(file, func() error { return failed() })
 		if err != nil {
-			return usageError{err}
+			return about.Usage(err)
 		}
 		if failed, err = r.s.CaptureTo(w, links...); err != nil {
 			return err

@@ -52,7 +52,7 @@ folder.`,
   rocesim sweep configs/sim/websearch.yaml --vary 'switch.balance=[{name: ecmp}, {name: drill, samples: 2}]' --out s --format csv
   rocesim sweep configs/sim/incast.yaml --vary workload.0.size=64KB,1MB --out /shared/s --slurm     then: sbatch /shared/s/slurm.sh
   rocesim sweep configs/sim/incast.yaml --vary workload.0.size=64KB,1MB --out s --kubernetes --image rocesim:1 --claim sweeps`,
-		Args: oneFile,
+		Args: about.Words(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.doSweep(c.Context(), args[0], &o) },
 	}
 	a.changes(c)
@@ -70,7 +70,7 @@ folder.`,
 
 func (a *app) doSweep(ctx context.Context, name string, o *sweepOptions) error {
 	if o.out == "" {
-		return usageError{errors.New("a sweep requires --out FOLDER")}
+		return about.Usage(errors.New("a sweep requires --out FOLDER"))
 	}
 	if o.format != noTables {
 		if err := checkFormat(o.format); err != nil {
@@ -82,16 +82,16 @@ func (a *app) doSweep(ctx context.Context, name string, o *sweepOptions) error {
 	}
 	plan, err := a.plan(o)
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	files, title, err := try(name, plan, a.force)
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	a.showRefused(plan)
 	f, err := sweep.Create(o.out, plan, files)
 	if errors.Is(err, sweep.ErrOther) {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	if err != nil {
 		return err
@@ -210,14 +210,14 @@ func (a *app) workCommand() *cobra.Command {
 parts, so that several machines can share a sweep. The results stay in the folder.`,
 		Example: `  rocesim work s
   rocesim work /shared/s --shard 3/40 --parallel 1`,
-		Args: oneFile,
+		Args: about.Words(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := sweep.Open(args[0])
 			if err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			if w.Shard, err = sweep.ParseShard(shard); err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			return a.work(c.Context(), f, w, quiet)
 		},

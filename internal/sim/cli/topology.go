@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/base/quantity"
 	"roced.io/roced/internal/sim"
 )
@@ -24,7 +26,7 @@ func (a *app) topology() *cobra.Command {
 		Use:     "topology",
 		Short:   "Inspect the topology of a scenario",
 		Example: "  rocesim topology show configs/sim/incast.yaml",
-		Args:    noArgs,
+		Args:    about.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	show := &cobra.Command{
@@ -33,7 +35,7 @@ func (a *app) topology() *cobra.Command {
 		Long:  "Shows hosts, switches and links with their rates and delays. Scenarios, --pcapng and --queue use these names.",
 		Example: `  rocesim topology show configs/sim/incast.yaml
   rocesim topology show configs/sim/incast.yaml --set topology.leaves=8 --json`,
-		Args: oneFile,
+		Args: about.Words(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := a.read(args[0], 0)
 			if err != nil {
@@ -41,7 +43,7 @@ func (a *app) topology() *cobra.Command {
 			}
 			c, err := f.Config(beside(args[0]))
 			if err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			return a.showTopology(&c)
 		},
@@ -59,7 +61,7 @@ func (a *app) showTopology(c *sim.Config) error {
 		cables = append(cables, cable{g.Name(l.A), g.Name(l.B), names[2*i], l.Rate, l.Delay.Seconds() * 1e6})
 	}
 	if a.json {
-		return a.encode(map[string]any{"hosts": g.Hosts, "switches": g.Switches, "cables": cables})
+		return output.JSON(a.out, map[string]any{"hosts": g.Hosts, "switches": g.Switches, "cables": cables})
 	}
 	fmt.Fprintf(a.out, "%d hosts, %d switches, %d cables; a link A-B leads from A to B\n", g.Hosts, len(g.Switches), len(cables))
 	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/papers"
 )
 
@@ -65,7 +67,7 @@ func (a *app) doVerify(ctx context.Context, ids []string, o *papersOptions, full
 
 func (a *app) showVerified(list []*papers.Verified) error {
 	if a.json {
-		return a.encode(list)
+		return output.JSON(a.out, list)
 	}
 	for _, v := range list {
 		fmt.Fprintf(a.out, "%s (%s form): %d of %d runs have the stored numbers\n", v.ID, v.Form, v.Runs-len(v.Differs), v.Runs)
@@ -104,7 +106,7 @@ no verdict.`,
 func document(dir, docs string, rows []*papers.Row) error {
 	sets, err := papers.LoadParameters(dir)
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	return papers.Document(docs, papers.Stored(dir), rows, sets)
 }

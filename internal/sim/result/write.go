@@ -2,7 +2,6 @@ package result
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+
+	"roced.io/roced/internal/base/output"
 )
 
 // Summary is a Result with statistics of its messages.
@@ -32,9 +33,7 @@ func (r *Result) Summary() Summary {
 
 // WriteJSON writes the summary.
 func (r *Result) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r.Summary())
+	return output.JSON(w, r.Summary())
 }
 
 // WriteText writes the summary as text.
