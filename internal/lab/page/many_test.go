@@ -8,7 +8,6 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"roced.io/roced/internal/lab"
-	"roced.io/roced/internal/lab/browser"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/verbs"
 )
@@ -38,8 +37,8 @@ func TestManyQueuePairs(t *testing.T) {
 	})()`
 	for i := range 21 {
 		s.Do(fmt.Sprintf(`(() => { const v = document.querySelector("#qps .view"); v.scrollTop = v.scrollHeight * %d / 20; })()`, i))
-		lab.Eventually(t, lab.Limit, "rows that cover the view", func() bool { return browser.Eval[int](s.Page, rows) > 0 })
-		if n := browser.Eval[int](s.Page, rows); n > 30 {
+		lab.Eventually(t, lab.Limit, "rows that cover the view", func() bool { return eval[int](s.Page, rows) > 0 })
+		if n := eval[int](s.Page, rows); n > 30 {
 			t.Errorf("%d rows", n)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/lab"
-	"roced.io/roced/internal/lab/browser"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/observe/decode"
 )
@@ -25,7 +24,7 @@ const served = "web: {listen: \"127.0.0.1:0\", control: true}\n"
 // shown is a lab, and the page of its first daemon.
 type shown struct {
 	*lab.Lab
-	*browser.Page
+	*Page
 }
 
 func show(t *testing.T, o netlab.LabOptions) *shown {
@@ -39,7 +38,7 @@ func showIn(t *testing.T, height int, o netlab.LabOptions) *shown {
 	lab.Need(t, "chromium")
 	o.Daemon = served
 	s := &shown{Lab: lab.New(t, o)}
-	s.Page = browser.Open(t, 1400, height)
+	s.Page = openPage(t, 1400, height)
 	s.Go(lab.Query[api.Page](s.Lab, 0, "page").URL)
 	s.Wait(`document.getElementById("status").textContent === "live"`)
 	return s
@@ -52,13 +51,13 @@ func (s *shown) clean() {
 	noProblems(s.T, s.Page)
 }
 
-func noProblems(t testing.TB, p *browser.Page) {
+func noProblems(t testing.TB, p *Page) {
 	t.Helper()
 	for _, text := range p.Problems() {
 		t.Error(text)
 	}
 	const others = `performance.getEntriesByType("resource").map((e) => e.name).filter((n) => !n.startsWith(location.origin + "/") && !n.startsWith("blob:")).join()`
-	if text := browser.Eval[string](p, others); text != "" {
+	if text := eval[string](p, others); text != "" {
 		t.Errorf("the page has asked %s", text)
 	}
 }
@@ -90,7 +89,7 @@ func (s *shown) counter(name string) string {
 	s.T.Helper()
 	s.Do(`document.querySelector("#counters input[type=checkbox]").checked = true`)
 	s.Do(fmt.Sprintf(`(() => { const f = document.querySelector("#counters input[type=search]"); f.value = %q; f.dispatchEvent(new Event("input")); })()`, name))
-	return browser.Eval[string](s.Page, fmt.Sprintf(`[...document.querySelectorAll("#counters .space .row")].filter((r) => r.children[0].textContent === %q)
+	return eval[string](s.Page, fmt.Sprintf(`[...document.querySelectorAll("#counters .space .row")].filter((r) => r.children[0].textContent === %q)
 		.map((r) => r.children[1].textContent.replace(/\D/g, "")).join()`, name))
 }
 
@@ -200,10 +199,10 @@ func (s *shown) zoomed() {
 	s.T.Helper()
 	const part = `document.querySelector("[data-chart=rtt]").getAttribute("aria-description")`
 	s.Do(`document.querySelector("[data-chart=sequence]").focus()`)
-	seen := []string{browser.Eval[string](s.Page, part)}
+	seen := []string{eval[string](s.Page, part)}
 	for _, key := range []string{"+", kb.ArrowRight, "-"} {
 		s.Press(key)
-		seen = append(seen, browser.Eval[string](s.Page, part))
+		seen = append(seen, eval[string](s.Page, part))
 	}
 	for i := 1; i < len(seen); i++ {
 		if seen[i] == seen[i-1] {
@@ -211,7 +210,7 @@ func (s *shown) zoomed() {
 		}
 	}
 	s.Press("0")
-	if now := browser.Eval[string](s.Page, part); now != seen[0] {
+	if now := eval[string](s.Page, part); now != seen[0] {
 		s.T.Errorf("0 shows %s, not %s", now, seen[0])
 	}
 }
@@ -236,7 +235,7 @@ func (s *shown) capture() {
 	s.Click(`#capture button`)
 	s.Wait(`document.querySelector("#capture button").textContent === "Stop and download"`)
 	lab.Eventually(s.T, lab.Limit, "the capture", func() bool {
-		return browser.Eval[bool](s.Page, `document.querySelector("#capture .state").textContent !== ""`) // its first block has arrived
+		return eval[bool](s.Page, `document.querySelector("#capture .state").textContent !== ""`) // its first block has arrived
 	})
 	const messages = 20
 	s.transfer("write-bw", "-s", "4k", "-n", fmt.Sprint(messages), "-q", "1")
@@ -274,8 +273,8 @@ func TestColours(t *testing.T) {
 	seen := map[string]string{}
 	for _, theme := range []string{"light", "dark"} {
 		s.Theme(theme)
-		seen[theme] = browser.Eval[string](s.Page, background)
-		if bad := browser.Eval[string](s.Page, contrast); bad != "" {
+		seen[theme] = eval[string](s.Page, background)
+		if bad := eval[string](s.Page, contrast); bad != "" {
 			t.Errorf("%s: %s", theme, bad)
 		}
 	}
@@ -283,12 +282,12 @@ func TestColours(t *testing.T) {
 		t.Errorf("backgrounds %v", seen)
 	}
 	s.Click("#theme")
-	if now := browser.Eval[string](s.Page, background); now != seen["light"] {
+	if now := eval[string](s.Page, background); now != seen["light"] {
 		t.Errorf("the button has made it %s of %v", now, seen)
 	}
 	for _, e := range []string{"button", "input", "select"} { // all have a name
 		unnamed := fmt.Sprintf(`[...document.querySelectorAll(%q)].filter((e) => !(e.textContent.trim() || e.ariaLabel || e.labels?.length)).map((e) => e.outerHTML).join()`, e)
-		if text := browser.Eval[string](s.Page, unnamed); text != "" {
+		if text := eval[string](s.Page, unnamed); text != "" {
 			t.Errorf("without a name: %s", text)
 		}
 	}
@@ -323,14 +322,14 @@ func TestWithoutToken(t *testing.T) {
 	s.Wait(`document.getElementById("status").textContent === "live"`)
 	s.Wait(`document.querySelector("#nics [role=tab]")`)
 	const parts = `[...document.querySelectorAll("section:not([hidden])")].map((s) => s.id).join(" ")`
-	if got := browser.Eval[string](s.Page, parts); got != "nics traffic qps qp counters faults events" {
+	if got := eval[string](s.Page, parts); got != "nics traffic qps qp counters faults events" {
 		t.Errorf("shown are %s", got)
 	}
 	s.Wait(`document.getElementById("qp").textContent.includes("With its token, this page also shows PSNs")`)
-	if browser.Eval[bool](s.Page, `document.querySelector("#faults form") !== null`) {
+	if eval[bool](s.Page, `document.querySelector("#faults form") !== null`) {
 		t.Error("there is a form for rules")
 	}
-	if url := browser.Eval[string](s.Page, "location.href"); strings.Contains(url, "token") {
+	if url := eval[string](s.Page, "location.href"); strings.Contains(url, "token") {
 		t.Errorf("the address is %s", url)
 	}
 	s.clean()

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/lab"
-	"roced.io/roced/internal/lab/browser"
 )
 
 // TestDrawings renders the drawings of the documents. Text is inside the picture and inside the box where it begins. It
@@ -27,15 +26,15 @@ func TestDrawings(t *testing.T) {
 	}
 	srv := httptest.NewServer(http.FileServer(http.Dir(docs)))
 	defer srv.Close()
-	p := browser.Open(t, 1000, 600)
+	p := openPage(t, 1000, 600)
 	for _, file := range files {
 		for _, theme := range []string{"light", "dark"} {
 			p.Theme(theme)
 			p.Go(srv.URL + strings.TrimPrefix(file, docs))
-			if n := browser.Eval[int](p, `document.querySelectorAll("text").length`); n == 0 {
+			if n := eval[int](p, `document.querySelectorAll("text").length`); n == 0 {
 				t.Errorf("%s has no text", file)
 			}
-			for _, bad := range browser.Eval[[]string](p, drawn) {
+			for _, bad := range eval[[]string](p, drawn) {
 				t.Errorf("%s, %s: %s", filepath.Base(file), theme, bad)
 			}
 		}

@@ -8,18 +8,17 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/lab"
-	"roced.io/roced/internal/lab/browser"
 )
 
 const root = "../../.."
 
 // view shows a file in a browser.
-func view(t *testing.T, file string) *browser.Page {
+func view(t *testing.T, file string) *Page {
 	t.Helper()
 	lab.Need(t, "chromium")
 	c := lab.Launch(t, (*exec.Cmd).Start, []string{lab.Program("rocectl"), "view", file})
 	lab.Must(t, c.Ready("its address", func() (bool, error) { return strings.Contains(c.Out.String(), "\n"), nil }))
-	p := browser.Open(t, 1200, 900)
+	p := openPage(t, 1200, 900)
 	p.Go(strings.TrimSpace(c.Out.String()))
 	t.Cleanup(func() {
 		c.Signal(os.Interrupt)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"roced.io/roced/internal/lab/browser"
 	"roced.io/roced/internal/lab/netlab"
 )
 
@@ -23,14 +22,14 @@ func TestWidths(t *testing.T) {
 	client, _ := s.pair("write-bw", "-s", "64k", "-q", "1", "--duration", "300s")
 	defer client.Kill()
 	s.Wait(`document.querySelectorAll("#qps .space .row").length === 1`)
-	if text := browser.Eval[string](s.Page, `document.querySelector("#qps .state").textContent`); text != "1 queue pair" {
+	if text := eval[string](s.Page, `document.querySelector("#qps .state").textContent`); text != "1 queue pair" {
 		t.Errorf("the page says %q", text)
 	}
 	for _, width := range []int64{500, 900, 1400} {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
 			s.Size(width, 900)
 			s.Wait(fmt.Sprintf("innerWidth === %d", width))
-			for _, text := range browser.Eval[[]string](s.Page, wide) {
+			for _, text := range eval[[]string](s.Page, wide) {
 				t.Error(text)
 			}
 		})

@@ -1,5 +1,4 @@
-// Package browser is a browser for tests: Debian's Chromium, without a window and without access to other hosts.
-package browser
+package page
 
 import (
 	"context"
@@ -20,7 +19,7 @@ import (
 	"roced.io/roced/internal/lab"
 )
 
-// Page is a page in a separate browser.
+// Page is a page in a separate browser: Debian's Chromium, without a window and without access to other hosts.
 type Page struct {
 	t   testing.TB
 	ctx context.Context
@@ -29,8 +28,8 @@ type Page struct {
 	problems []string
 }
 
-// Open starts a browser with an empty page of the given size in pixels.
-func Open(t testing.TB, width, height int) *Page {
+// openPage starts a browser with an empty page of the given size in pixels.
+func openPage(t testing.TB, width, height int) *Page {
 	t.Helper()
 	lab.Need(t, "chromium")
 	// The browser writes its profile until it exits, which is later than the request to exit.
@@ -139,8 +138,8 @@ func (p *Page) Press(keys string) {
 	lab.Must(p.t, chromedp.Do(p.ctx, chromedp.KeyEvent(keys)))
 }
 
-// Eval returns the value of an expression.
-func Eval[T any](p *Page, expression string) T {
+// eval returns the value of an expression.
+func eval[T any](p *Page, expression string) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, lab.Limit)
 	defer cancel()
@@ -154,7 +153,7 @@ func Eval[T any](p *Page, expression string) T {
 // Do evaluates an expression and ignores its value.
 func (p *Page) Do(expression string) {
 	p.t.Helper()
-	Eval[bool](p, "("+expression+", true)")
+	eval[bool](p, "("+expression+", true)")
 }
 
 // Click clicks the first element that matches a selector. The element must exist.
@@ -167,7 +166,7 @@ func (p *Page) Click(selector string) {
 // Wait waits until an expression is true.
 func (p *Page) Wait(expression string) {
 	p.t.Helper()
-	lab.Eventually(p.t, lab.Limit, expression, func() bool { return Eval[bool](p, "Boolean("+expression+")") })
+	lab.Eventually(p.t, lab.Limit, expression, func() bool { return eval[bool](p, "Boolean("+expression+")") })
 }
 
 // Picture returns the window's contents as PNG.
