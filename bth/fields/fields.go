@@ -7,7 +7,6 @@ package fields
 
 import (
 	"slices"
-	"strings"
 
 	"roced.io/roced/bth"
 )
@@ -56,30 +55,6 @@ func (f *Field) Get(b []byte) (v uint64) {
 
 // All returns all headers, in the order on the wire.
 func All() []Header { return slices.Concat(Carriers, Headers, []Header{Management}) }
-
-// Dissector returns the name of the field in the dissector, behind "roced.".
-func (h *Header) Dissector(f *Field) string {
-	switch f.Script {
-	case "pad":
-		return "padcnt"
-	case "dst":
-		return "destqp"
-	case "plt":
-		return "flush.type"
-	case "sel":
-		return "flush.level"
-	case "x.msn":
-		return "message"
-	case "r.op":
-		return "mrc.response_op"
-	case "e.ports":
-		return "mrc.ports"
-	}
-	if h.Object == "mrc" || strings.HasPrefix(f.Script, "m.") {
-		return "mrc." + f.Name
-	}
-	return f.Name
-}
 
 // Extensions calls yield with each extension header of p, in the order on the wire, and its bytes in b, the packet from the
 // BTH on. The headers must be complete, as after p.DecodeHeaders.

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -17,12 +18,12 @@ var rewrite = flag.Bool("rewrite", false, "write docs/reference/configuration.md
 func TestReference(t *testing.T) {
 	const page = "../../../docs/reference/configuration.md"
 	if *rewrite {
-		if err := os.WriteFile(page, []byte(Reference()), 0o644); err != nil {
+		if err := os.WriteFile(page, []byte(reference()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	text, err := os.ReadFile(page)
-	if err != nil || string(text) != Reference() {
+	if err != nil || string(text) != reference() {
 		t.Errorf("%s differs from the code (%v): run this test with -args -rewrite", page, err)
 	}
 }
@@ -89,3 +90,61 @@ func TestEffective(t *testing.T) {
 		t.Errorf("%+v", values)
 	}
 }
+
+// reference returns docs/reference/configuration.md.
+func reference() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Configuration
+
+For users and administrators of a daemon: all keys of its configuration. Written from the code by
+%s; also the manual page roced.yaml(5).
+
+%s
+
+%s
+
+Parameters beside %s and %s: [congestion control](congestion.md), [transports](../design/transports.md).
+`, "`go test ./internal/daemon/cli -args -rewrite`", quoted(introduction), "  "+strings.ReplaceAll(example, "\n", "\n  "), "`algorithm`", "`name`")
+	group := "-"
+	for _, k := range config.Keys() {
+		in := ""
+		if i := strings.LastIndex(k.Name, "."); i >= 0 {
+			in = k.Name[:i]
+		}
+		if in != group {
+			group = in
+			fmt.Fprintf(&b, "\n## %s\n\n| key | type | default | reload | example | meaning |\n|---|---|---|---|---|---|\n", title(in))
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | `%s` | %s |\n", strings.TrimPrefix(k.Name, in+"."), kind(k), code(k.Default), yes(k.Reload), k.Example, k.Meaning)
+	}
+	fmt.Fprintf(&b, "\n## The environment\n\n%s\n\n| variable | key |\n|---|---|\n", quoted(environment))
+	for _, v := range variables() {
+		fmt.Fprintf(&b, "| `%s` | `%s` |\n", v[0], strings.TrimSuffix(v[1], "."))
+	}
+	return b.String()
+}
+
+func title(group string) string {
+	if group == "" {
+		return "The daemon"
+	}
+	return "`" + group + "`"
+}
+
+// code quotes a default that is a value, in contrast to words.
+func code(def string) string {
+	if def == "" || strings.ContainsAny(def, " `") {
+		return def
+	}
+	return "`" + def + "`"
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
+}
+
+// quoted marks the quoted words as code.
+func quoted(s string) string { return strings.ReplaceAll(s, `"`, "`") }

@@ -53,3 +53,12 @@ func (c *curve) marks(picture *chart.Chart) {
 		}
 	}
 }
+
+// limits reports whether the algorithm ever limits the window or the rate.
+func (c *curve) limits() (window, rate bool) {
+	for _, p := range c.points {
+		window = window || p.window != ccalgo.Unlimited
+		rate = rate || p.rate != ccalgo.Unlimited
+	}
+	return window, rate
+}

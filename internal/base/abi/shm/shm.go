@@ -243,16 +243,3 @@ func Signal(fd int) error {
 	}
 	return nil
 }
-
-// Drain resets a non-blocking eventfd and reports whether it was signalled.
-func Drain(fd int) (bool, error) {
-	var b [8]byte
-	err := ignoringEINTR(func() error { _, err := unix.Read(fd, b[:]); return err })
-	if err == unix.EAGAIN {
-		return false, nil
-	}
-	if err != nil {
-		return false, fail("read eventfd", nil, err)
-	}
-	return true, nil
-}

@@ -205,7 +205,7 @@ func TestEventfd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := Drain(fd); ok || err != nil {
+	if ok, err := drain(fd); ok || err != nil {
 		t.Errorf("new: %v, %v", ok, err)
 	}
 	if n := testing.AllocsPerRun(10, func() {
@@ -215,10 +215,10 @@ func TestEventfd(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if ok, err := Drain(fd); !ok || err != nil {
+	if ok, err := drain(fd); !ok || err != nil {
 		t.Errorf("signalled: %v, %v", ok, err)
 	}
-	if ok, err := Drain(fd); ok || err != nil {
+	if ok, err := drain(fd); ok || err != nil {
 		t.Errorf("drained: %v, %v", ok, err)
 	}
 	// Signal does not block on a full counter.
@@ -231,9 +231,6 @@ func TestEventfd(t *testing.T) {
 	closeFD(t, fd)
 	if Signal(fd) == nil {
 		t.Error("signalled nothing")
-	}
-	if _, err := Drain(fd); err == nil {
-		t.Error("drained nothing")
 	}
 }
 
@@ -280,4 +277,14 @@ func TestMapParts(t *testing.T) {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}
+}
+
+// drain resets a non-blocking eventfd and reports whether it was signalled.
+func drain(fd int) (bool, error) {
+	var b [8]byte
+	_, err := unix.Read(fd, b[:])
+	if err == unix.EAGAIN {
+		return false, nil
+	}
+	return err == nil, err
 }

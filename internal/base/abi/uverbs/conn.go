@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -72,25 +71,6 @@ type Conn struct {
 // NewConn creates a Conn of a SOCK_SEQPACKET socket, which it then owns.
 func NewConn(uc *net.UnixConn) *Conn {
 	return &Conn{uc: uc, buf: make([]byte, MaxMessage+1), oob: make([]byte, unix.CmsgSpace(4*MaxFDs))}
-}
-
-// NewConnFD creates a Conn of a connected SOCK_SEQPACKET socket. It owns the socket, even if it fails.
-func NewConnFD(fd int) (*Conn, error) {
-	f := os.NewFile(uintptr(fd), "uverbs")
-	if f == nil {
-		return nil, unix.EBADF
-	}
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
-		c.Close()
-		return nil, fmt.Errorf("uverbs: not a Unix socket: %w", unix.ENOTSOCK)
-	}
-	return NewConn(uc), nil
 }
 
 // Dial connects to the socket of a device in a trusted run directory (package rundir).
