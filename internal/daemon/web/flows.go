@@ -64,30 +64,15 @@ func (s *Server) capture(ctx context.Context, w *io.PipeWriter, nic string) {
 	s.cfg.Views.ServeHTTP(&piped{to: w}, r)
 }
 
-// piped is a ResponseWriter that writes the body into a pipe.
+// piped is a ResponseWriter that writes the body of a successful answer into a pipe.
 type piped struct {
-	header http.Header
-	to     io.Writer
-	failed bool
+	response
+	to io.Writer
 }
-
-// Header implements http.ResponseWriter.
-func (p *piped) Header() http.Header {
-	if p.header == nil {
-		p.header = http.Header{}
-	}
-	return p.header
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (p *piped) WriteHeader(status int) { p.failed = status != http.StatusOK }
-
-// Flush implements http.Flusher.
-func (p *piped) Flush() {}
 
 // Write implements io.Writer.
 func (p *piped) Write(b []byte) (int, error) {
-	if p.failed {
+	if p.status != 0 && p.status != http.StatusOK {
 		return len(b), nil
 	}
 	return p.to.Write(b)

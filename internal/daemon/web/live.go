@@ -195,24 +195,10 @@ func (s *stream) write(b []byte) error {
 
 // lines is a ResponseWriter that forwards its body line by line.
 type lines struct {
-	header http.Header
-	rest   []byte
-	each   func(line []byte) error
+	response
+	rest []byte
+	each func(line []byte) error
 }
-
-// Header implements http.ResponseWriter.
-func (l *lines) Header() http.Header {
-	if l.header == nil {
-		l.header = http.Header{}
-	}
-	return l.header
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (l *lines) WriteHeader(int) {}
-
-// Flush implements http.Flusher.
-func (l *lines) Flush() {}
 
 // Write implements io.Writer.
 func (l *lines) Write(b []byte) (int, error) {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -72,7 +73,7 @@ func (v *views) get(name viewName) *view {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
 	defer cancel()
-	w := &answerTo{status: http.StatusOK}
+	var w answerTo
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://roced/v1/"+name.kind, nil)
 	if err != nil {
 		return &view{status: http.StatusBadRequest, body: []byte("{}\n"), open: func() []byte { return nil }}
@@ -80,8 +81,8 @@ func (v *views) get(name viewName) *view {
 	if name.nic != "" {
 		r.URL = r.URL.JoinPath(url.PathEscape(name.nic))
 	}
-	v.from.ServeHTTP(w, r)
-	out := &view{at: time.Now(), status: w.status, body: w.body.Bytes(), sum: sha256.Sum256(w.body.Bytes())}
+	v.from.ServeHTTP(&w, r)
+	out := &view{at: time.Now(), status: cmp.Or(w.status, http.StatusOK), body: w.Bytes(), sum: sha256.Sum256(w.Bytes())}
 	out.open = sync.OnceValue(func() []byte { return withhold(out.body) })
 	v.taken[name] = out
 	time.AfterFunc(viewLife, func() { v.drop(name, out) })
@@ -105,26 +106,31 @@ func (v *view) shownTo(r right) []byte {
 	return v.open()
 }
 
-// answerTo is a ResponseWriter that stores the answer.
-type answerTo struct {
-	status int
+// response is a ResponseWriter without a body.
+type response struct {
+	status int // 0: http.StatusOK
 	header http.Header
-	body   bytes.Buffer
 }
 
 // Header implements http.ResponseWriter.
-func (a *answerTo) Header() http.Header {
-	if a.header == nil {
-		a.header = http.Header{}
+func (r *response) Header() http.Header {
+	if r.header == nil {
+		r.header = http.Header{}
 	}
-	return a.header
+	return r.header
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *answerTo) WriteHeader(status int) { a.status = status }
+func (r *response) WriteHeader(status int) { r.status = status }
 
-// Write implements io.Writer.
-func (a *answerTo) Write(b []byte) (int, error) { return a.body.Write(b) }
+// Flush implements http.Flusher.
+func (r *response) Flush() {}
+
+// answerTo is a ResponseWriter that stores the answer.
+type answerTo struct {
+	response
+	bytes.Buffer
+}
 
 // private lists the JSON members that only users of the administration socket may see. A client that knows the number of a
 // queue pair or a PSN can forge packets for it. The owners of programs are private, too.
