@@ -119,8 +119,8 @@ func (d *Device) open() (err error) {
 	if d.ch, err = d.ctx.CreateCompChannel(); err != nil {
 		return err
 	}
-	d.send.init(d.pd, d.cfg.Memory, d.cfg.Engine.MaxMessage())
-	d.header.init(d.pd, 1<<30, d.cfg.Depth*engine.HeaderLen)
+	d.send.init(d.pd, d.cfg.Memory)
+	d.header.init(d.pd, 1<<30)
 	d.landing.init(d)
 	return errors.Join(d.queryPort(), d.openQueues(), d.openAcks(), d.openEngine())
 }

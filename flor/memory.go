@@ -14,7 +14,6 @@ import (
 type memory struct {
 	pd    *verbs.PD
 	limit int
-	most  int // longest piece
 
 	mu      sync.Mutex
 	used    int // bytes in slabs
@@ -37,7 +36,7 @@ type slab struct {
 	n    int   // number of pieces
 }
 
-func (m *memory) init(pd *verbs.PD, limit, most int) { m.pd, m.limit, m.most = pd, limit, most }
+func (m *memory) init(pd *verbs.PD, limit int) { m.pd, m.limit = pd, limit }
 
 func classOf(n int) int { return max(bits.Len(uint(max(n, 1)-1)), minClass) }
 

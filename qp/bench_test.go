@@ -149,7 +149,7 @@ func newBenchQP(tb testing.TB, m *profile.Maker, name string, s profile.Spec, h 
 		tb.Fatal(err)
 	}
 	c := qp.Config{Counters: &nic.counters, Scratch: &nic.scratch,
-		Type: qp.RC, QPN: bth.QPN(qpn), MaxSendWR: 1024, MaxRecvWR: 1024, MaxSendSGE: 4, MaxRecvSGE: 4, Host: h, Profile: p,
+		Type: qp.RC, QPN: bth.QPN(qpn), MaxSendWR: 1024, MaxSendSGE: 4, MaxRecvSGE: 4, Host: h, Profile: p,
 	}
 	benchTune(&c)
 	q := qp.New(c)

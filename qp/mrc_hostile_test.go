@@ -22,7 +22,7 @@ func TestMRCHostile(t *testing.T) {
 		s := mrcHostile{&hostile{t: t, h: &orderHost{scriptHost: newScriptHost(4096), t: t}}}
 		s.h.quiet = true
 		out := retrans.Params{"max_wimm": float64(rapid.IntRange(1, 4).Draw(t, "wimm")), "loss_packets": float64(rapid.IntRange(1, 9).Draw(t, "loss"))}
-		s.q = New(Config{Tuning: Software, Type: RC, QPN: 17, Host: s.h, SigAll: true, MaxSendWR: 9, MaxRecvWR: 9, MaxSendSGE: 3, MaxInline: 300,
+		s.q = New(Config{Tuning: Software, Type: RC, QPN: 17, Host: s.h, SigAll: true, MaxSendWR: 9, MaxSendSGE: 3, MaxInline: 300,
 			MaxUnacked: rapid.Uint32Range(0, 12).Draw(t, "unacked"), Profile: mrcProfile(reorder.Params{"max_wimm": 2}, out)()})
 		if err := toRTS(s.q, Attr{PathMTU: 1, SQPSN: 0xfffff0, RQPSN: 0xfffff0, Timeout: 3, RetryCnt: 7, AccessFlags: AccessRemoteWrite}); err != nil {
 			t.Fatal(err)

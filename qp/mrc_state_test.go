@@ -149,7 +149,7 @@ func TestMRCNoTrimNACK(t *testing.T) {
 // the attribute, and change nothing. RESET restores the attributes of a new queue pair.
 func TestMRCAttrs(t *testing.T) {
 	fresh := func() *QP {
-		return New(Config{Tuning: Software, Type: RC, QPN: 17, Host: newScriptHost(4096), MaxSendWR: 9, MaxRecvWR: 9, MaxSendSGE: 3,
+		return New(Config{Tuning: Software, Type: RC, QPN: 17, Host: newScriptHost(4096), MaxSendWR: 9, MaxSendSGE: 3,
 			Profile: mrcProfile(reorder.Params{"mpr": 9, "max_wimm": 40, "dynamic_mpr": 1}, retrans.Params{"mpr": 12, "max_wimm": 50, "exponential_retries": 3})()})
 	}
 	all := mrc.Mask(1<<10-1) &^ (1 << 7)

@@ -150,7 +150,7 @@ func newPair(t testing.TB, c pairConfig) *pair {
 		q := New(Config{Tuning: tuning, Phantom: c.phantom, SingleWrites: c.single,
 			Profile: prof,
 			Type:    RC, QPN: bth.QPN(20 + i), Host: h, SigAll: true,
-			MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256, MaxUnacked: c.unacked,
+			MaxSendWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256, MaxUnacked: c.unacked,
 		})
 		p.ends[i] = end{q, h}
 		if c.created != nil {

@@ -67,7 +67,6 @@ type Config struct {
 	Type       Type
 	QPN        bth.QPN
 	MaxSendWR  uint32
-	MaxRecvWR  uint32
 	MaxSendSGE uint32
 	MaxRecvSGE uint32
 	MaxInline  uint32 // bytes

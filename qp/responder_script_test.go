@@ -65,7 +65,7 @@ func newLoneWith(t testing.TB, typ qp.Type, state qp.State, srq bool, a qp.Attr,
 	l.h.Regions[7] = &qptest.Region{Base: remoteVA, Mem: remote.Mem, Access: qp.AccessRemoteWrite}
 	l.q = qp.New(qp.Config{Tuning: qp.Software,
 		Type: typ, QPN: 17, Host: l.h, Counters: &l.ctr, HasSRQ: srq,
-		MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, Profile: prof,
+		MaxSendWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, Profile: prof,
 	})
 	if err := qptest.Connect(l.now, l.q, typ, a, state); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func newSolo(t *testing.T, name string, change func(*qp.Config)) *solo {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := qp.Config{Tuning: qp.Software, Type: qp.RC, QPN: 20, MaxSendWR: 1024, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, Host: s.h, Counters: &s.ctr, Profile: p}
+	c := qp.Config{Tuning: qp.Software, Type: qp.RC, QPN: 20, MaxSendWR: 1024, MaxSendSGE: 4, MaxRecvSGE: 4, Host: s.h, Counters: &s.ctr, Profile: p}
 	if change != nil {
 		change(&c)
 	}

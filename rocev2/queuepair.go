@@ -92,9 +92,6 @@ const pkeyDefault = bth.DefaultPKey
 // Num returns the queue pair's number.
 func (q *QueuePair) Num() bth.QPN { return q.num }
 
-// Type returns the transport service.
-func (q *QueuePair) Type() qp.Type { return q.typ }
-
 // State returns the queue pair's state.
 func (q *QueuePair) State() qp.State { return q.core.State() }
 
@@ -127,7 +124,7 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 	tuning := qp.Software
 	tuning.PathSeed = n.obj.seeds.Uint64()
 	q.core = qp.New(qp.Config{Type: a.Type, QPN: q.num,
-		MaxSendWR: a.Caps.MaxSendWR, MaxRecvWR: a.Caps.MaxRecvWR,
+		MaxSendWR:  a.Caps.MaxSendWR,
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
 		SigAll: a.SigAll, HasSRQ: a.SRQ != nil, MaxUnacked: n.maxUnacked(prof.Kind),
 		CNPInterval: max(n.cfg.CNPInterval, 0), SingleWrites: n.cfg.SingleWrites,

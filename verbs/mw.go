@@ -20,7 +20,6 @@ const (
 type MW struct {
 	pd     *PD
 	handle uint32
-	typ    MWType
 	rkey   atomic.Uint32
 }
 
@@ -30,7 +29,7 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &MW{pd: p, handle: r.MWHandle, typ: typ}
+	m := &MW{pd: p, handle: r.MWHandle}
 	m.rkey.Store(r.RKey)
 	return m, nil
 }

@@ -286,9 +286,6 @@ func (s *Simulation) watchInside(outstanding uint32, opened func(first, second *
 // Cluster returns the simulated NICs and their network.
 func (s *Simulation) Cluster() *nic.Cluster { return s.cluster }
 
-// Run runs until all messages have ended, or until Config.Until.
-func (s *Simulation) Runner() *workload.Runner { return s.runner }
-
 // bytes returns the sizes on a link of a transport's middle packets.
 func (s *Simulation) bytes() workload.Bytes {
 	b := workload.Bytes{Payload: uint32(s.cfg.QP.MTU), Header: uint32(s.cfg.Framing.Header), Ack: uint32(s.cfg.Framing.Control)}

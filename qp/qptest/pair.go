@@ -113,7 +113,7 @@ func NewPair(o Options) (*Pair, error) {
 	for i := range p.Nodes {
 		n := &Node{H: NewHost(), now: &p.Now, timer: mono.Never}
 		c := qp.Config{Tuning: qp.Software,
-			Type: o.Type, QPN: bth.QPN(20 + i), MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256,
+			Type: o.Type, QPN: bth.QPN(20 + i), MaxSendWR: 128, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256,
 			Host: n.H, Counters: &n.Counters,
 		}
 		if o.Config != nil {

@@ -156,9 +156,6 @@ func (p *Pair) node(name string, num byte) *Node {
 // Now returns the virtual time.
 func (p *Pair) Now() mono.Time { return p.now }
 
-// Seed returns the seed.
-func (p *Pair) Seed() uint64 { return p.o.Seed }
-
 // SetHook replaces the hook, from the next frame on.
 func (p *Pair) SetHook(h Hook) { p.o.Hook = h }
 

@@ -111,16 +111,6 @@ func (c *CQ) Wait() qp.CQE {
 	return e
 }
 
-// WaitN advances the time until there are n completions, and takes them.
-func (c *CQ) WaitN(n int) []qp.CQE {
-	c.Node.pair.tb.Helper()
-	out := make([]qp.CQE, 0, n)
-	for range n {
-		out = append(out, c.Wait())
-	}
-	return out
-}
-
 // SRQ is a shared receive queue of a node.
 type SRQ struct {
 	*rocev2.SRQ

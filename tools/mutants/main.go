@@ -54,13 +54,12 @@ func main() {
 // project is a tree with its lists and documents.
 type project struct {
 	*tree
-	files []string
-	list  []mutation
-	rows  []row
+	list []mutation
+	rows []row
 }
 
 func readProject(root string, files []string) (p *project, err error) {
-	p = &project{files: files}
+	p = &project{}
 	if p.tree, err = readTree(root, files); err != nil {
 		return nil, err
 	}

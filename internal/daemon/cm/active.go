@@ -34,7 +34,7 @@ func (a *Agent) Connect(now mono.Time, p *ConnectParam, h Handler) (*Conn, error
 	c.tid, c.localQPN = tid(c.id), p.QPN
 	c.attr = QPAttr{
 		Route: p.Route, RQPSN: p.StartingPSN, PathMTU: p.PathMTU, Timeout: p.LocalAckTimeout,
-		RetryCount: p.RetryCount, RemoteResponseTime: p.RemoteCMTimeout,
+		RetryCount: p.RetryCount,
 	}
 	c.retries = p.MaxCMRetries
 	c.interval = timeout(p.RemoteCMTimeout) + timeout(p.LocalAckTimeout)
@@ -111,10 +111,8 @@ func (c *Conn) replied(m *message, r *mad.REP) {
 	t.Timeout = ackTimeout(r.TargetAckDelay, t.Timeout)
 	a.peers[c.peerQP()] = c
 	c.emit(m.now, &Event{Kind: ConnectReply, PrivateData: r.PrivateData, Conn: ConnInfo{
-		RemoteQPN: qpn, RemoteQKey: r.LocalQKey, StartingPSN: t.SQPSN,
-		ResponderResources: r.InitiatorDepth, InitiatorDepth: r.ResponderResources,
+		RemoteQPN: qpn, ResponderResources: r.InitiatorDepth, InitiatorDepth: r.ResponderResources,
 		RNRRetry: r.RNRRetry, FlowControl: r.FlowControl, SRQ: r.SRQ, PathMTU: t.PathMTU,
-		RemoteGUID: r.LocalCAGUID, TargetAckDelay: r.TargetAckDelay,
 	}})
 }
 

@@ -114,24 +114,19 @@ type ConnInfo struct {
 	ServiceID          uint64    // ConnectRequest
 	Type               mad.QPType
 	RemoteQPN          bth.QPN
-	RemoteQKey         uint32
-	StartingPSN        bth.PSN // first PSN of the local queue pair's requests
-	ResponderResources uint8   // RDMA READ and atomic operations from the peer in flight
-	InitiatorDepth     uint8   // those to the peer in flight
-	RetryCount         uint8   // ConnectRequest
+	ResponderResources uint8 // RDMA READ and atomic operations from the peer in flight
+	InitiatorDepth     uint8 // those to the peer in flight
+	RetryCount         uint8 // ConnectRequest
 	RNRRetry           uint8
 	FlowControl        bool
 	SRQ                bool
 	PathMTU            qp.MTU // ConnectRequest
-	RemoteGUID         uint64
-	TargetAckDelay     uint8 // ConnectReply: 4.096 us * 2^n
 }
 
 // SIDRInfo holds the fields of a SIDR_REQ or SIDR_REP.
 type SIDRInfo struct {
 	Listener  *Listener // SIDRRequest
 	ServiceID uint64
-	PKey      uint16
 	QPN       bth.QPN // SIDRReply
 	QKey      uint32  // SIDRReply
 	Status    mad.SIDRStatus
@@ -203,16 +198,15 @@ type AcceptParam struct {
 // QPAttr holds the attributes of the local queue pair for RTR and RTS. It is complete from Accept on, and from ConnectReply
 // on at the active side.
 type QPAttr struct {
-	Route              rocev2.MADRoute
-	RemoteQPN          bth.QPN
-	SQPSN, RQPSN       bth.PSN
-	PathMTU            qp.MTU
-	MaxRdAtomic        uint8
-	MaxDestRdAtomic    uint8
-	Timeout            uint8
-	RetryCount         uint8
-	RNRRetry           uint8
-	RemoteResponseTime uint8 // of the remote CM, 4.096 us * 2^n
+	Route           rocev2.MADRoute
+	RemoteQPN       bth.QPN
+	SQPSN, RQPSN    bth.PSN
+	PathMTU         qp.MTU
+	MaxRdAtomic     uint8
+	MaxDestRdAtomic uint8
+	Timeout         uint8
+	RetryCount      uint8
+	RNRRetry        uint8
 }
 
 // SIDRParam describes a SIDR_REQ (IBTA vol.1 12.11.1).

@@ -73,9 +73,6 @@ func (c *Conn) Route() rocev2.MADRoute { return c.route }
 // QPAttr returns the attributes of the local queue pair.
 func (c *Conn) QPAttr() QPAttr { return c.attr }
 
-// SetHandler makes h, which is not nil, receive the events from now on.
-func (c *Conn) SetHandler(h Handler) { c.handler = h }
-
 // newConn returns a new connection in the agent's tables.
 func (a *Agent) newConn(r rocev2.MADRoute, h Handler) *Conn {
 	c := &Conn{agent: a, handler: h, route: r, id: a.newID(), mra: defaultMRA}

@@ -86,7 +86,6 @@ func (a *Agent) request(m *message, r *mad.REQ, l *Listener) {
 	c.attr = QPAttr{
 		Route: c.route, RemoteQPN: bth.QPN(r.LocalQPN), SQPSN: bth.MakePSN(r.StartingPSN), PathMTU: qp.MTU(r.PathMTU),
 		Timeout: r.Primary.LocalAckTimeout, RetryCount: r.RetryCount, RNRRetry: r.RNRRetry,
-		RemoteResponseTime: r.LocalCMTimeout,
 	}
 	c.interval = min(timeout(r.LocalCMTimeout)+timeout(r.Primary.LocalAckTimeout), maxInterval)
 	c.retries = min(r.MaxCMRetries, uint8(maxUnanswered/c.interval-1))
@@ -98,10 +97,9 @@ func (a *Agent) request(m *message, r *mad.REQ, l *Listener) {
 	c.count(unread)
 	c.emit(m.now, &Event{Kind: ConnectRequest, PrivateData: r.PrivateData, Conn: ConnInfo{
 		Listener: l, ServiceID: r.ServiceID, Type: r.Type,
-		RemoteQPN: c.attr.RemoteQPN, RemoteQKey: r.LocalQKey, StartingPSN: c.attr.SQPSN,
-		ResponderResources: r.InitiatorDepth, InitiatorDepth: r.ResponderResources,
+		RemoteQPN: c.attr.RemoteQPN, ResponderResources: r.InitiatorDepth, InitiatorDepth: r.ResponderResources,
 		RetryCount: r.RetryCount, RNRRetry: r.RNRRetry, FlowControl: r.FlowControl, SRQ: r.SRQ,
-		PathMTU: c.attr.PathMTU, RemoteGUID: r.LocalCAGUID,
+		PathMTU: c.attr.PathMTU,
 	}})
 }
 

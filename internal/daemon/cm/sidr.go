@@ -12,8 +12,6 @@ import (
 // SIDR is one resolution of a service ID to a queue pair for datagrams, on the requesting or the replying side (IBTA vol.1
 // 12.11).
 type SIDR struct {
-	Ctx any // for the owner
-
 	agent    *Agent // nil after the end
 	handler  Handler
 	route    rocev2.MADRoute
@@ -31,9 +29,6 @@ type SIDR struct {
 
 // Route returns the route to the peer.
 func (s *SIDR) Route() rocev2.MADRoute { return s.route }
-
-// SetHandler makes h, which is not nil, receive the events from now on.
-func (s *SIDR) SetHandler(h Handler) { s.handler = h }
 
 // Resolve sends a SIDR_REQ. h gets the outcome: SIDRReply, Rejected or Unreachable.
 func (a *Agent) Resolve(now mono.Time, p *SIDRParam, h Handler) (*SIDR, error) {
@@ -128,7 +123,7 @@ func (a *Agent) receiveSIDRREQ(m *message) {
 	a.asked[key] = s
 	s.handler.CMEvent(m.now, nil, s, &Event{
 		Kind: SIDRRequest, PrivateData: r.PrivateData,
-		SIDR: SIDRInfo{Listener: l, ServiceID: r.ServiceID, PKey: r.PKey},
+		SIDR: SIDRInfo{Listener: l, ServiceID: r.ServiceID},
 	})
 }
 

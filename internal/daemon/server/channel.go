@@ -31,7 +31,6 @@ type channel struct {
 	closed  bool
 	order   []notice // backlog, next to write first
 	waiting map[notice]uint32
-	dropped uint64
 }
 
 // notice is one kind of event: the bytes to write and the counter of written events.
@@ -73,7 +72,7 @@ func (ch *channel) send(n notice) {
 			ch.wait(n)
 			ch.flusher.watch(ch)
 		default:
-			ch.dropped++ // the client has closed its end
+			// The client has closed its end.
 		}
 	}
 }
@@ -82,7 +81,6 @@ func (ch *channel) send(n notice) {
 func (ch *channel) wait(n notice) {
 	if ch.waiting[n] == 0 {
 		if len(ch.order) >= maxWaiting {
-			ch.dropped++
 			return
 		}
 		if ch.waiting == nil {

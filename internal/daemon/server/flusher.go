@@ -73,7 +73,6 @@ func (f *flusher) watch(ch *channel) {
 	}
 	e := unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLONESHOT, Fd: int32(ch.fd)}
 	if unix.EpollCtl(f.fd, op, ch.fd, &e) != nil { // out of memory: the backlog is lost
-		ch.dropped += uint64(len(ch.order))
 		ch.forgetAll()
 	}
 }

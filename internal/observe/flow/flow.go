@@ -137,7 +137,6 @@ type Input struct {
 type Seen struct {
 	Packet  *bth.Packet // valid until the next packet
 	Stream  uint64      // as in Flow and Stream
-	Payload int         // bytes, by the length in the headers
 	ICRC    int         // bytes of the ICRC
 	Copy    bool        // of a packet before, made by the network or by the capture
 	Fresh   bool        // a request with a PSN ahead of all before
@@ -265,8 +264,7 @@ func (a *Analyzer) accept(p *arrival) (out Seen, ok bool) {
 	s.last = p.now
 	copied := s.copies.has(p, a.totals.Packets, s.doubled())
 	s.packets++
-	s.bytes += uint64(p.ip.End)
-	out = Seen{Packet: &p.pkt, Stream: s.serial + 1, Payload: p.payload, ICRC: a.trailer, Copy: copied, Partial: p.partial}
+	out = Seen{Packet: &p.pkt, Stream: s.serial + 1, ICRC: a.trailer, Copy: copied, Partial: p.partial}
 	switch op := p.pkt.Opcode; {
 	case op.IsCNP():
 		if !copied {

@@ -16,7 +16,6 @@ type stream struct {
 	service      string
 	start, last  mono.Time // first and last packet
 	packets      uint64
-	bytes        uint64
 	cnps         uint64
 	badICRC      uint64
 	transport    string // as in Flow; empty while only CNPs passed

@@ -109,7 +109,6 @@ type end struct {
 	peer   *end
 	posted []*posted // not completed, in order
 	timer  engine.Timer
-	again  bool // reconnect it
 }
 
 // posted is an outstanding work request.

@@ -80,7 +80,6 @@ func (h *Host) Time() mono.Time { return h.Now() }
 func (h *Host) Disconnect(num flor.QPN, again bool) {
 	e := h.end(num)
 	e.close()
-	e.again = again
 	if again && !e.timer.Pending() && !e.peer.timer.Pending() {
 		eng := h.f.k.Engine()
 		eng.Set(&e.timer, eng.Now()+h.f.cfg.Reconnect)

@@ -183,7 +183,7 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 	tuning.PathSeed = q.pathSeed(c)
 	const queue = 1 << 20 // the rings are Go slices
 	config := qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr, Scratch: &n.k.temp,
-		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: uint32(max(c.Elements, 1)), MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ[end] != nil,
+		MaxSendWR: queue, MaxSendSGE: uint32(max(c.Elements, 1)), MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ[end] != nil,
 		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, DataHeader: uint8(min(n.k.cfg.Framing.Header, 255)), Tuning: tuning, Phantom: q.memory == nil}
 	pacedWith(&config)
 	q.core = qp.New(config)
