@@ -118,20 +118,19 @@ func (b *txState) add(p *bth.Packet, id uint16, size int, snapshot bool) {
 	inet.SetLengths(l3, udp, id+uint16(b.segs), size)
 	b.start = b.off
 	b.off += p.PutHeaders(b.arena[b.start:])
-	crc := uint32(0)
-	if !b.unsealed {
-		crc = bth.ICRCStart(l3, udp, b.arena[b.start:b.off])
-	}
-	data := p.Payload
-	if snapshot || len(data) < viewMin {
+	data, crc := p.Payload, uint32(0)
+	copied := snapshot || len(data) < viewMin
+	if copied {
 		data = b.arena[b.off : b.off+copy(b.arena[b.off:], data)]
+	}
+	if !b.unsealed {
+		crc = bth.ICRCUpdate(bth.ICRCStart(l3, udp, b.arena[b.start:b.off]), data)
+	}
+	if copied { // after the last access to the payload, which panics if its pages are gone
 		b.off += len(data)
 	} else {
 		b.bufs = append(b.bufs, b.arena[b.piece:b.off:b.off], data)
 		b.piece = b.off
-	}
-	if !b.unsealed {
-		crc = bth.ICRCUpdate(crc, data)
 	}
 	pad := p.PadLen()
 	clear(b.arena[b.off : b.off+pad])
