@@ -34,7 +34,7 @@ static bool counters_device(const char *path, char *dev, size_t size)
 /* verbs_socket finds the name of a device's socket; any device's if dev is empty. */
 static bool verbs_socket(const char *dev, char *name, size_t size)
 {
-	char path[PATH_MAX], ibdev[NAME_MAX];
+	char path[strlen(sysfs_dir()) + NAME_MAX], ibdev[NAME_MAX];
 	for (int i = 0;; i++) {
 		snprintf(name, size, "uverbs%d", i);
 		snprintf(path, sizeof path, "%s/class/infiniband_verbs/%s/ibdev", sysfs_dir(), name);

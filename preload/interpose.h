@@ -79,9 +79,15 @@ bool verbs_ours(void *const *ibv_context);
 const char *path_device(const char *path);
 /* device_rdev returns the device number of a device node, 0 if it does not exist. */
 uint64_t device_rdev(const char *name);
-/* path_redirect returns the path to use in place of path: path itself, or one in buf
- * (PATH_MAX bytes). */
-const char *path_redirect(const char *path, char *buf);
+/* REDIRECT declares to, the path to use in place of path. Stacks may be small, so there is room
+ * on them only for a path that changes. */
+#define REDIRECT(to, path)                    \
+	size_t path_size = path_room(path);   \
+	char buf[path_size + 1];              \
+	const char *to = path_size ? path_redirect(path, buf, path_size) : path
+/* path_room returns the size of path after path_redirect, 0 for a path that stays. */
+size_t path_room(const char *path);
+const char *path_redirect(const char *path, char *buf, size_t room);
 /* path_shown replaces a resolved path of a PCI device in the daemon's tree by its path in
  * sysfs, in place, and returns it. */
 char *path_shown(char *resolved);

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +16,7 @@
 #define REDIRECTED(type, name, params, ...)                 \
 	EXPORT type name params                             \
 	{                                                   \
-		char buf[PATH_MAX];                         \
-		const char *to = path_redirect(path, buf);  \
+		REDIRECT(to, path);                         \
 		counters_refresh(to);                                \
 		REAL(name);                                 \
 		return real_##name(__VA_ARGS__);            \
@@ -42,8 +40,7 @@ REDIRECTED(ssize_t, llistxattr, (const char *path, char *list, size_t n), to, li
 #define RESOLVING(name, params, ...)                            \
 	EXPORT char *name params                                \
 	{                                                       \
-		char buf[PATH_MAX];                             \
-		const char *to = path_redirect(path, buf);      \
+		REDIRECT(to, path);                             \
 		REAL(name);                                     \
 		char *got = real_##name(__VA_ARGS__);           \
 		return to == path ? got : path_shown(got);      \
@@ -75,8 +72,7 @@ static void explain_no_devices(const char *path, bool there)
 
 EXPORT DIR *opendir(const char *path)
 {
-	char buf[PATH_MAX];
-	const char *to = path_redirect(path, buf);
+	REDIRECT(to, path);
 	counters_refresh(to);
 	REAL(opendir);
 	DIR *d = real_opendir(to);
@@ -99,11 +95,10 @@ static int node_access(const char *name, int mode)
 #define ACCESS(name, params, ...)                          \
 	EXPORT int name params                             \
 	{                                                  \
-		char buf[PATH_MAX];                        \
 		const char *node = path_device(path);           \
 		if (node)                                  \
 			return node_access(node, mode);    \
-		const char *to = path_redirect(path, buf); \
+		REDIRECT(to, path);                        \
 		REAL(name);                                \
 		return real_##name(__VA_ARGS__);           \
 	}
@@ -125,14 +120,13 @@ ACCESS(faccessat, (int dir, const char *path, int mode, int flags), dir, to, mod
 #define STAT(name, type, params, ...)                      \
 	EXPORT int name params                             \
 	{                                                  \
-		char buf[PATH_MAX];                        \
 		const char *node = path_device(path);           \
 		uint64_t rdev = node ? device_rdev(node) : 0; \
 		if (rdev) {                                \
 			NODE_STAT(st, rdev);               \
 			return 0;                          \
 		}                                          \
-		const char *to = path_redirect(path, buf); \
+		REDIRECT(to, path);                        \
 		REAL(name);                                \
 		return real_##name(__VA_ARGS__);           \
 	}
@@ -160,7 +154,6 @@ LARGE(FSTAT(fstat64, (int fd, struct stat64 *st), fd, st))
 /* coreutils call statx(). An empty path selects the descriptor. */
 EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask, struct statx *restrict st)
 {
-	char buf[PATH_MAX];
 	const char *node = path_device(path);
 	struct file *f = flags & AT_EMPTY_PATH && !*path ? fd_file(dir) : NULL;
 	uint64_t rdev = node ? device_rdev(node) : f ? f->rdev : 0;
@@ -169,8 +162,9 @@ EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask, s
 				      .stx_nlink = 1, .stx_rdev_major = major(rdev), .stx_rdev_minor = minor(rdev) };
 		return 0;
 	}
+	REDIRECT(to, path);
 	REAL(statx);
-	return real_statx(dir, path_redirect(path, buf), flags, mask, st);
+	return real_statx(dir, to, flags, mask, st);
 }
 #endif
 

@@ -54,12 +54,24 @@ static bool is_sysfs(const char *path)
 	return false;
 }
 
-const char *path_redirect(const char *path, char *buf)
+/* in_tree returns the part of path behind sysfs_dir() in the daemon's tree, NULL if the tree does not have it. */
+static const char *in_tree(const char *path)
 {
-	if (!path || (strncmp(path, "/sys/", 5) && strncmp(path, DEV, sizeof DEV - 1)) || !preload_active())
-		return path;
-	const char *in_tree = path_below(path, DEV) ? path : is_sysfs(path) ? path + 4 : NULL;
-	return in_tree && snprintf(buf, PATH_MAX, "%s%s", sysfs_dir(), in_tree) < PATH_MAX ? buf : path;
+	return path_below(path, DEV) ? path : is_sysfs(path) ? path + 4 : NULL;
+}
+
+size_t path_room(const char *path)
+{
+	if (!path || (strncmp(path, "/sys/", 5) && strncmp(path, DEV, sizeof DEV - 1)) || !preload_active() || !in_tree(path))
+		return 0;
+	size_t room = strlen(sysfs_dir()) + strlen(in_tree(path)) + 1;
+	return room <= PATH_MAX ? room : 0;
+}
+
+const char *path_redirect(const char *path, char *buf, size_t room)
+{
+	snprintf(buf, room, "%s%s", sysfs_dir(), in_tree(path));
+	return buf;
 }
 
 char *path_shown(char *resolved)
@@ -111,17 +123,16 @@ static int open_device(const char *name, int flags)
 
 static int do_open(int dir, const char *path, int flags, mode_t mode)
 {
-	char buf[PATH_MAX];
 	const char *name = path_device(path);
 	int was = errno;
 	if (name)
 		return keep_errno(was, open_device(name, flags));
-	path = path_redirect(path, buf);
-	bool counter = counters_refresh(path);
+	REDIRECT(to, path);
+	bool counter = counters_refresh(to);
 	REAL(openat);
-	int fd = real_openat(dir, path, flags, mode);
+	int fd = real_openat(dir, to, flags, mode);
 	if (counter)
-		counters_opened(fd, path);
+		counters_opened(fd, to);
 	return fd;
 }
 

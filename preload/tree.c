@@ -46,7 +46,7 @@ bool read_file(const char *path, char *buf, size_t size)
 
 uint64_t class_rdev(const char *class_device)
 {
-	char path[PATH_MAX], text[32];
+	char path[strlen(sysfs_dir()) + NAME_MAX], text[32];
 	unsigned major, minor;
 	snprintf(path, sizeof path, "%s/class/%s/dev", sysfs_dir(), class_device);
 	return read_file(path, text, sizeof text) && sscanf(text, "%u:%u", &major, &minor) == 2 ? makedev(major, minor) : 0;

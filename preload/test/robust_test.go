@@ -76,6 +76,9 @@ func TestThreads(t *testing.T) {
 	})
 }
 
+// TestSmallStacks measures the stacks of threads. The smallest possible stack has 16 KiB.
+func TestSmallStacks(t *testing.T) { succeed(t, verbs(t, newLab(t), "stack")) }
+
 // TestProviderErrors checks that the library corrects errors of rdma-core's provider.
 func TestProviderErrors(t *testing.T) {
 	lab.Long(t)
