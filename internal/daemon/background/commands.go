@@ -120,9 +120,11 @@ programs finish for a while. Without a daemon there is nothing to do.`,
 					PID int `json:"pid"` // of the daemon that ended; 0 if none ran
 				}{pid})
 			}
-			if pid != 0 {
-				fmt.Fprintf(c.ErrOrStderr(), "%s: the daemon of %s has ended\n", p.Name, *p.RunDir)
+			text := "the daemon of %s has ended"
+			if pid == 0 {
+				text = "no daemon runs in %s"
 			}
+			fmt.Fprintf(c.ErrOrStderr(), p.Name+": "+text+"\n", *p.RunDir)
 			return nil
 		},
 	}

@@ -263,11 +263,18 @@ func down(runDir string) (pid int, err error) {
 		return 0, fmt.Errorf("process %d: %w", pid, err)
 	}
 	for deadline := time.Now().Add(downLimit); time.Now().Before(deadline); time.Sleep(upLook) {
-		if errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+		if ended(p) {
 			return pid, nil
 		}
 	}
 	return 0, fmt.Errorf("process %d does not end", pid)
+}
+
+// ended reports whether a process has ended. The first process of a container may never wait for it.
+func ended(p *os.Process) bool {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid)) // an error means that the process has ended
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(state, "Z") || errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
 // daemonPID returns the process ID of the peer of the administration socket, or 0 if no daemon listens.
