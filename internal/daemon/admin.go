@@ -184,7 +184,7 @@ func (d *Daemon) withNIC(h nicHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		n := d.nic(r.PathValue("nic"))
 		if n == nil {
-			answer(w, http.StatusNotFound, api.Fault{Error: "no such NIC: " + r.PathValue("nic")})
+			answer(w, http.StatusNotFound, d.unknown(r.PathValue("nic")))
 			return
 		}
 		err := h(n, w, r)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -140,6 +141,15 @@ func (d *Daemon) nic(name string) *nic {
 		}
 	}
 	return nil
+}
+
+// unknown is the answer to a request for a NIC that does not exist.
+func (d *Daemon) unknown(name string) api.Fault {
+	var names []string
+	for _, n := range d.nics() {
+		names = append(names, n.cfg.Name)
+	}
+	return api.Fault{Error: fmt.Sprintf("no such NIC: %s; there are %s", name, strings.Join(names, ", "))}
 }
 
 // drainLook is the interval between two checks of a draining daemon.

@@ -266,7 +266,13 @@ func TestAdmin(t *testing.T) {
 	if len(stats) != 1 || len(stats[0].Counters) == 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	call(t, c, "GET", "/v1/stat/none", "", 404, nil)
+	for _, path := range []string{"stat", "faults"} {
+		var fault api.Fault
+		call(t, c, "GET", "/v1/"+path+"/none", "", 404, &fault)
+		if !strings.Contains(fault.Error, "none; there are rxe_a, rxe_b") {
+			t.Errorf("%s: %q", path, fault.Error)
+		}
+	}
 	var rules []api.FaultRule
 	call(t, c, "POST", "/v1/faults/rxe_a", `{"rules": ["tx drop p=0.5 seed=1"]}`, 200, &rules)
 	call(t, c, "POST", "/v1/faults/rxe_a", `{"rules": ["rx drop n=2"]}`, 200, &rules)

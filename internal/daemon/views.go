@@ -187,7 +187,7 @@ func (d *Daemon) getStats(w http.ResponseWriter, r *http.Request) {
 		out = append(out, s)
 	}
 	if name != "" && len(out) == 0 {
-		answer(w, http.StatusNotFound, api.Fault{Error: "no such NIC: " + name})
+		answer(w, http.StatusNotFound, d.unknown(name))
 		return
 	}
 	answer(w, http.StatusOK, out)

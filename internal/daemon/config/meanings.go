@@ -37,7 +37,7 @@ var meanings = map[string]meaning{
 
 	"privileges": {"", "drop", "`drop`: the daemon drops the capabilities for opening links once they are open; `keep`; `auto`: drop, except with a TAP", ""},
 
-	"nics[].name":           {"", "rxe_a", "name of the verbs device (letters, digits, `_ . -`)", "required"},
+	"nics[].name":           {"", "rxe_a", "name of the NIC (letters, digits, `_ . -`); its verbs devices have `rxe_` before it unless it begins with `rxe`", "required"},
 	"nics[].mac":            {"", "02:00:00:00:00:01", "Ethernet address; not for packet and xdp", "derived from machine, run directory and name"},
 	"nics[].addresses":      {"", `[198.18.0.1/24, "fd00::1/64"]`, "addresses with prefix length; for tap and unix, others have those of the interface", ""},
 	"nics[].vlans[].id":     {"", "10", "VLAN, 1 to 4094; for tap and unix", "required"},

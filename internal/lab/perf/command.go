@@ -131,7 +131,7 @@ func (o *Options) run(ctx context.Context, out io.Writer) error {
 
 func addFlags(c *cobra.Command, o *Options, size *string) {
 	f := c.Flags()
-	f.StringVarP(&o.Device, "device", "d", "", "name or index of the NIC (default: the first)")
+	f.StringVarP(&o.Device, "device", "d", "", "verbs device, by name or index (default: the first)")
 	f.StringVar(&o.RunDir, "run-dir", "", "run directory of the daemon")
 	f.StringVar(&o.Local, "local", "", "make the NICs of a configuration file in this process, without a daemon")
 	f.IntVarP(&o.Port, "port", "p", 18515, "TCP port for the exchange of parameters")

@@ -1,9 +1,11 @@
 package perf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"roced.io/roced/internal/daemon/environment"
 	"roced.io/roced/verbs"
@@ -145,14 +147,15 @@ func openDevice(o *Options) (*verbs.Context, error) {
 			return verbs.Open(d.Path)
 		}
 	}
-	dir := o.RunDir
-	if dir == "" {
-		dir = verbs.DefaultRunDir()
+	dir := cmp.Or(o.RunDir, verbs.DefaultRunDir())
+	if len(devs) == 0 {
+		return nil, environment.Absent(dir)
 	}
-	if o.Device != "" {
-		return nil, fmt.Errorf("no device %q in %s", o.Device, dir)
+	names := make([]string, len(devs))
+	for i, d := range devs {
+		names[i] = d.Name
 	}
-	return nil, environment.Absent(dir)
+	return nil, fmt.Errorf("no device %q in %s; there are %s", o.Device, dir, strings.Join(names, ", "))
 }
 
 func (s *side) close() {
