@@ -44,7 +44,8 @@ var links = []api.Link{
 	{Name: "rxe_b", MAC: "02:00:00:00:00:02", State: "DOWN", Reason: "no carrier", MTU: 1500, ActiveMTU: 1024, Port: "unix", Poll: "busy"},
 	{Name: "rxe_c", MAC: "02:00:00:00:00:03", GIDs: []string{"10.0.0.3", "::", "fe80::ff:fe00:3"}, State: "ACTIVE", MTU: 1500, ActiveMTU: 1024,
 		Port: "packet", Device: "eth0", Mode: "AF_PACKET", Overruns: 3, Segments: 64, Poll: "50µs", Planes: []api.Plane{
-			{Device: "eth0", State: "ACTIVE", Sent: 7000, Received: 500}, {Device: "eth1", State: "DOWN", Reason: "interface eth1 is set down"}}},
+			{Device: "eth0", State: "ACTIVE", Sent: 7000, Received: 500}, {Device: "eth1", State: "DOWN", Reason: "interface eth1 is set down"}},
+		Losses: []api.Loss{{Counter: "tx_dropped_mtu", Frames: 7, Reason: "packets are longer"}}},
 }
 
 var resources = map[string][]api.Resource{

@@ -77,6 +77,9 @@ func printLink(w io.Writer, i int, l *api.Link) {
 		}
 		fmt.Fprintln(w)
 	}
+	for _, o := range l.Losses {
+		fmt.Fprintf(w, "    not sent %d %s reason %q\n", o.Frames, o.Counter, o.Reason)
+	}
 	for i, p := range l.Planes {
 		fmt.Fprintf(w, "    plane %d %s state %s sent_bytes %d received_bytes %d", i, p.Device, p.State, p.Sent, p.Received)
 		if p.Reason != "" {

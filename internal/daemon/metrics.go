@@ -136,7 +136,7 @@ func (e *exporter) loop(s *api.Stat) {
 		{"loop_tx_dropped", "Frames given to a link that was down.", sh.TxDropped},
 		{"loop_port_errors", "Unexpected errors of the link.", sh.PortErrs},
 		{"loop_memory_faults", "Accesses to memory of programs that was gone.", sh.MemFaults},
-		{"link_send_dropped", "Frames that the link refused.", p.SendDropped},
+		{linkSendDropped, "Frames that the link refused.", p.SendDropped},
 		{"link_recv_dropped", "Frames that came and could not be taken.", p.RecvDropped},
 		{"link_again", "Times that the link was busy.", p.Again},
 		{"link_overruns", "Frames lost because the NIC was too slow for the link.", p.Overruns},

@@ -62,11 +62,36 @@ func (n *nic) link(ctx context.Context) (api.Link, error) {
 			l.Reason = st.Err.Error()
 		}
 		l.Overruns, l.Planes = n.port.Stats().Overruns, n.planeViews()
+		l.Losses = losses(core.CounterSnapshot(), n.port.Stats().SendDropped)
 		if n.shared != nil {
 			l.Mode = n.shared.port.Mode()
 		}
 	})
 	return l, errors.Join(err, derr)
+}
+
+// linkSendDropped is the name in metrics for frames that the kernel refused.
+const linkSendDropped = "link_send_dropped"
+
+// lossReasons explains the counters of frames that a NIC could not send.
+var lossReasons = map[string]string{
+	"port_xmit_discards":     "the link was down",
+	"tx_dropped_no_path":     "the queue pair had no path, or the address handle was destroyed",
+	"tx_dropped_mtu":         "packets are longer than the MTU of the link: set the path MTU of the queue pair to at most the active MTU",
+	"tx_dropped_unreachable": "the neighbour does not answer ARP or neighbour discovery",
+	"tx_dropped_hold":        "too many frames waited for the answer of a neighbour",
+	"tx_dropped_control":     "too many ARP, ICMP or management packets waited, or one was longer than the MTU",
+	linkSendDropped:          "the kernel refused the frames; the mode of the port and the log name the error",
+}
+
+// losses returns the reasons for which frames were not sent.
+func losses(counters []rocev2.Counter, refused uint64) (out []api.Loss) {
+	for _, c := range append(counters, rocev2.Counter{Name: linkSendDropped, Value: refused}) {
+		if reason, lost := lossReasons[c.Name]; lost && c.Value > 0 {
+			out = append(out, api.Loss{Counter: c.Name, Frames: c.Value, Reason: reason})
+		}
+	}
+	return out
 }
 
 // lister lists the objects of one kind of a NIC.

@@ -64,6 +64,7 @@ type Link struct {
 	// Congestion is nil for a NIC without congestion control.
 	Congestion *Congestion `json:"congestion,omitempty"`
 	Planes     []Plane     `json:"planes,omitempty"` // in their order; none for a NIC with one port
+	Losses     []Loss      `json:"losses,omitempty"` // frames that the NIC could not send
 	Devices    []Device    `json:"devices"`          // for verbs programs, one for each profile, the default first
 }
 
@@ -81,6 +82,13 @@ type Reloaded struct {
 type Congestion struct {
 	Algorithm string             `json:"algorithm"`
 	Params    map[string]float64 `json:"params,omitempty"`
+}
+
+// Loss counts frames that a NIC could not send for one reason.
+type Loss struct {
+	Counter string `json:"counter"`
+	Frames  uint64 `json:"frames"`
+	Reason  string `json:"reason"`
 }
 
 // Plane is one of several ports of a NIC.

@@ -66,7 +66,7 @@ type disturbance struct {
 	name       string
 	begin, end func(l *rig)
 	told       string // expected in the mode of `rocectl link show`
-	counted    string // the counter that grows instead if the NIC notices before it sends
+	counted    string // the loss that it shows instead if the NIC notices before it sends
 	moves      bool   // data move, possibly slowly
 }
 
@@ -153,7 +153,9 @@ func (l *rig) tells(what string) { l.notices(disturbance{told: what}) }
 func (l *rig) notices(d disturbance) {
 	l.T.Helper()
 	lab.Eventually(l.T, soon, "a mode that says: "+d.told, func() bool {
-		return strings.Contains(l.Link(0).Mode, d.told) || lab.Query[[]api.Stat](l.Lab, 0, "stat")[0].Counters[d.counted] > 0
+		shown := l.Link(0)
+		return strings.Contains(shown.Mode, d.told) ||
+			slices.ContainsFunc(shown.Losses, func(o api.Loss) bool { return o.Counter == d.counted && o.Frames > 0 })
 	})
 }
 
