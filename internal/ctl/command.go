@@ -40,7 +40,7 @@ func Main(args []string, out, diag io.Writer) int {
 	out, diag = output.NewSafe(out), output.NewSafe(diag)
 	c := newCommand(out, diag)
 	c.SetArgs(args)
-	err := c.ExecuteContext(ctx)
+	err := output.Result(out, c.ExecuteContext(ctx))
 	switch {
 	case err == nil:
 		return 0

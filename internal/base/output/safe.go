@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -19,15 +20,34 @@ type Safe struct {
 	to   io.Writer
 	mu   sync.Mutex
 	held []byte // beginning of a character
+	err  error  // the first one of to
 }
 
 // NewSafe returns an output that writes to w.
 func NewSafe(w io.Writer) *Safe { return &Safe{to: w} }
 
-// Write implements io.Writer.
-func (s *Safe) Write(p []byte) (int, error) {
+// Result returns the result of a command that wrote to w: err, or else the first error of an output from NewSafe. Most
+// commands print without a look at errors.
+func Result(w io.Writer, err error) error {
+	s, ok := w.(*Safe)
+	if err != nil || !ok {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.err
+}
+
+// Write implements io.Writer.
+func (s *Safe) Write(p []byte) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, err = s.write(p)
+	s.err = cmp.Or(s.err, err)
+	return n, err
+}
+
+func (s *Safe) write(p []byte) (int, error) {
 	if len(s.held) == 0 && plain(p) {
 		return s.to.Write(p)
 	}

@@ -3,8 +3,34 @@ package output
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
+
+// TestResult: a command fails if its output does, also if it ignores that.
+func TestResult(t *testing.T) {
+	for _, text := range []string{"text\n", "Ä\n"} {
+		s := NewSafe(full{})
+		if err := Result(s, nil); err != nil {
+			t.Errorf("before: %v", err)
+		}
+		fmt.Fprint(s, text)
+		if err := Result(s, nil); err != unix.ENOSPC {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err := Result(s, io.EOF); err != io.EOF {
+			t.Errorf("%q: %v instead of the error of the command", text, err)
+		}
+	}
+}
 
 // TestSafe: no control character reaches a terminal, also if a character comes in parts. Other text and JSON keep their meaning.
 func TestSafe(t *testing.T) {

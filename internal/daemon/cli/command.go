@@ -33,7 +33,7 @@ func Main(args []string, out, diag io.Writer) int {
 	c.SetArgs(args)
 	c.SetOut(out)
 	c.SetErr(diag)
-	err := c.ExecuteContext(context.Background())
+	err := output.Result(out, c.ExecuteContext(context.Background()))
 	if err == nil {
 		return 0
 	}

@@ -28,7 +28,9 @@ func Main(args []string) int {
 	defer cancel()
 	c := NewCommand()
 	c.SetArgs(args)
-	err := c.ExecuteContext(ctx)
+	c.SetOut(stdout)
+	c.SetErr(stderr)
+	err := output.Result(stdout, c.ExecuteContext(ctx))
 	switch {
 	case err == nil:
 		return 0

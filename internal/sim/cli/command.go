@@ -41,7 +41,7 @@ func Main(args []string, out, diag io.Writer) int {
 		c.SetArgs(args)
 		return c.ExecuteContext(ctx)
 	})
-	if err == nil {
+	if err = output.Result(out, err); err == nil {
 		return 0
 	}
 	fmt.Fprintln(diag, "rocesim:", err)
