@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/base/version"
 	"roced.io/roced/internal/daemon/web"
 )
@@ -40,7 +40,7 @@ this program; the token in its address keeps other users of this machine out.`,
 
 // serveFile serves the page of a file until ctx ends.
 func (a *app) serveFile(ctx context.Context, listen string, f *stored) error {
-	ln, err := net.Listen("tcp", listen)
+	ln, err := host.Listen(listen)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/internal/base/host"
 )
 
 // service is a server that a reload can replace: the metrics on TCP, or the live page.
@@ -43,7 +45,7 @@ func listen(key, address string, old *service) (net.Listener, error) {
 
 func listenAgain(address string, old *service) (net.Listener, error) {
 	if old == nil || old.ln == nil || old.address != address {
-		return net.Listen("tcp", address)
+		return host.Listen(address)
 	}
 	f, err := old.ln.(*net.TCPListener).File()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/host"
 	"roced.io/roced/verbs"
 )
 
@@ -200,7 +201,7 @@ const binding = 200 * time.Millisecond
 func listen(o *Options) (net.Listener, error) {
 	path, ok := strings.CutPrefix(o.OOB, "unix:")
 	if !ok {
-		return net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(o.Port)))
+		return host.Listen(net.JoinHostPort("", strconv.Itoa(o.Port)))
 	}
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
