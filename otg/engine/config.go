@@ -52,7 +52,7 @@ type Port struct {
 	Speed uint64
 	// MTU of the link in bytes; 0 means the interface's.
 	MTU int
-	// Promiscuous lets raw flows receive frames for any MAC address.
+	// Promiscuous also accepts frames for other MAC addresses than those of interfaces.
 	Promiscuous bool
 	RoCE        PortSettings
 }
@@ -246,8 +246,8 @@ type RawFlow struct {
 	Delay    time.Duration // before the first frame
 	// Frame is the frame without FCS, complete with lengths and checksums; it has the size of the flow less 4.
 	Frame []byte
-	// Resolve asks the engine to write the destination MAC of this IP address, resolved from Tx's interface that has
-	// the frame's source address; the zero Addr means the frame is complete.
+	// Resolve asks the engine to write the destination MAC of this IP address, resolved from an interface of Tx that has
+	// its network or has it as gateway; the zero Addr means the frame is complete.
 	Resolve netip.Addr
 	// Metrics enables counters at the receiver. A received frame belongs to the flow by its addresses, ports and the
 	// signature that the engine writes to the end of the payload.
@@ -310,7 +310,7 @@ func (s FlowState) after(c TrafficState) FlowState {
 	return s
 }
 
-// PortMetric counts frames of a port since the configuration was applied. Bytes are of frames without FCS; rates are averages of
+// PortMetric counts frames of a port since the configuration was applied. Bytes are of frames with FCS; rates are averages of
 // the last second.
 type PortMetric struct {
 	Name, Location                     string
@@ -358,7 +358,8 @@ type FlowMetric struct {
 	MessagesFailed     uint64  // completed in error
 	// Completion is the duration from the first packet of a message to its completion, of the last message.
 	Completion time.Duration
-	// HasLatency: both ports have one clock, and Latency* are valid: from the send call to the receive call.
+	// HasLatency: both ports have one clock. Latency* are from the send call to the receive call, of one packet in 16; 0 before the
+	// first one.
 	HasLatency                         bool
 	LatencyAvg, LatencyMin, LatencyMax time.Duration
 	MarkedRx                           uint64 // data packets with CE at the receiver
@@ -377,6 +378,7 @@ type RawFlowMetric struct {
 	BytesTx, BytesRx               uint64 // of frames with FCS
 	FramesTxPerSec, FramesRxPerSec float64
 	First, Last                    time.Time // received
+	Counted                        bool      // received frames are counted
 }
 
 // Ping is a request for an ICMP echo, from an address by name. OK says that a reply came in time.

@@ -86,16 +86,16 @@ func (e *engine) start() (warnings []string, err error) {
 			return nil, err
 		}
 	}
-	for _, c := range r.cfg.Interfaces {
-		if p := r.ports[c.Port]; p != nil && p.link.State().MTU > 0 && c.MTU > p.link.State().MTU {
-			warnings = append(warnings, fmt.Sprintf("%s: MTU %d: using %d, the MTU of %s", c.Name, c.MTU, p.link.State().MTU, p.cfg.Location))
-		}
+	for _, p := range r.order() {
+		warnings = append(warnings, p.raised...)
 	}
-	for i := range r.cfg.Interfaces {
-		for _, a := range r.cfg.Interfaces[i].Addresses {
-			if a.GatewayMAC != (inet.MAC{}) {
-				warnings = append(warnings, fmt.Sprintf("%s: gateway MAC %s: not used, the NIC resolves the address of the gateway", a.Name, a.GatewayMAC))
-			}
+	for _, h := range r.hosts {
+		warnings = append(warnings, h.unused()...)
+	}
+	for _, p := range r.peers {
+		if most := p.host.core.PortAttr().ActiveMTU.Bytes(); p.cfg.PathMTU > most {
+			warnings = append(warnings, fmt.Sprintf("peer %s: path MTU %d: using %d, which fits into %s", p.cfg.Name, p.cfg.PathMTU, most, p.host.port.cfg.Location))
+			p.cfg.PathMTU = most
 		}
 	}
 	return warnings, nil
@@ -141,14 +141,11 @@ func (r *running) makeHosts() error {
 	for i := range r.cfg.Interfaces {
 		c := &r.cfg.Interfaces[i]
 		p := r.ports[c.Port]
-		err := checkInterface(c)
-		switch {
-		case p == nil:
-			err = fmt.Errorf("interface %s: no port %q", c.Name, c.Port)
-		case err == nil && p.cfg.Kind == XDP && len(c.VLANs) > 0:
-			err = fmt.Errorf("interface %s: VLAN tags need a packet socket or a TAP device: port %s uses XDP", c.Name, c.Port)
+		if p == nil {
+			errs = append(errs, fmt.Errorf("interface %s: no port %q", c.Name, c.Port))
+			continue
 		}
-		if err != nil {
+		if err := c.Check(p.cfg.Kind); err != nil {
 			errs = append(errs, err)
 			continue
 		}

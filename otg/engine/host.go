@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"roced.io/roced/bth"
@@ -27,6 +28,7 @@ type host struct {
 	nic   *shard.NIC
 	agent *cm.Agent
 	cq    *rocev2.CQ
+	vias  []netip.Addr      // gateways in use
 	pairs map[bth.QPN]*pair // by number
 	peers []*peer
 	byEnd map[end]*pair // connected ones, by their remote end
@@ -59,10 +61,13 @@ func (h *host) vlan() uint16 {
 	return h.cfg.VLANs[0].ID
 }
 
-// checkInterface returns an error for settings that the NIC does not have.
-func checkInterface(c *Interface) error {
+// Check returns an error for settings that the NIC of a port does not have.
+func (c *Interface) Check(kind LinkKind) error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("interface %s: %s", c.Name, fmt.Sprintf(format, a...))
+	}
+	if len(c.VLANs) > 0 && kind == XDP {
+		return bad("VLAN tags need a packet socket or a TAP device: port %s uses XDP", c.Port)
 	}
 	if len(c.VLANs) > 1 {
 		return bad("%d VLAN tags: the NIC has at most one", len(c.VLANs))
@@ -105,6 +110,7 @@ func newHost(c *Interface, p *testPort) (*host, error) {
 		cfg.Addrs = addrs
 	}
 	cfg.Gateways = uniqueFamilies(cfg.Gateways)
+	h.vias = cfg.Gateways
 	_, _ = rand.Read(cfg.Seed[:])
 	var err error
 	if h.core, err = rocev2.New(cfg); err != nil {
@@ -114,6 +120,27 @@ func newHost(c *Interface, p *testPort) (*host, error) {
 	h.core.SetGSI(h.agent)
 	h.face = p.addFace(c.MAC, h)
 	return h, nil
+}
+
+// unused returns a warning for each setting of the interface that the NIC does not use.
+func (h *host) unused() (warnings []string) {
+	warn := func(format string, a ...any) { warnings = append(warnings, fmt.Sprintf(format, a...)) }
+	if m := h.port.link.State().MTU; m > 0 && h.cfg.MTU > m {
+		warn("%s: MTU %d: using %d, the MTU of %s", h.cfg.Name, h.cfg.MTU, m, h.port.cfg.Location)
+	}
+	for _, a := range h.cfg.Addresses {
+		if a.GatewayMAC != (inet.MAC{}) {
+			warn("%s: gateway MAC %s: not used, the NIC resolves the address of the gateway", a.Name, a.GatewayMAC)
+		}
+		switch {
+		case !a.Gateway.IsValid() || a.Gateway.IsUnspecified() || slices.Contains(h.vias, a.Gateway):
+		case a.Prefix.Contains(a.Gateway):
+			warn("%s: gateway %s: not used, another address of %s has one of this family", a.Name, a.Gateway, h.cfg.Name)
+		default:
+			warn("%s: gateway %s: not used, it is outside of %s", a.Name, a.Gateway, a.Prefix.Masked())
+		}
+	}
+	return warnings
 }
 
 // uniqueFamilies keeps the first gateway of each family.

@@ -137,9 +137,10 @@ func (m *FlowMetric) received(now mono.Time, q *pair) {
 	m.CNPTx = q.cnpTx
 	m.FramesRx, m.BytesRx, m.SequenceErrors, m.MessagesComplete, m.MarkedRx = t.frames, t.bytes, t.ahead, t.messages, t.marked
 	m.RateRx = 8 * t.rate.sample(now, t.bytes)
-	if l := &q.latency; l.count > 0 {
-		m.HasLatency, m.LatencyAvg = true, time.Duration(l.sum/l.count)
-		m.LatencyMin, m.LatencyMax = l.min, l.max
+	l := &q.latency
+	m.HasLatency, m.LatencyMin, m.LatencyMax = q.remote != nil && q.remote.stamps != nil, l.min, l.max
+	if l.count > 0 {
+		m.LatencyAvg = time.Duration(l.sum / l.count)
 	}
 }
 
@@ -151,7 +152,7 @@ func (e *engine) RawFlowMetrics() (all []RawFlowMetric) {
 		for _, n := range e.run.rawOrder {
 			r := e.run.raws[n]
 			m := RawFlowMetric{Name: n, PortTx: r.cfg.Tx, PortRx: r.rxAt, State: r.state, FramesTx: r.tx, FramesRx: r.rx,
-				BytesTx: r.tx * uint64(r.frame.Len+fcsLen), BytesRx: r.rxBytes, First: wall(r.first), Last: wall(r.last)}
+				BytesTx: r.txBytes, BytesRx: r.rxBytes, First: wall(r.first), Last: wall(r.last), Counted: r.cfg.Metrics && len(r.cfg.Rx) > 0}
 			if m.PortRx == "" && len(r.cfg.Rx) > 0 {
 				m.PortRx = r.cfg.Rx[0]
 			}

@@ -155,7 +155,7 @@ func (n *nics) command(f *nicFlow, s TrafficState) {
 	switch {
 	case s == Prepare:
 		f.pair.up = true
-	case s == Start && f.state == Stopped:
+	case s == Start && f.state != Started:
 		f.sent, f.done, f.fails, f.completion, f.lastErr = 0, 0, 0, 0, ""
 		f.state = Started
 		ends := []*nicPair{f.pair}

@@ -39,6 +39,7 @@ type testPort struct {
 	wasUp    bool
 	idle     int // descriptor of faces that do not read the link
 	overruns uint64
+	raised   []string // warnings of rates
 }
 
 // portCount counts the frames of a direction.
@@ -81,8 +82,27 @@ func openPort(c *Port, addrs []netip.Addr) (p *testPort, err error) {
 	if p.speed == 0 {
 		p.speed = speedOf(c.Namespace, c.Device)
 	}
+	p.paceable()
 	p.bucket.SetRate(p.speed, max(int(float64(p.speed)*burstTime.Seconds()/8), minBurst))
 	return p, nil
+}
+
+// paceable raises the lowest rates of DCQCN to a packet of 4 KiB in 10 ms. A queue pair keeps the pause after a packet even if its rate
+// rises meanwhile: that of a low rate on a slow port is minutes.
+func (p *testPort) paceable() {
+	const bits, pause = 8 * 4200, 0.01 // seconds
+	least := bits / pause / float64(p.speed)
+	d := &p.cfg.RoCE.DCQCN
+	raise := func(name string, rate *float64) {
+		if d.Enable && *rate < least {
+			p.raised = append(p.raised, fmt.Sprintf("port %s: DCQCN: %s of %.4g per cent: using %.4g, a packet in 10 ms", p.cfg.Name, name, 100**rate, 100*least))
+			*rate = least
+		}
+	}
+	raise("minimum rate", &d.MinRate)
+	if d.FirstRate > 0 {
+		raise("rate after the first CNP", &d.FirstRate)
+	}
 }
 
 func (p *testPort) close() error {
@@ -166,7 +186,7 @@ func (p *testPort) sent(now mono.Time, fr *link.Frame) {
 		segs = (fr.Len - fr.HdrLen + fr.SegSize - 1) / fr.SegSize
 	}
 	p.tx.frames += uint64(segs)
-	p.tx.bytes += uint64(fr.Len + (segs-1)*fr.HdrLen)
+	p.tx.bytes += uint64(fr.Len + (segs-1)*fr.HdrLen + segs*fcsLen)
 	if p.cap != nil && p.cap.on {
 		p.cap.whole = fr.AppendTo(p.cap.whole[:0])
 		p.cap.frame(now, p.cap.whole, fr.SegSize)
@@ -191,7 +211,7 @@ func (f *face) Recv(now mono.Time, buf []byte) ([]byte, int, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if p.down {
+		if p.down || !p.takes(frame) {
 			continue
 		}
 		p.received(now, frame, seg)
@@ -202,6 +222,11 @@ func (f *face) Recv(now mono.Time, buf []byte) ([]byte, int, error) {
 	return nil, 0, port.ErrAgain
 }
 
+// takes reports whether the port accepts the destination of a frame.
+func (p *testPort) takes(frame []byte) bool {
+	return p.cfg.Promiscuous || frame[0]&1 != 0 || slices.ContainsFunc(p.faces, func(f *face) bool { return f.mac == inet.MAC(frame) })
+}
+
 // received counts a frame from the link, captures it, and finds its raw flow.
 func (p *testPort) received(now mono.Time, frame []byte, seg int) {
 	segs := link.Segments(frame, seg)
@@ -210,7 +235,7 @@ func (p *testPort) received(now mono.Time, frame []byte, seg int) {
 		_, header, _, _ = inet.UDPBody(frame)
 	}
 	p.rx.frames += uint64(segs)
-	p.rx.bytes += uint64(len(frame) + (segs-1)*header)
+	p.rx.bytes += uint64(len(frame) + (segs-1)*header + segs*fcsLen)
 	if p.cap != nil {
 		p.cap.frame(now, frame, seg)
 	}

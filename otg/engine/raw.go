@@ -32,6 +32,7 @@ type rawFlow struct {
 	fraction float64 // of a nanosecond, in next
 	paused   mono.Time
 	tx, rx   uint64
+	txBytes  uint64
 	rxBytes  uint64
 	first    mono.Time
 	last     mono.Time
@@ -75,13 +76,15 @@ func (e *engine) newRaw(c *RawFlow) (*rawFlow, error) {
 	if len(c.Frame) < inet.EthernetLen || len(c.Frame) > inet.EthernetLen+inet.VLANLen+link.MaxMTU {
 		return nil, bad("frame of %d bytes: must have an Ethernet header and at most %d bytes", len(c.Frame), link.MaxMTU)
 	}
+	if _, l2, _ := inet.EtherType(c.Frame); r.from.link.State().MTU > 0 && len(c.Frame)-l2 > r.from.link.State().MTU {
+		return nil, bad("frame of %d bytes: port %s has an MTU of %d", len(c.Frame)+fcsLen, c.Tx, r.from.link.State().MTU)
+	}
 	if !(c.Rate.Value > 0) || math.IsInf(c.Rate.Value, 0) {
 		return nil, bad("rate %v: must be positive", c.Rate.Value)
 	}
 	if c.Resolve.IsValid() {
 		if r.host = e.hostFor(c); r.host == nil {
-			return nil, bad("destination MAC: no interface of port %s has the source address of the frame, and an address in the network of %s",
-				c.Tx, c.Resolve)
+			return nil, bad("destination MAC: no interface of port %s has an address in the network of %s", c.Tx, c.Resolve)
 		}
 	}
 	b := slices.Clone(c.Frame)
@@ -168,7 +171,7 @@ func (r *rawFlow) interval() float64 {
 func (r *rawFlow) command(now mono.Time, s TrafficState) {
 	switch {
 	case s == Start:
-		r.tx, r.rx, r.rxBytes, r.first, r.last, r.fraction = 0, 0, 0, 0, 0, 0
+		r.tx, r.rx, r.txBytes, r.rxBytes, r.first, r.last, r.fraction = 0, 0, 0, 0, 0, 0, 0
 		r.txm, r.rxm = meter{}, meter{}
 		r.began = now.Add(r.cfg.Delay)
 		r.next, r.state, r.resolved = r.began, Started, false
@@ -202,6 +205,7 @@ func (p *testPort) sendRaws(now mono.Time) {
 			p.bucket.Charge(now, r.frame.WireLen(1))
 			p.sent(now, &r.frame)
 			r.tx++
+			r.txBytes += uint64(r.frame.Len + fcsLen)
 			sent++
 			step := r.interval() + r.fraction
 			r.next = r.next.Add(time.Duration(step))

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +71,17 @@ func TestRawFlows(t *testing.T) {
 	if n := e.Neighbors(); len(n) != 1 || n[0].Addr != addr(1) || n[0].MAC[5] != 1 {
 		t.Errorf("neighbours %+v", n)
 	}
+	longer := c.RawFlows[0]
+	longer.Frame = append(bytes.Clone(longer.Frame), make([]byte, 40)...)
+	must(t, e.UpdateRawFlows([]RawFlow{longer}))
+	if n := e.RawFlowMetrics()[0].BytesTx; n != 300*size {
+		t.Errorf("%d bytes after an update, %d before", n, 300*size)
+	}
+	mtu := e.run.ports["p0"].link.State().MTU
+	longer.Frame = make([]byte, mtu+15)
+	if err := e.UpdateRawFlows([]RawFlow{longer}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("frame of %d bytes: port p0 has an MTU of %d", mtu+19, mtu)) {
+		t.Errorf("%v", err)
+	}
 	must(t, e.RemoveRawFlows([]string{"time"}))
 	must(t, e.AddRawFlows(c.RawFlows[1:2]))
 	if e.AddRawFlows(c.RawFlows[1:2]) == nil || len(e.RawFlowMetrics()) != 4 || e.Traffic([]string{"none"}, Start) == nil {
@@ -86,6 +100,26 @@ func TestRawFlows(t *testing.T) {
 		if had != binary.BigEndian.Uint16(b.Bytes()[6:]) {
 			t.Errorf("%s: checksum %#x, want %#x", r.cfg.Name, had, udp.Checksum)
 		}
+	}
+}
+
+// TestPromiscuous: a port without promiscuous mode accepts frames for its interfaces only.
+func TestPromiscuous(t *testing.T) {
+	b := porttest.DirectBed(t, [2]bool{true, true})
+	c := twoPorts(b, 0)
+	c.Ports[1].Promiscuous = false
+	for i, dst := range []net.HardwareAddr{{2, 0, 0, 0, 9, 9}, {2, 0, 0, 0, 1, 1}} {
+		c.RawFlows = append(c.RawFlows, RawFlow{Name: fmt.Sprint(i), Tx: "p0", Rx: []string{"p1"}, Rate: Rate{PacketsPerSecond, 1000}, Packets: 50,
+			Frame: rawFrame(t, 0), Metrics: true})
+		copy(c.RawFlows[i].Frame, dst)
+	}
+	e := start(t, c)
+	must(t, e.Traffic([]string{"0"}, Start))
+	await(t, e, "the first flow has ended", func() bool { return e.RawFlowMetrics()[0].State == Stopped })
+	must(t, e.Traffic([]string{"1"}, Start))
+	await(t, e, "the frames for the interface", func() bool { return e.RawFlowMetrics()[1].FramesRx == 50 })
+	if m := e.RawFlowMetrics()[0]; m.FramesTx != 50 || m.FramesRx != 0 {
+		t.Errorf("%+v", m)
 	}
 }
 

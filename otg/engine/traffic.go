@@ -51,7 +51,7 @@ func (f *flow) command(now mono.Time, s TrafficState) {
 	switch {
 	case s == Prepare:
 		q.accept(now)
-	case s == Start && f.state == Stopped:
+	case s == Start && f.state != Started:
 		f.restart()
 		f.state = Started
 		for _, x := range []*pair{q, q.remote} {
