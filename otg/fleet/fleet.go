@@ -66,13 +66,14 @@ func (f *fleet) Apply(c engine.Config) (warnings []string, err error) {
 		}
 		errs = append(errs, err)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(err, f.stop())
-	}
-	if c.AutoStart {
+	err = errors.Join(errs...)
+	if err == nil && c.AutoStart {
 		err = f.protocols(nil, engine.Connect)
 	}
-	return warnings, err
+	if err != nil {
+		return nil, errors.Join(err, f.stop())
+	}
+	return warnings, nil
 }
 
 // stop closes all engines.
@@ -272,12 +273,12 @@ func (f *fleet) Captured(port string) (b []byte, err error) {
 	return b, err
 }
 
-// AddRawFlows implements engine.Engine.
+// AddRawFlows implements engine.Engine. After an error, it removes all of them.
 func (f *fleet) AddRawFlows(all []engine.RawFlow) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	keys := keysOf(&f.cfg)
-	return f.each(func(m *member) error {
+	err := f.each(func(m *member) error {
 		var mine []engine.RawFlow
 		for _, r := range all {
 			if part, ok := keys.raw(r, keys.ports[m.part.Ports[0].Name]); ok {
@@ -291,6 +292,10 @@ func (f *fleet) AddRawFlows(all []engine.RawFlow) error {
 		f.cfg.RawFlows = appendNew(f.cfg.RawFlows, mine)
 		return m.AddRawFlows(mine)
 	})
+	if err != nil {
+		_ = f.removeRaws(names(all, func(r *engine.RawFlow) string { return r.Name })) // some do not exist
+	}
+	return err
 }
 
 // appendNew appends the flows whose names are not in the list.
@@ -323,6 +328,13 @@ func (f *fleet) UpdateRawFlows(all []engine.RawFlow) error {
 func (f *fleet) RemoveRawFlows(gone []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.removeRaws(gone)
+}
+
+func (f *fleet) removeRaws(gone []string) error {
+	if len(gone) == 0 { // not all of them
+		return nil
+	}
 	without := func(list []engine.RawFlow) []engine.RawFlow {
 		return slices.DeleteFunc(list, func(r engine.RawFlow) bool { return slices.Contains(gone, r.Name) })
 	}

@@ -131,6 +131,7 @@ func TestOrder(t *testing.T) {
 		{func() error { return f.AddRawFlows([]engine.RawFlow{raw}) }, "if add more; one add more"},
 		{func() error { return f.UpdateRawFlows([]engine.RawFlow{raw}) }, "if update more"},
 		{func() error { return f.RemoveRawFlows([]string{"more"}) }, "if remove more; one remove more"},
+		{func() error { return f.RemoveRawFlows(nil) }, ""},
 	} {
 		log = nil
 		if err := s.call(); err != nil || strings.Join(log, "; ") != s.want {
@@ -143,6 +144,11 @@ func TestOrder(t *testing.T) {
 	f.members[1].Engine.(*stub).fail = errors.New("lost")
 	if err := f.Traffic(nil, engine.Stop); err == nil || err.Error() != "lost" || f.Err().Error() != "lost" {
 		t.Errorf("errors %v, %v", err, f.Err())
+	}
+	log, f.members[1].part.RawFlows = nil, nil
+	if err := f.AddRawFlows([]engine.RawFlow{{Name: "partly", Tx: "if", Rx: []string{"nic"}}}); err == nil || len(f.cfg.RawFlows) != 1 ||
+		!strings.HasSuffix(strings.Join(log, "; "), "if remove partly; nic remove partly") {
+		t.Errorf("a flow that one engine refuses: %v, calls %q", err, log)
 	}
 	if _, err := New(nil).Apply(spread()); err == nil || !strings.Contains(err.Error(), "agent one:1: an agent has no agents") {
 		t.Errorf("error %v", err)

@@ -108,6 +108,7 @@ func mergedRaw(a, b engine.RawFlowMetric) engine.RawFlowMetric {
 	if a.PortTx == "" {
 		a, b = b, a
 	}
+	a.Counted = a.Counted || b.Counted
 	if b.FramesRx == 0 {
 		a.PortRx = cmp.Or(a.PortRx, b.PortRx)
 		return a
