@@ -77,34 +77,43 @@ func (f *findings) value(m protoreflect.Message, fd protoreflect.FieldDescriptor
 			f.message(list.Get(i).Message(), fmt.Sprintf("%s[%d]", at, i))
 		}
 	case fd.IsList():
+		list := m.Get(fd).List()
+		for i := range list.Len() {
+			f.scalar(fd, list.Get(i), row, fmt.Sprintf("%s[%d]", at, i))
+		}
 	case fd.Message() != nil:
 		f.message(m.Get(fd).Message(), at)
 	default:
-		f.scalar(fd, m.Get(fd), row, at)
+		if f.scalar(fd, m.Get(fd), row, at) {
+			break
+		}
+		m.Clear(fd) // the translation looks for more errors, and needs values in their ranges
+		if row.def != "" {
+			m.Set(fd, scalar(fd, row.def))
+		}
 	}
 }
 
-func (f *findings) scalar(fd protoreflect.FieldDescriptor, v protoreflect.Value, row *field, at string) {
+// scalar checks a value, and reports whether it is permitted.
+func (f *findings) scalar(fd protoreflect.FieldDescriptor, v protoreflect.Value, row *field, at string) bool {
 	text := textOf(fd, v)
-	if text == "unspecified" || fd.Enum() != nil && fd.Enum().Values().ByNumber(v.Enum()) == nil {
+	n, err := strconv.ParseFloat(text, 64)
+	switch {
+	case text == "unspecified" || fd.Enum() != nil && fd.Enum().Values().ByNumber(v.Enum()) == nil:
 		f.errorf("%s: %s: is not a value of the model; set another one", at, text)
-		return
-	}
-	if row.required && text == "" {
+	case row.required && text == "":
 		f.errorf("%s: is empty; set it", at)
-	}
-	if !row.permits(text) {
+	case !row.permits(text):
 		f.errorf("%s: %s: roceotg supports only %s", at, text, strings.Join(row.only, ", "))
-		return
-	}
-	if row.low != row.high {
-		if n, err := strconv.ParseFloat(text, 64); err == nil && !(n >= row.low && n <= row.high) {
-			f.errorf("%s: %s: must be %s to %s", at, text, short(row.low), short(row.high))
+	case row.low != row.high && err == nil && !(n >= row.low && n <= row.high):
+		f.errorf("%s: %s: must be %s to %s", at, text, short(row.low), short(row.high))
+	default:
+		if row.unused && text != row.def {
+			f.warnf("%s: %s has no effect: %s", at, text, row.reading)
 		}
+		return true
 	}
-	if row.unused && text != row.def {
-		f.warnf("%s: %s has no effect: %s", at, text, row.reading)
-	}
+	return false
 }
 
 // choose returns the variant of a message with a choice, and sets an absent choice: to the only variant that is set, or

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -34,9 +35,11 @@ func (t *translator) device(d *otg.Device, at string) {
 
 func (t *translator) ethernet(e *otg.DeviceEthernet, at string) {
 	t.name(e.GetName(), "interface", at)
+	errors := len(t.errors)
 	iface := engine.Interface{Name: e.GetName(), Port: e.GetConnection().GetPortName(), MTU: int(e.GetMtu()), MAC: t.mac(e.GetMac(),
 		at+".mac")}
 	port, ok := t.port(iface.Port, at+".connection.port_name")
+	t.once(iface.Port+" "+iface.MAC.String(), e.GetName(), at+".mac: "+e.GetMac())
 	onNIC := ok && port.Kind == engine.Verbs
 	if onNIC {
 		t.nicInterface(e, port, at)
@@ -56,6 +59,7 @@ func (t *translator) ethernet(e *otg.DeviceEthernet, at string) {
 		} else if mac != "" {
 			a.GatewayMAC = t.mac(mac, at+".gateway_mac.value")
 		}
+		t.once(fmt.Sprint(iface.Port, " ", iface.VLANs, " ", a.Prefix.Addr()), name, at+".address: "+addr)
 		t.addrs[name] = address{iface.Name, iface.Port, a.Prefix.Addr()}
 		iface.Addresses = append(iface.Addresses, a)
 	}
@@ -67,7 +71,20 @@ func (t *translator) ethernet(e *otg.DeviceEthernet, at string) {
 		add(a.GetName(), a.GetAddress(), a.GetGateway(), a.GetPrefix(), a.GetGatewayMac().GetValue(), item(at+".ipv6_addresses", i),
 			netip.Addr.Is6)
 	}
+	if !onNIC && len(t.errors) == errors {
+		if err := iface.Check(port.Kind); err != nil {
+			t.errorf("%s: %v", at, err)
+		}
+	}
 	t.out.Interfaces = append(t.out.Interfaces, iface)
+}
+
+// once refuses a second use of an address on a port.
+func (t *translator) once(key, user, at string) {
+	if other := t.users[key]; other != "" {
+		t.errorf("%s: belongs to %q of the same port; use another one", at, other)
+	}
+	t.users[key] = user
 }
 
 func (t *translator) mac(s, at string) (m inet.MAC) {

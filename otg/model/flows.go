@@ -36,8 +36,22 @@ func (t *translator) flows(p *otg.Rocev2TxPorts, group int, at string) {
 		}
 		flow.Size = uint32(size)
 		if t.endpoints(f, flow, in) {
+			t.share(&flow, in)
 			t.out.Flows = append(t.out.Flows, flow)
 		}
+	}
+}
+
+// share follows the flows of a queue pair, whose frames have common counters.
+func (t *translator) share(flow *engine.Flow, at string) {
+	i, ok := t.flowOf[flow.QueuePair]
+	t.flowOf[flow.QueuePair] = len(t.out.Flows)
+	switch {
+	case !ok:
+	case (t.out.Flows[i].Verb == engine.Read) != (flow.Verb == engine.Read):
+		t.errorf("%s.tx_endpoint: queue pair %q: flow %q moves data in the other direction; use another queue pair", at, flow.QueuePair, t.out.Flows[i].Name)
+	default:
+		t.warnf("%s.tx_endpoint: queue pair %q: also has flow %q; both start with the same counters, and count all its frames", at, flow.QueuePair, t.out.Flows[i].Name)
 	}
 }
 

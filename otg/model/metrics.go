@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"roced.io/roced/otg/engine"
+	"roced.io/roced/port/link"
 )
 
 // Check checks a request against the table and sets defaults. The error is of type Errors.
@@ -30,28 +31,28 @@ func Metrics(r *otg.MetricsRequest, config *engine.Config, e engine.Engine) (*ot
 	case otg.MetricsRequest_Choice_flow:
 		out.Choice = otg.MetricsResponse_Choice_flow_metrics.Enum()
 		out.FlowMetrics = selected(f, "flow.flow_names", e.RawFlowMetrics(), r.GetFlow().GetFlowNames(), rawFlowMetric)
-		restrict(out.FlowMetrics, names(r.GetFlow().GetMetricNames()), "name", "port_tx", "port_rx")
+		restrict(f, "flow.metric_names", out.FlowMetrics, names(r.GetFlow().GetMetricNames()), "name", "port_tx", "port_rx")
 	case otg.MetricsRequest_Choice_rocev2_ipv4:
 		out.Choice = otg.MetricsResponse_Choice_rocev2_ipv4_per_peer_metrics.Enum()
 		out.Rocev2Ipv4PerPeerMetrics = selected(f, "rocev2_ipv4.per_peer.peer_names", family(e.PeerMetrics(), config, netip.Addr.Is4),
 			r.GetRocev2Ipv4().GetPerPeer().GetPeerNames(), peerMetric(&otg.Rocev2IPv4MetricPerPeer{}))
-		restrict(out.Rocev2Ipv4PerPeerMetrics, names(r.GetRocev2Ipv4().GetPerPeer().GetColumnNames()), "name")
+		restrict(f, "rocev2_ipv4.per_peer.column_names", out.Rocev2Ipv4PerPeerMetrics, names(r.GetRocev2Ipv4().GetPerPeer().GetColumnNames()), "name")
 	case otg.MetricsRequest_Choice_rocev2_ipv6:
 		out.Choice = otg.MetricsResponse_Choice_rocev2_ipv6_per_peer_metrics.Enum()
 		out.Rocev2Ipv6PerPeerMetrics = selected(f, "rocev2_ipv6.per_peer.peer_names", family(e.PeerMetrics(), config, netip.Addr.Is6),
 			r.GetRocev2Ipv6().GetPerPeer().GetPeerNames(), peerMetric(&otg.Rocev2IPv6MetricPerPeer{}))
-		restrict(out.Rocev2Ipv6PerPeerMetrics, names(r.GetRocev2Ipv6().GetPerPeer().GetColumnNames()), "name")
+		restrict(f, "rocev2_ipv6.per_peer.column_names", out.Rocev2Ipv6PerPeerMetrics, names(r.GetRocev2Ipv6().GetPerPeer().GetColumnNames()), "name")
 	case otg.MetricsRequest_Choice_rocev2_flow:
 		out.Choice = otg.MetricsResponse_Choice_rocev2_flow_per_qp_metrics.Enum()
 		list := e.FlowMetrics()
 		columns := names(r.GetRocev2Flow().GetPerQp().GetColumnNames())
 		f.latency(list, columns)
 		out.Rocev2FlowPerQpMetrics = selected(f, "", list, nil, flowMetric(config))
-		restrict(out.Rocev2FlowPerQpMetrics, columns, "flow_name")
+		restrict(f, "rocev2_flow.per_qp.column_names", out.Rocev2FlowPerQpMetrics, columns, "flow_name")
 	default:
 		out.Choice = otg.MetricsResponse_Choice_port_metrics.Enum()
 		out.PortMetrics = selected(f, "port.port_names", e.PortMetrics(), r.GetPort().GetPortNames(), portMetric)
-		restrict(out.PortMetrics, names(r.GetPort().GetColumnNames()), "name")
+		restrict(f, "port.column_names", out.PortMetrics, names(r.GetPort().GetColumnNames()), "name")
 	}
 	return out, f.result()
 }
@@ -101,10 +102,16 @@ func nameField(m protoreflect.Message) protoreflect.FieldDescriptor {
 	return m.Descriptor().Fields().ByName("flow_name")
 }
 
-// restrict removes all columns but the wanted ones and those that each row has.
-func restrict[R proto.Message](list []R, columns []string, always ...string) {
+// restrict removes all columns but the wanted ones and those that each row has. It refuses columns that the rows cannot have.
+func restrict[R proto.Message](f *findings, at string, list []R, columns []string, always ...string) {
 	if len(columns) == 0 {
 		return
+	}
+	var row R
+	for _, c := range columns {
+		if row.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(c)) == nil {
+			f.errorf("%s: %s: the model has no such metric; remove the column", at, c)
+		}
 	}
 	for _, row := range list {
 		m := row.ProtoReflect()
@@ -255,10 +262,12 @@ func rawFlowMetric(f engine.RawFlowMetric) *otg.FlowMetric {
 	states := map[engine.FlowState]otg.FlowMetric_Transmit_Enum{engine.Stopped: otg.FlowMetric_Transmit_stopped,
 		engine.Started: otg.FlowMetric_Transmit_started, engine.Paused: otg.FlowMetric_Transmit_paused}
 	m := &otg.FlowMetric{Transmit: states[f.State].Enum()}
-	set(m.ProtoReflect(), map[string]any{
-		"name": f.Name, "port_tx": f.PortTx, "port_rx": f.PortRx, "frames_tx": f.FramesTx, "frames_rx": f.FramesRx, "bytes_tx": f.BytesTx,
-		"bytes_rx": f.BytesRx, "frames_tx_rate": f.FramesTxPerSec, "frames_rx_rate": f.FramesRxPerSec,
-	})
+	set(m.ProtoReflect(), map[string]any{"name": f.Name, "port_tx": f.PortTx, "port_rx": f.PortRx})
+	direction(m, "tx", f.FramesTx, f.BytesTx, f.FramesTxPerSec)
+	if !f.Counted {
+		return m
+	}
+	direction(m, "rx", f.FramesRx, f.BytesRx, f.FramesRxPerSec)
 	if f.FramesTx > 0 {
 		m.Loss = proto.Float32(100 * float32(delta(f.FramesTx, f.FramesRx)) / float32(f.FramesTx))
 	}
@@ -267,6 +276,15 @@ func rawFlowMetric(f engine.RawFlowMetric) *otg.FlowMetric {
 			LastTimestampNs: proto.Float64(float64(f.Last.UnixNano()))}
 	}
 	return m
+}
+
+// direction sets the counters and rates of a direction. Rates in bytes use the average size of the frames.
+func direction(m *otg.FlowMetric, way string, frames, bytes uint64, rate float64) {
+	size := float64(bytes) / float64(max(frames, 1))
+	bits := 8 * rate * size
+	set(m.ProtoReflect(), map[string]any{"frames_" + way: frames, "bytes_" + way: bytes, "frames_" + way + "_rate": rate,
+		way + "_rate_bytes": bits / 8, way + "_rate_bps": bits, way + "_rate_kbps": bits / 1e3, way + "_rate_mbps": bits / 1e6,
+		way + "_l1_rate_bps": bits + 8*rate*(link.Overhead-fcs)})
 }
 
 // States answers a request for neighbors that Check has accepted.

@@ -15,6 +15,9 @@ type pingRequest interface {
 	GetDstIp() string
 }
 
+// maxPings limits the echoes of an action.
+const maxPings = 1024
+
 // Pings returns the requests of an action that Check has accepted.
 func Pings(a *otg.ControlAction, config *engine.Config) ([]engine.Ping, error) {
 	t := &translator{addrs: map[string]address{}}
@@ -43,6 +46,9 @@ func Pings(a *otg.ControlAction, config *engine.Config) ([]engine.Ping, error) {
 	}
 	for i, r := range a.GetProtocol().GetIpv6().GetPing().GetRequests() {
 		add(r, fmt.Sprintf("protocol.ipv6.ping.requests[%d]", i), netip.Addr.Is6)
+	}
+	if len(out) > maxPings {
+		t.errorf("protocol: %d echoes: request at most %d", len(out), maxPings)
 	}
 	return out, t.result()
 }

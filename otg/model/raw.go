@@ -213,7 +213,7 @@ func (s *stack) ipv4(v *otg.FlowIpv4, at string) {
 	} else {
 		s.next = func(_ layers.EthernetType, p layers.IPProtocol) { l.Protocol = p }
 	}
-	s.resolve(l.DstIP)
+	s.resolve(l.SrcIP, l.DstIP, at+".dst")
 	s.ip, s.all = l, append(s.all, l)
 }
 
@@ -227,7 +227,7 @@ func (s *stack) ipv6(v *otg.FlowIpv6, at string) {
 	} else {
 		s.next = func(_ layers.EthernetType, p layers.IPProtocol) { l.NextHeader = p }
 	}
-	s.resolve(l.DstIP)
+	s.resolve(l.SrcIP, l.DstIP, at+".dst")
 	s.ip, s.all = l, append(s.all, l)
 }
 
@@ -235,9 +235,25 @@ func (s *stack) address(text, at string, is func(netip.Addr) bool) net.IP {
 	return s.t.addr(text, at, is).AsSlice()
 }
 
-// resolve sets the address whose MAC address the frame needs, if its Ethernet header says so.
-func (s *stack) resolve(dst net.IP) {
-	if s.flow.Resolve.IsValid() {
-		s.flow.Resolve, _ = netip.AddrFromSlice(dst)
+// resolve sets the address whose MAC address the frame needs, if its Ethernet header says so: the destination, or the gateway of the
+// source address.
+func (s *stack) resolve(src, dst net.IP, at string) {
+	if !s.flow.Resolve.IsValid() {
+		return
 	}
+	from, _ := netip.AddrFromSlice(src)
+	s.flow.Resolve, _ = netip.AddrFromSlice(dst)
+	for _, i := range s.t.out.Interfaces {
+		for _, a := range i.Addresses {
+			switch {
+			case i.Port != s.flow.Tx:
+			case a.Prefix.Contains(s.flow.Resolve):
+				return
+			case a.Prefix.Addr() == from && a.Prefix.Contains(a.Gateway):
+				s.flow.Resolve = a.Gateway
+				return
+			}
+		}
+	}
+	s.t.errorf("%s: %s: no interface of port %q has its network, or the source address with a gateway; set the destination MAC", at, s.flow.Resolve, s.flow.Tx)
 }

@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"path"
@@ -19,21 +20,28 @@ import (
 // Version is the version of OTG's model that fields.txt describes.
 const Version = "1.48.0"
 
-// maxQueuePairs limits the memory of a configuration.
-const maxQueuePairs = 8192
+// Limits on the memory of a configuration.
+const (
+	maxQueuePairs = 8192
+	maxFlows      = 8192 // of each kind
+	maxInterfaces = 1024
+)
 
 // Errors has all causes why a request is refused.
 type Errors []string
 
 func (e Errors) Error() string { return strings.Join(e, "\n") }
 
-// result returns the errors of the findings, nil without one.
-func (f *findings) result() error {
-	if len(f.errors) == 0 {
+// OrNil returns the errors, nil without one.
+func (e Errors) OrNil() error {
+	if len(e) == 0 {
 		return nil
 	}
-	return Errors(f.errors)
+	return e
 }
+
+// result returns the errors of the findings, nil without one.
+func (f *findings) result() error { return Errors(f.errors).OrNil() }
 
 // translator builds the engine's configuration. Maps are by name.
 type translator struct {
@@ -46,6 +54,9 @@ type translator struct {
 	mtus    map[string]int       // of interfaces
 	local   map[netip.Addr][]int // indices in out.Peers by local address
 	pairs   map[string]pair
+	flowOf  map[string]int    // in out.Flows by queue pair
+	users   map[string]string // interface or address by port and address
+	refused []string          // errors of the check
 	numbers map[string]string // queue pair by interface and number
 	fixed   map[string]bool   // queue pairs that a flow has connected
 }
@@ -67,21 +78,17 @@ type pair struct {
 // interfaces that ports may have, as engine.Port.Permitted describes. The error is of type Errors.
 func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error) {
 	t := &translator{allowed: allowed, kinds: map[string]string{}, ports: map[string]int{}, addrs: map[string]address{}, mtus: map[string]int{}, local: map[netip.Addr][]int{},
-		pairs: map[string]pair{}, numbers: map[string]string{}, fixed: map[string]bool{}}
+		pairs: map[string]pair{}, flowOf: map[string]int{}, users: map[string]string{}, numbers: map[string]string{}, fixed: map[string]bool{}}
 	t.check(c, "")
-	if len(t.errors) > 0 {
-		return engine.Config{}, nil, t.result() // the translation needs values in their ranges
+	t.refused = slices.Clone(t.errors)
+	if t.crowded(c); len(t.errors) > len(t.refused) {
+		return engine.Config{}, nil, t.result()
 	}
 	t.translatePorts(c)
 	t.layer1(c.GetLayer1())
 	t.options(c.GetOptions())
-	t.paceable()
 	for i, d := range c.GetDevices() {
 		t.device(d, item("devices", i))
-	}
-	if n := max(len(t.pairs), len(t.out.Peers)); n > maxQueuePairs {
-		t.errorf("devices: %d peers or queue pairs: configure at most %d", n, maxQueuePairs)
-		return engine.Config{}, nil, t.result()
 	}
 	t.connect()
 	group := 0
@@ -95,13 +102,55 @@ func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error)
 	t.out.RawFlows = t.rawFlows(c.GetFlows(), "flows")
 	t.captures(c.GetCaptures())
 	t.out.AutoStart = c.GetOptions().GetProtocolOptions().GetAutoStartAll()
+	t.errors = slices.DeleteFunc(t.errors, t.consequence)
 	return t.out, t.warnings, t.result()
+}
+
+// consequence reports whether an error follows from a field that the check has refused.
+func (t *translator) consequence(text string) bool {
+	at, _, _ := strings.Cut(text, ": ")
+	return !slices.Contains(t.refused, text) && slices.ContainsFunc(t.refused, func(r string) bool { return strings.HasPrefix(r, at+": ") })
+}
+
+// crowded refuses configurations with more objects than the limits.
+func (t *translator) crowded(c *otg.Config) {
+	var interfaces, pairs, flows int
+	for _, d := range c.GetDevices() {
+		interfaces += len(d.GetEthernets())
+		for _, r := range d.GetRocev2().GetIpv4Interfaces() {
+			for _, p := range r.GetPeers() {
+				pairs += max(len(p.GetQps()), 1)
+			}
+		}
+		for _, r := range d.GetRocev2().GetIpv6Interfaces() {
+			for _, p := range r.GetPeers() {
+				pairs += max(len(p.GetQps()), 1)
+			}
+		}
+	}
+	for _, r := range c.GetStatefulFlows().GetRocev2() {
+		for _, p := range r.GetTxPorts() {
+			flows += len(p.GetTransmitType().GetTargetLineRate().GetFlows())
+		}
+	}
+	for _, x := range []struct {
+		kind    string
+		n, most int
+	}{{"devices: %d interfaces", interfaces, maxInterfaces}, {"devices: %d peers or queue pairs", pairs, maxQueuePairs},
+		{"stateful_flows: %d flows", flows, maxFlows}, {"flows: %d flows", len(c.GetFlows()), maxFlows}} {
+		if x.n > x.most {
+			t.errorf(x.kind+": configure at most %d", x.n, x.most)
+		}
+	}
 }
 
 func item(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
 
 // name registers a name, which only a flow and its queue pair may share.
 func (t *translator) name(name, kind, at string) {
+	if name == "" { // refused
+		return
+	}
 	if other := t.kinds[name]; other != "" && !(other == "queue pair" && kind == "flow") {
 		t.errorf("%s: name %q: belongs to a %s; names must be unique", at, name, other)
 	}
@@ -118,24 +167,30 @@ func (t *translator) port(name, at string) (*engine.Port, bool) {
 	return &t.out.Ports[i], true
 }
 
-func listOf[V any](m map[string]V) string {
-	var names []string
-	for n := range m {
-		names = append(names, strconv.Quote(n))
+// listed is the number of names that an error lists.
+const listed = 16
+
+// ListOf returns the first names, for errors.
+func ListOf(names []string) string {
+	names = slices.Sorted(slices.Values(names))
+	more := ""
+	if n := len(names) - listed; n > 0 {
+		names, more = names[:listed], fmt.Sprintf(" and %d more", n)
 	}
-	slices.Sort(names)
-	if len(names) == 0 {
-		return "none"
+	for i, n := range names {
+		names[i] = strconv.Quote(n)
 	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "none") + more
 }
+
+func listOf[V any](m map[string]V) string { return ListOf(slices.Collect(maps.Keys(m))) }
 
 func (t *translator) translatePorts(c *otg.Config) {
 	used := map[string]string{}
 	for i, p := range c.GetPorts() {
 		at := item("ports", i)
 		t.name(p.GetName(), "port", at)
-		port := engine.Port{Name: p.GetName(), Location: p.GetLocation(), RoCE: t.settings(defaultSettings(), "")}
+		port := engine.Port{Name: p.GetName(), Location: p.GetLocation(), Promiscuous: true, RoCE: t.settings(defaultSettings(), "")}
 		if err := locate(&port); err != "" {
 			t.errorf("%s.location: %s", at, err)
 		}
@@ -299,22 +354,6 @@ func (t *translator) settings(s *otg.Rocev2PerPortSettings, at string) engine.Po
 		}
 	}
 	return out
-}
-
-// paceable raises the lowest rates of DCQCN to a packet of 4 KiB in 10 ms. A queue pair keeps the pause after a packet even if its rate
-// rises meanwhile, and the model's defaults would make it minutes on a slow port.
-func (t *translator) paceable() {
-	const bits, pause = 8 * 4200, 0.01 // seconds
-	for i := range t.out.Ports {
-		p := &t.out.Ports[i]
-		least := bits / pause / float64(cmp.Or(p.Speed, 10e9))
-		for name, rate := range map[string]*float64{"initial_rate_after_first_cnp": &p.RoCE.DCQCN.FirstRate, "minimum_rate_limmit": &p.RoCE.DCQCN.MinRate} {
-			if p.Kind != engine.Verbs && p.RoCE.DCQCN.Enable && *rate < least && (*rate > 0 || name == "minimum_rate_limmit") {
-				t.warnf("port %q: dcqcn_settings.%s: %.4g per cent: using %.4g, a packet in 10 ms", p.Name, name, 100**rate, 100*least)
-				*rate = least
-			}
-		}
-	}
 }
 
 // timeout returns the shortest timeout of an RC queue pair (IBTA, 4.096 us * 2^n) that is not below d.

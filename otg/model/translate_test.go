@@ -86,14 +86,12 @@ func TestTranslate(t *testing.T) {
 		t.Errorf("capture: %+v", c.Captures)
 	}
 	for _, want := range []string{"retransmission_retry_count: 254: using 7", "5000 ms: using 8.589934592s", "ib_mtu: 5000: using 4096",
-		"rs_fec: true has no effect", "layer1[0].mtu: 9000: using the MTU of netns/h1/eth1",
-		`port "p2": dcqcn_settings.initial_rate_after_first_cnp: 0.002 per cent: using 0.0336`,
-		`port "p2": dcqcn_settings.minimum_rate_limmit: 0.002 per cent: using 0.0336`} {
+		"rs_fec: true has no effect", "layer1[0].mtu: 9000: using the MTU of netns/h1/eth1"} {
 		if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, want) }) {
 			t.Errorf("no warning has %q: %q", want, warnings)
 		}
 	}
-	if len(warnings) != 7 {
+	if len(warnings) != 5 {
 		t.Errorf("%d warnings: %q", len(warnings), warnings)
 	}
 }
@@ -115,6 +113,10 @@ func TestErrors(t *testing.T) {
 		{`"auto_negotiation"`, `"flow_control": {}, "auto_negotiation"`, `layer1[0].flow_control: roceotg does not support this field`},
 		{`"packet_size": 128`, `"filters": [{}]`, `captures[0].filters: roceotg does not support this field`},
 		{`"02:00:00:00:00:01"`, `"02:00:00"`, `devices[0].ethernets[0].mac: "02:00:00": is not a MAC address`},
+		{`"02:00:00:00:00:01"`, `"03:00:00:00:00:01"`, `devices[0].ethernets[0]: interface e1: MAC 03:00:00:00:00:01: must be a unicast address`},
+		{`"02:00:00:00:00:02", "connection": {"port_name": "p2"}`, `"02:00:00:00:00:01", "connection": {"port_name": "p1"}`,
+			`devices[1].ethernets[0].mac: 02:00:00:00:00:01: belongs to "e1" of the same port`},
+		{`"id": 7`, `"id": 4095`, `vlans[0].id: 4095: must be 1 to 4094`},
 		{`"connection": {"port_name": "p1"}`, `"connection": {"lag_name": "l"}`,
 			`devices[0].ethernets[0].connection.choice: lag_name: roceotg supports only port_name`},
 		{`"ipv4_name": "a1"`, `"ipv4_name": "a9"`, `ipv4_interfaces[0]: address "a9": is not configured`},
@@ -145,6 +147,11 @@ func TestErrors(t *testing.T) {
 		everything)
 	if list, _ := err.(Errors); len(list) != 4 {
 		t.Errorf("want errors of mtu, dscp, bgp and the missing name, got %q", list)
+	}
+	_, _, err = Translate(pairConfig(t, `"location": "netns/h1/eth1"`, `"location": ""`, `"dscp": 3`, `"dscp": 64`, `"tx_endpoint": "q1"`,
+		`"tx_endpoint": "q9"`), everything)
+	if list, _ := err.(Errors); len(list) != 3 {
+		t.Errorf("want errors of a missing location, of dscp and of tx_endpoint, got %q", list)
 	}
 }
 
@@ -187,7 +194,14 @@ func TestRawFlows(t *testing.T) {
 		f.Rate.Unit != engine.LineFraction || f.Rate.Value < 0.199 || f.Rate.Value > 0.201 {
 		t.Errorf("flow: %+v", f)
 	}
+	far := strings.Replace(flow, `"dst": {"value": "198.18.0.2"}`, `"dst": {"value": "192.0.2.1"}`, 1)
+	if c, _, err = Translate(pairConfig(t, `"stateful_flows"`, far), everything); err != nil || c.RawFlows[0].Resolve != c.Interfaces[0].Addresses[0].Gateway {
+		t.Errorf("%v: want the address of the gateway", err)
+	}
 	for _, w := range []struct{ from, to, want string }{
+		{`"src": {"value": "198.18.0.1"}, "dst": {"value": "198.18.0.2"}`, `"dst": {"value": "192.0.2.1"}`, `packet[2].ipv4.dst: 192.0.2.1: no interface of port "p1"`},
+		{`"percentage": 20`, `"percentage": 0`, `rate.percentage: 0: must be 0.000001 to 100`},
+		{`"fixed_packets": {"packets": 10, "delay": {"microseconds": 5}}`, `"fixed_seconds": {"seconds": 0}`, `fixed_seconds.seconds: 0: must be`},
 		{`"size": {"fixed": 128}`, `"size": {"fixed": 64}`, `flows[0].size.fixed: 64: is too small; headers, metrics and FCS need 66 bytes`},
 		{`{"udp": {`, `{"tcp": {}}, {"udp": {`, `flows[0].packet[3].choice: tcp: roceotg supports only ethernet`},
 		{`{"ethernet": {"src": {"value": "02:00:00:00:00:01"}}}, `, ``, `flows[0].packet[0]: vlan: a frame has ethernet, then vlan`},
@@ -212,7 +226,34 @@ func TestManyQueuePairs(t *testing.T) {
 		rc := &otg.Rocev2QPParameters{SourceQpNumber: &number}
 		p.Qps = append(p.Qps, &otg.Rocev2QPs{QpName: &name, ConnectionType: &otg.Rocev2ConnectionType{ReliableConnection: rc}})
 	}
-	if _, _, err := Translate(c, everything); err == nil || !strings.Contains(err.Error(), "8195 peers or queue pairs: configure at most 8192") {
+	more := c.Devices[0].Ethernets[0]
+	for range maxInterfaces {
+		c.Devices[0].Ethernets = append(c.Devices[0].Ethernets, more)
+	}
+	rate := c.StatefulFlows.Rocev2[0].TxPorts[0].TransmitType.TargetLineRate
+	for range maxFlows {
+		rate.Flows = append(rate.Flows, rate.Flows[0])
+	}
+	_, _, err := Translate(c, everything)
+	for _, want := range []string{"1026 interfaces: configure at most 1024", "8195 peers or queue pairs: configure at most 8192", "flows: configure at most 8192"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestSharedQueuePair: flows of one queue pair have common counters, and one direction.
+func TestSharedQueuePair(t *testing.T) {
+	second := func(verb string) *otg.Config {
+		return pairConfig(t, `"flows": [
+    {"name": "q1",`, `"flows": [{"name": "second", "tx_endpoint": "q1", "rocev2_verb": {"choice": "`+verb+`"}},
+    {"name": "q1",`)
+	}
+	c, warnings, err := Translate(second("send"), everything)
+	if err != nil || len(c.Flows) != 2 || !strings.Contains(fmt.Sprint(warnings), `queue pair "q1": also has flow "second"`) {
+		t.Errorf("%+v, %q, %v", c.Flows, warnings, err)
+	}
+	if _, _, err = Translate(second("read"), everything); err == nil || !strings.Contains(err.Error(), "moves data in the other direction") {
 		t.Errorf("%v", err)
 	}
 }

@@ -27,6 +27,10 @@ func (f *fabric) pair(pairs int) gosnappi.Config {
 		tx.TransmitType().TargetLineRate().Flows().Add().SetName(name).SetTxEndpoint(name).SetMessageSize(64).
 			SetMessageSizeUnit(gosnappi.Rocev2FlowMessageSizeUnit.KB)
 	}
+	for i := range 2 { // the default, 1 ms, is short for a busy machine
+		o := c.Options().PerPortOptions().Add().SetPortName(fmt.Sprintf("Port %d", i)).Protocols().Add().Rocev2()
+		o.ConnectionType().ReliableConnection().SetRetransmissionTimeoutValue(500)
+	}
 	c.Options().ProtocolOptions().SetAutoStartAll(false)
 	return c
 }
@@ -111,10 +115,10 @@ func TestRefused(t *testing.T) {
 		config.Layer1().Items()[0].FlowControl().Ieee8021Qbb()
 		_, err := c.SetConfig(config)
 		e, ok := err.(gosnappi.Error)
-		if !ok || e.Kind() != gosnappi.ErrorKind.VALIDATION || len(e.Errors()) != 2 {
+		if !ok || e.Kind() != gosnappi.ErrorKind.VALIDATION || len(e.Errors()) != 3 {
 			t.Fatalf("%v", err)
 		}
-		for i, want := range []string{"layer1[0].flow_control", "devices[0].bgp"} {
+		for i, want := range []string{"layer1[0].flow_control", "devices[0].bgp", "ports[0].location: lo: roceotg was not started"} {
 			if !strings.Contains(e.Errors()[i], want) {
 				t.Errorf("error %d is %q, want %s", i, e.Errors()[i], want)
 			}
