@@ -24,7 +24,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST /monitor/states", route(s.GetStates))
 	mux.HandleFunc("POST /monitor/capture", s.capture)
 	mux.HandleFunc("GET /capabilities/version", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.GetVersion(), nil) })
-	return mux
+	return http.NewCrossOriginProtection().Handler(mux) // pages of other sites in a browser
 }
 
 // message is a pointer to a message of protobuf.

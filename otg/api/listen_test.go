@@ -134,6 +134,12 @@ func TestHTTP(t *testing.T) {
 		{"POST", "/monitor/capture", `{"port_name": "x"}`, 400, "is not configured"},
 		{"PATCH", "/config/append", `{"config_append_list": [{"choice": "flows", "flows": [{"name": "x"}]}]}`, 400, "tx_rx: is missing"},
 		{"PATCH", "/config/delete", `{"config_delete_list": [{"flows": ["x"]}]}`, 400, `is not a configured flow`},
+		{"PATCH", "/config/delete", `{"config_delete_list": [{"flows": ["x", "y"]}]}`, 400, `flow \"y\": is not a configured flow`},
+		{"PATCH", "/config", `{"flows": {"property_names": [77]}}`, 400, `flows.property_names[0]: 77: is not a value of the model`},
+		{"POST", "/monitor/metrics", `{"rocev2_ipv4": {"per_peer": {"column_names": ["reject_rx"]}}}`, 400, "reject_rx: the model has no such metric"},
+		{"POST", "/monitor/metrics", `{"flow": {"metric_names": ["rx_l1_rate_bps"]}}`, 200, "flow_metrics"},
+		{"POST", "/monitor/states", `{"ipv4_neighbors": {"ethernet_names": ["x"]}}`, 400, `\"x\": is not configured; configured are none`},
+		{"POST", "/control/state", `{"protocol": {"all": {"state": "start"}, "rocev2": {"peers": {"state": "up"}}}}`, 400, "all and rocev2 are set"},
 		{"GET", "/nothing", "", 404, ""},
 	} {
 		q, err := http.NewRequest(r.method, base+r.path, strings.NewReader(r.body))
@@ -150,6 +156,16 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%s %s %s: %d %s, want %d %s", r.method, r.path, r.body, a.StatusCode, b, r.code, r.want)
 		}
 	}
+	q, err := http.NewRequest("POST", base+"/config", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Origin", "https://192.0.2.1")
+	a, err := c.Do(q)
+	if err != nil || a.StatusCode != http.StatusForbidden {
+		t.Errorf("a page of another site: %v, %v", a, err)
+	}
+	_ = a.Body.Close()
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

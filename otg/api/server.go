@@ -127,10 +127,12 @@ func (s *Server) UpdateConfig(u *otg.ConfigUpdate) (*otg.Warning, error) {
 	}
 	updated := map[string]bool{}
 	return s.change(func(c *otg.Config) error {
+		var unknown model.Errors
 		for _, f := range u.GetFlows().GetFlows() {
 			i := slices.IndexFunc(c.Flows, func(old *otg.Flow) bool { return old.GetName() == f.GetName() })
 			if i < 0 {
-				return unknownFlow(f.GetName())
+				unknown = append(unknown, unknownFlow(f.GetName()))
+				continue
 			}
 			updated[f.GetName()] = true
 			for _, p := range u.GetFlows().GetPropertyNames() {
@@ -141,14 +143,14 @@ func (s *Server) UpdateConfig(u *otg.ConfigUpdate) (*otg.Warning, error) {
 				}
 			}
 		}
-		return nil
+		return unknown.OrNil()
 	}, func(parts engine.Config) error {
 		return s.engine.UpdateRawFlows(slices.DeleteFunc(slices.Clone(parts.RawFlows), func(f engine.RawFlow) bool { return !updated[f.Name] }))
 	})
 }
 
-func unknownFlow(name string) error {
-	return fmt.Errorf("flow %q: is not a configured flow of plain frames", name)
+func unknownFlow(name string) string {
+	return fmt.Sprintf("flow %q: is not a configured flow of plain frames", name)
 }
 
 // AppendConfig adds flows of plain frames.
@@ -173,17 +175,18 @@ func (s *Server) DeleteConfig(d *otg.ConfigDelete) (*otg.Warning, error) {
 	}
 	var gone []string
 	return s.change(func(c *otg.Config) error {
+		var unknown model.Errors
 		for _, r := range d.GetConfigDeleteList() {
 			for _, name := range r.GetFlows() {
 				n := len(c.Flows)
 				c.Flows = slices.DeleteFunc(c.Flows, func(f *otg.Flow) bool { return f.GetName() == name })
 				if len(c.Flows) == n {
-					return unknownFlow(name)
+					unknown = append(unknown, unknownFlow(name))
 				}
 				gone = append(gone, name)
 			}
 		}
-		return nil
+		return unknown.OrNil()
 	}, func(engine.Config) error { return s.engine.RemoveRawFlows(gone) })
 }
 
@@ -200,8 +203,12 @@ func (s *Server) SetControlState(c *otg.ControlState) (*otg.Warning, error) {
 	case c.GetTraffic() != nil:
 		t := c.GetTraffic().GetFlowTransmit()
 		states := map[string]engine.TrafficState{"start": engine.Start, "stop": engine.Stop, "pause": engine.Pause, "resume": engine.Resume}
-		wanted, known = t.GetFlowNames(), s.flowNames()
-		run = func() error { return s.engine.Traffic(wanted, states[t.GetState().String()]) }
+		var transmit []string
+		wanted = t.GetFlowNames()
+		transmit, known = s.flowNames()
+		run = func() error { return s.traffic(wanted, transmit, states[t.GetState().String()]) }
+	case c.GetProtocol().GetRocev2() != nil && c.GetProtocol().GetAll() != nil:
+		return nil, refused(errors.New("protocol: all and rocev2 are set; remove one of them"))
 	case c.GetProtocol().GetRocev2() != nil:
 		p := c.GetProtocol().GetRocev2().GetPeers()
 		wanted = p.GetPeerNames()
@@ -253,23 +260,38 @@ func all(wanted, known []string) error {
 	var unknown model.Errors
 	for _, w := range wanted {
 		if !slices.Contains(known, w) {
-			unknown = append(unknown, fmt.Sprintf("%q: is not configured; configured are %q", w, known))
+			unknown = append(unknown, fmt.Sprintf("%q: is not configured; configured are %s", w, model.ListOf(known)))
 		}
 	}
-	if len(unknown) == 0 {
-		return nil
-	}
-	return unknown
+	return unknown.OrNil()
 }
 
-func (s *Server) flowNames() (out []string) {
+// flowNames returns the names of flows: of those that can transmit, and of all.
+func (s *Server) flowNames() (transmit, all []string) {
 	for _, f := range s.parts.Flows {
-		out = append(out, f.Name)
+		transmit = append(transmit, f.Name)
 	}
 	for _, f := range s.parts.RawFlows {
-		out = append(out, f.Name)
+		transmit = append(transmit, f.Name)
 	}
-	return out
+	all = slices.Clone(transmit)
+	for _, r := range s.config.GetStatefulFlows().GetRocev2() {
+		for _, p := range r.GetTxPorts() {
+			for _, f := range p.GetTransmitType().GetTargetLineRate().GetFlows() {
+				all = append(all, f.GetName())
+			}
+		}
+	}
+	return transmit, all
+}
+
+// traffic commands the wanted flows, all without names. Flows that cannot transmit do nothing.
+func (s *Server) traffic(wanted, transmit []string, state engine.TrafficState) error {
+	able := slices.DeleteFunc(slices.Clone(wanted), func(n string) bool { return !slices.Contains(transmit, n) })
+	if len(able) == 0 && len(wanted) > 0 {
+		return nil
+	}
+	return s.engine.Traffic(able, state)
 }
 
 func (s *Server) portNames() (out []string) {
@@ -327,6 +349,13 @@ func (s *Server) GetStates(r *otg.StatesRequest) (*otg.StatesResponse, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var interfaces []string
+	for _, i := range s.parts.Interfaces {
+		interfaces = append(interfaces, i.Name)
+	}
+	if err := all(append(r.GetIpv4Neighbors().GetEthernetNames(), r.GetIpv6Neighbors().GetEthernetNames()...), interfaces); err != nil {
+		return nil, refused(err)
+	}
 	if err := s.engine.Err(); err != nil {
 		return nil, failed(err)
 	}

@@ -76,9 +76,9 @@ func TestLosses(t *testing.T) {
 	c := f.newClient()
 	config := f.pair(1)
 	config.StatefulFlows().Rocev2().Items()[0].TxPorts().Items()[0].TransmitType().TargetLineRate().SetValue(90)
-	o := config.Options().PerPortOptions().Add().SetPortName("Port 0").Protocols().Add().Rocev2()
+	o := config.Options().PerPortOptions().Items()[0].Protocols().Items()[0].Rocev2()
 	o.DcqcnSettings().SetEnableDcqcn(false)
-	o.ConnectionType().ReliableConnection().SetRetransmissionTimeoutValue(4).SetRetransmissionRetryCount(7)
+	o.ConnectionType().ReliableConnection().SetRetransmissionTimeoutValue(17).SetRetransmissionRetryCount(7)
 	c.start(config)
 	c.await("a loss and ten messages", func() bool { // a busy machine also reorders frames
 		m := c.flows()["QP0_0"]
