@@ -23,3 +23,17 @@ func TestRoundTripOfNoTime(t *testing.T) {
 		t.Errorf("at once: %v", rtt)
 	}
 }
+
+// TestLongestRead: the responder keeps a READ of half of the PSN space, which takes 2 GiB with a path MTU of 256 bytes, until it is
+// answered.
+func TestLongestRead(t *testing.T) {
+	var d rdQueue
+	first := bth.MakePSN(0xfffff0)
+	d.add(resource{first: first, span: maxSpan}, 1)
+	if d.expire(first.Add(maxSpan)); d.Len() != 1 || d.next() == nil {
+		t.Error("the READ has expired with its request")
+	}
+	if d.expire(first.Add(maxSpan + 1)); d.Len() != 0 {
+		t.Error("a READ beyond half of the PSN space is left")
+	}
+}

@@ -104,7 +104,7 @@ func (d *rdQueue) done(res *resource) {
 // expected PSN they would count as ahead of it (IBTA vol.1 9.7.1). They have been answered, because the peer has
 // progressed.
 func (d *rdQueue) expire(expected bth.PSN) {
-	for d.Len() > 0 && expected.Since(d.Oldest().first) >= maxSpan {
+	for d.Len() > 0 && expected.Since(d.Oldest().first) > maxSpan {
 		d.drop()
 	}
 }
