@@ -138,8 +138,10 @@ func TestHTTP(t *testing.T) {
 		{"PATCH", "/config", `{"flows": {"property_names": [77]}}`, 400, `flows.property_names[0]: 77: is not a value of the model`},
 		{"POST", "/monitor/metrics", `{"rocev2_ipv4": {"per_peer": {"column_names": ["reject_rx"]}}}`, 400, "reject_rx: the model has no such metric"},
 		{"POST", "/monitor/metrics", `{"flow": {"metric_names": ["rx_l1_rate_bps"]}}`, 200, "flow_metrics"},
+		{"POST", "/control/state", `{"traffic": {"flow_transmit": {"state": "start"}}}`, 400, "nothing is configured"},
+		{"PATCH", "/config", `{"flows": {}}`, 400, "property_names: is empty"},
 		{"POST", "/monitor/states", `{"ipv4_neighbors": {"ethernet_names": ["x"]}}`, 400, `\"x\": is not configured; configured are none`},
-		{"POST", "/control/state", `{"protocol": {"all": {"state": "start"}, "rocev2": {"peers": {"state": "up"}}}}`, 400, "all and rocev2 are set"},
+		{"POST", "/control/state", `{"protocol": {"all": {"state": "start"}, "rocev2": {"peers": {"state": "up"}}}}`, 400, "nothing is configured"},
 		{"GET", "/nothing", "", 404, ""},
 	} {
 		q, err := http.NewRequest(r.method, base+r.path, strings.NewReader(r.body))

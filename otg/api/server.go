@@ -125,6 +125,9 @@ func (s *Server) UpdateConfig(u *otg.ConfigUpdate) (*otg.Warning, error) {
 	if err := model.Check(u); err != nil {
 		return nil, refused(err)
 	}
+	if len(u.GetFlows().GetPropertyNames()) == 0 {
+		return nil, refused(errors.New("flows.property_names: is empty; name rate, size, or both"))
+	}
 	updated := map[string]bool{}
 	return s.change(func(c *otg.Config) error {
 		var unknown model.Errors
@@ -197,6 +200,9 @@ func (s *Server) SetControlState(c *otg.ControlState) (*otg.Warning, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.parts.Ports) == 0 {
+		return nil, refused(errors.New("nothing is configured: set a configuration with ports first"))
+	}
 	var run func() error
 	var wanted, known []string
 	switch {

@@ -83,8 +83,8 @@ func (c *Interface) Check(kind LinkKind) error {
 	return nil
 }
 
-// nicLimits of a port's NIC: many queue pairs, each with a protection domain and two regions.
-var nicLimits = rocev2.Limits{QPs: 4096, PDs: 4096, MRs: 8193}
+// nicLimits of a port's NIC: many queue pairs, also additional ones, each with a protection domain and two regions.
+var nicLimits = rocev2.Limits{QPs: 1 << 14, PDs: 1 << 14, MRs: 1<<15 + 1}
 
 // newHost makes the NIC of an interface, without a shard.
 func newHost(c *Interface, p *testPort) (*host, error) {

@@ -242,6 +242,7 @@ func (t *translator) acceptor(i int) int {
 func (t *translator) additional(at *engine.Peer, from string) engine.QueuePair {
 	q := at.QueuePairs[0]
 	q.Name, q.Active, q.Remote = q.Name+" for "+from, false, ""
+	q.Number = at.QueuePairs[len(at.QueuePairs)-1].Number // lower ones are in use
 	key := func() string { return t.addrs[at.Address].iface + "/" + strconv.Itoa(int(q.Number)) }
 	for t.numbers[key()] != "" || q.Number < 2 {
 		q.Number = (q.Number + 1) % (1 << 24)

@@ -81,7 +81,7 @@ func Translate(c *otg.Config, allowed []string) (engine.Config, []string, error)
 		pairs: map[string]pair{}, flowOf: map[string]int{}, users: map[string]string{}, numbers: map[string]string{}, fixed: map[string]bool{}}
 	t.check(c, "")
 	t.refused = slices.Clone(t.errors)
-	if t.crowded(c); len(t.errors) > len(t.refused) {
+	if t.count(c); len(t.errors) > len(t.refused) {
 		return engine.Config{}, nil, t.result()
 	}
 	t.translatePorts(c)
@@ -112,8 +112,8 @@ func (t *translator) consequence(text string) bool {
 	return !slices.Contains(t.refused, text) && slices.ContainsFunc(t.refused, func(r string) bool { return strings.HasPrefix(r, at+": ") })
 }
 
-// crowded refuses configurations with more objects than the limits.
-func (t *translator) crowded(c *otg.Config) {
+// count refuses configurations with more objects than the limits.
+func (t *translator) count(c *otg.Config) {
 	var interfaces, pairs, flows int
 	for _, d := range c.GetDevices() {
 		interfaces += len(d.GetEthernets())
@@ -167,20 +167,19 @@ func (t *translator) port(name, at string) (*engine.Port, bool) {
 	return &t.out.Ports[i], true
 }
 
-// listed is the number of names that an error lists.
-const listed = 16
+// listed is the largest number of names that an error lists.
+const listed = 32
 
-// ListOf returns the first names, for errors.
+// ListOf returns names for errors, or only their number.
 func ListOf(names []string) string {
-	names = slices.Sorted(slices.Values(names))
-	more := ""
-	if n := len(names) - listed; n > 0 {
-		names, more = names[:listed], fmt.Sprintf(" and %d more", n)
+	if len(names) > listed {
+		return fmt.Sprintf("%d names", len(names))
 	}
-	for i, n := range names {
-		names[i] = strconv.Quote(n)
+	quoted := make([]string, len(names))
+	for i, n := range slices.Sorted(slices.Values(names)) {
+		quoted[i] = strconv.Quote(n)
 	}
-	return cmp.Or(strings.Join(names, ", "), "none") + more
+	return cmp.Or(strings.Join(quoted, ", "), "none")
 }
 
 func listOf[V any](m map[string]V) string { return ListOf(slices.Collect(maps.Keys(m))) }
