@@ -175,6 +175,7 @@ func (q *pair) ready(now mono.Time, a *cm.QPAttr) error {
 	q.host.byEnd[q.end] = q
 	q.reqTx.next, q.respRx.next = q.ownPSN, q.ownPSN
 	q.reqRx.next, q.respTx.next = q.farPSN, q.farPSN
+	q.reqRx.waits, q.respRx.waits = false, false
 	q.readNext, q.mtu = q.ownPSN, a.PathMTU.Bytes()
 	return nil
 }

@@ -151,14 +151,31 @@ type tally struct {
 	messages      uint64 // last packets of messages, each once
 	first, last   mono.Time
 	next          bth.PSN
+	since         bth.PSN // received: the first packet to count
+	waits         bool    // for since
 	rate          meter
 }
 
-// restart resets the counters. PSNs continue.
-func (t *tally) restart() { *t = tally{next: t.next} }
+// restart resets the counters. PSNs continue. Packets that sender has sent before, if it is in this process, do not count.
+func (t *tally) restart(sender *tally) {
+	*t = tally{next: t.next}
+	if sender != nil {
+		t.since, t.waits = sender.next, true
+	}
+}
+
+// half is half of the PSN space.
+const half = 1 << 23
 
 // add counts a packet. It reports whether the packet is in order: sent for the first time, or expected.
 func (t *tally) add(now mono.Time, p roceInfo, sent bool) (inOrder bool) {
+	if t.waits && p.psn.Since(t.since) >= half {
+		if p.psn == t.next {
+			t.next = p.psn.Next()
+		}
+		return false
+	}
+	t.waits = false
 	t.frames++
 	t.bytes += uint64(p.size)
 	if t.first == 0 {
@@ -168,7 +185,6 @@ func (t *tally) add(now mono.Time, p roceInfo, sent bool) (inOrder bool) {
 	if p.ecn == inet.CE {
 		t.marked++
 	}
-	const half = 1 << 23
 	switch d := p.psn.Since(t.next); {
 	case d >= half: // before
 		if sent {

@@ -81,15 +81,20 @@ func (f *flow) ends() (own, remote *pair) {
 func (f *flow) restart() {
 	f.failed, f.completed, f.completion, f.lastErr = 0, 0, 0, ""
 	own, remote := f.ends()
+	var requests, responses *tally
 	if own != nil {
-		own.reqTx.restart()
-		own.respRx.restart()
+		requests = &own.reqTx
+		requests.restart(nil)
 		own.restartControl()
 	}
 	if remote != nil {
-		remote.reqRx.restart()
-		remote.respTx.restart()
+		responses = &remote.respTx
+		responses.restart(nil)
+		remote.reqRx.restart(requests)
 		remote.restartControl()
+	}
+	if own != nil {
+		own.respRx.restart(responses)
 	}
 }
 

@@ -14,8 +14,17 @@ type findings struct {
 	errors, warnings []string
 }
 
+// maxErrors limits the errors of a request.
+const maxErrors = 1000
+
 func (f *findings) errorf(format string, args ...any) {
-	f.errors = append(f.errors, fmt.Sprintf(format, args...))
+	switch len(f.errors) {
+	case maxErrors:
+	case maxErrors - 1:
+		f.errors = append(f.errors, "more errors: correct those above first")
+	default:
+		f.errors = append(f.errors, fmt.Sprintf(format, args...))
+	}
 }
 
 func (f *findings) warnf(format string, args ...any) {

@@ -24,7 +24,7 @@ const Version = "1.48.0"
 const (
 	maxQueuePairs = 8192
 	maxFlows      = 8192 // of each kind
-	maxInterfaces = 1024
+	maxInterfaces = 1024 // also ports
 )
 
 // Errors has all causes why a request is refused.
@@ -136,7 +136,7 @@ func (t *translator) count(c *otg.Config) {
 	for _, x := range []struct {
 		kind    string
 		n, most int
-	}{{"devices: %d interfaces", interfaces, maxInterfaces}, {"devices: %d peers or queue pairs", pairs, maxQueuePairs},
+	}{{"ports: %d ports", len(c.GetPorts()), maxInterfaces}, {"devices: %d interfaces", interfaces, maxInterfaces}, {"devices: %d peers or queue pairs", pairs, maxQueuePairs},
 		{"stateful_flows: %d flows", flows, maxFlows}, {"flows: %d flows", len(c.GetFlows()), maxFlows}} {
 		if x.n > x.most {
 			t.errorf(x.kind+": configure at most %d", x.n, x.most)

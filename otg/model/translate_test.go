@@ -234,11 +234,22 @@ func TestManyQueuePairs(t *testing.T) {
 	for range maxFlows {
 		rate.Flows = append(rate.Flows, rate.Flows[0])
 	}
+	for range maxInterfaces {
+		c.Ports = append(c.Ports, c.Ports[0])
+	}
 	_, _, err := Translate(c, everything)
-	for _, want := range []string{"1026 interfaces: configure at most 1024", "8195 peers or queue pairs: configure at most 8192", "flows: configure at most 8192"} {
+	for _, want := range []string{"1026 ports: configure at most 1024", "1026 interfaces: configure at most 1024", "8195 peers or queue pairs: configure at most 8192", "flows: configure at most 8192"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+	c = pairConfig(t)
+	for range 2 * maxErrors {
+		c.Captures = append(c.Captures, &otg.Capture{})
+	}
+	_, _, err = Translate(c, everything)
+	if list, _ := err.(Errors); len(list) != maxErrors || !strings.HasPrefix(list[maxErrors-1], "more errors") {
+		t.Errorf("%d errors", len(list))
 	}
 }
 
