@@ -200,9 +200,6 @@ func (s *Server) SetControlState(c *otg.ControlState) (*otg.Warning, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.parts.Ports) == 0 {
-		return nil, refused(errors.New("nothing is configured: set a configuration with ports first"))
-	}
 	var run func() error
 	var wanted, known []string
 	switch {
@@ -244,6 +241,9 @@ func (s *Server) SetControlState(c *otg.ControlState) (*otg.Warning, error) {
 	}
 	if err := all(wanted, known); err != nil {
 		return nil, refused(err)
+	}
+	if len(s.parts.Ports) == 0 {
+		return nil, refused(errors.New("nothing is configured: set a configuration with ports first"))
 	}
 	if c.GetPort().GetLink() != nil {
 		if err := model.CheckLinks(wanted, &s.parts); err != nil {

@@ -77,6 +77,11 @@ func TestRawFlows(t *testing.T) {
 	if n := e.RawFlowMetrics()[0].BytesTx; n != 300*size {
 		t.Errorf("%d bytes after an update, %d before", n, 300*size)
 	}
+	must(t, e.Traffic([]string{"count"}, Start))
+	await(t, e, "the flow has ended again", func() bool { m := e.RawFlowMetrics()[0]; return m.State == Stopped && m.FramesRx == 300 })
+	if m := e.RawFlowMetrics()[0]; m.BytesTx != 300*(size+40) || m.BytesRx != m.BytesTx {
+		t.Errorf("longer frames: %+v", m)
+	}
 	mtu := e.run.ports["p0"].link.State().MTU
 	longer.Frame = make([]byte, mtu+15)
 	if err := e.UpdateRawFlows([]RawFlow{longer}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("frame of %d bytes: port p0 has an MTU of %d", mtu+19, mtu)) {

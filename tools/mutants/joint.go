@@ -49,8 +49,8 @@ func (j *joint) build(t *tree, list []mutation) error {
 	var faults []error
 	for _, dir := range slices.Sorted(maps.Keys(tests)) {
 		program := filepath.Join(j.dir, dir, "joint.test")
-		cmd := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-o", program, "./"+dir)
-		cmd.Dir = j.dir
+		cmd := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-o", program)
+		cmd.Dir = filepath.Join(j.dir, dir)
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			out, err = j.run(program, 0, tests[dir])

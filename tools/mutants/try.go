@@ -46,8 +46,8 @@ func (t *tree) try(m *mutation) error {
 
 // runTests runs tests of the package in dir. Without -trimpath each copy of the tree would compile all packages anew.
 func runTests(root, dir string, tests ...string) (out []byte, err error) {
-	cmd := exec.Command("go", "test", "-trimpath", "-vet=off", "-count=1", "-timeout", timeout(tests), "-run", pattern(tests), "./"+dir)
-	cmd.Dir = root
+	cmd := exec.Command("go", "test", "-trimpath", "-vet=off", "-count=1", "-timeout", timeout(tests), "-run", pattern(tests))
+	cmd.Dir = filepath.Join(root, dir) // may be of another module
 	return cmd.CombinedOutput()
 }
 
