@@ -2,7 +2,9 @@ package engine
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
+	"roced.io/roced/bth/mad"
 	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
@@ -98,7 +101,30 @@ func look(t *testing.T, file []byte, to inet.MAC, next bth.PSN, sent bool) (s se
 	}
 }
 
-// TestMetricsAreThoseOfTheCapture: each figure of a flow on a lossy, marking link is that of captures of the same run.
+// whole returns the frames of a capture, their bytes with FCS, and the numbers of connection messages to an address by attribute.
+func whole(t *testing.T, file []byte, to inet.MAC) (count portCount, messages map[mad.Attr]uint64) {
+	t.Helper()
+	r, err := pcapgo.NewReader(bytes.NewReader(file))
+	must(t, err)
+	messages = map[mad.Attr]uint64{}
+	for {
+		b, _, err := r.ReadPacketData()
+		if err == io.EOF {
+			return count, messages
+		}
+		must(t, err)
+		count.frames++
+		count.bytes += uint64(len(b) + 4)
+		_, body, end, ok := inet.UDPBody(b)
+		var p bth.Packet
+		if ok && inet.MAC(b) == to && p.Decode(b[body:end]) == nil && p.DestQP == 1 {
+			messages[mad.Attr(binary.BigEndian.Uint16(p.Payload[16:]))]++
+		}
+	}
+}
+
+// TestMetricsAreThoseOfTheCapture: each figure of a flow, of a port and of a peer on a lossy, marking link is that of captures of the
+// same run.
 func TestMetricsAreThoseOfTheCapture(t *testing.T) {
 	for _, v := range []Verb{Write, Read} {
 		b := porttest.DirectBed(t, [2]bool{true, true})
@@ -109,10 +135,10 @@ func TestMetricsAreThoseOfTheCapture(t *testing.T) {
 		must(t, e.do(func(mono.Time) error {
 			for _, p := range e.run.ports {
 				p.link = &lossy{Monitored: p.link}
+				p.tx, p.rx, p.cap.on = portCount{}, portCount{}, true // at the same time
 			}
 			return nil
 		}))
-		must(t, e.StartCapture(nil))
 		must(t, e.Traffic(nil, Start))
 		await(t, e, "ten messages", func() bool { return e.FlowMetrics()[0].MessagesComplete >= 10 })
 		must(t, e.Traffic(nil, Stop))
@@ -125,13 +151,32 @@ func TestMetricsAreThoseOfTheCapture(t *testing.T) {
 			_ = e.do(func(mono.Time) error { p := &e.run.flows[0].pair.progress; idle = p.head == p.tail; return nil })
 			return idle && m == old
 		})
-		must(t, e.StopCapture(nil))
+		ports := [2]portCount{}
+		must(t, e.do(func(mono.Time) error {
+			for i, p := range e.run.order() {
+				p.cap.on = false
+				ports[i] = portCount{frames: p.tx.frames + p.rx.frames, bytes: p.tx.bytes + p.rx.bytes}
+			}
+			return nil
+		}))
 		mac := [2]inet.MAC{e.run.hosts[0].cfg.MAC, e.run.hosts[1].cfg.MAC}
 		files := [2][]byte{}
 		for i, name := range []string{"p0", "p1"} {
 			var err error
 			files[i], err = e.Captured(name)
 			must(t, err)
+		}
+		for i, p := range e.PeerMetrics() {
+			count, in := whole(t, files[i], mac[i])
+			_, out := whole(t, files[i], mac[1-i])
+			if count != ports[i] {
+				t.Errorf("verb %d: port %d counts %+v, captured %+v", v, i, ports[i], count)
+			}
+			got := []uint64{p.RequestTx, p.RequestRx, p.ReplyTx, p.ReplyRx, p.ReadyTx, p.ReadyRx}
+			want := []uint64{out[mad.AttrREQ], in[mad.AttrREQ], out[mad.AttrREP], in[mad.AttrREP], out[mad.AttrRTU], in[mad.AttrRTU]}
+			if !slices.Equal(got, want) || p.RequestTx+p.RequestRx == 0 {
+				t.Errorf("verb %d: peer %d counts %d messages, captured %d", v, i, got, want)
+			}
 		}
 		src, dst := 0, 1 // of the data
 		if v == Read {
