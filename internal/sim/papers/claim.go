@@ -129,6 +129,7 @@ type Claim struct {
 
 	byValue   int  // the verdict of a fast form
 	boundless bool // similarity without a bound
+	sizeless  bool // a direction without a size
 }
 
 // Judged is the verdict on a row.
@@ -169,7 +170,7 @@ func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 	if len(o.At) == 0 {
 		return nil
 	}
-	o.byValue, o.boundless = byValue(&crit, o.At), crit.Same
+	o.byValue, o.boundless, o.sizeless = byValue(&crit, o.At), crit.Same, crit.Order != 0
 	if r.own() {
 		o.Paper, o.Verdict = "no paper", NoVerdict
 		return o

@@ -85,15 +85,18 @@ func measured(at []At) bool {
 }
 
 // Text formats the measured values with their intervals.
-func (c *Claim) Text() string {
+func (c *Claim) Text() string { return texts(c.At, len(c.At) > 1) }
+
+// texts formats the values of points, with their names or without.
+func texts(at []At, named bool) string {
 	var parts []string
-	for i := range c.At {
-		a := &c.At[i]
+	for i := range at {
+		a := &at[i]
 		text := "-"
 		if len(a.Seeds) > 0 {
 			text = fmt.Sprintf("%.3g%s", a.Mean, a.interval())
 		}
-		if len(c.At) > 1 {
+		if named {
 			text = a.Point + ": " + text
 		}
 		parts = append(parts, text)

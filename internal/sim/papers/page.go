@@ -24,13 +24,14 @@ func (p *report) page(name string) (string, error) {
 		}
 		set := parametersOf(p.sets, r)
 		if first {
-			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md): the claims of each row, whose scenario in `configs/sim/papers`\n"+
-				"has the paper's words and all choices. Alternatives have one seed; notes have those that disagree.\n\n", title(r, name))
+			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md): claims by row. The scenarios in `configs/sim/papers` have the paper's\n"+
+				"words and all choices. Notes name alternatives, of one seed, that disagree.\n\n", title(r, name))
 			set.write(&b)
 			b.WriteString(done(runs))
 			first = false
 		}
-		errs = append(errs, p.section(&b, r, set, &p.summaries[i], p.found[i], len(builds(runs)) > 1))
+		errs = append(errs, set.check(r))
+		p.section(&b, r, &p.summaries[i], p.found[i], len(builds(runs)) > 1)
 	}
 	return b.String(), errors.Join(errs...)
 }
@@ -59,15 +60,9 @@ func (p *Parameters) write(b *strings.Builder) {
 }
 
 // section writes the section of a row.
-func (p *report) section(b *strings.Builder, r *Row, set *Parameters, s *Summary, f *Found, several bool) error {
+func (p *report) section(b *strings.Builder, r *Row, s *Summary, f *Found, several bool) {
 	fmt.Fprintf(b, "## %s\n\n", r.ID)
 	fmt.Fprintf(b, "**%s** (%s). %s\n\n", r.Paper.Title, r.Paper.Section, sentence(r.Paper.Setting))
-	var err error
-	if set != nil {
-		var list []departure
-		list, err = set.departures(r)
-		departs(b, list)
-	}
 	p.claims(b, r, s)
 	if r.Paper.Found != "" {
 		fmt.Fprintf(b, "%s\n\n", strings.TrimSpace(r.Paper.Found))
@@ -81,41 +76,18 @@ func (p *report) section(b *strings.Builder, r *Row, set *Parameters, s *Summary
 		}
 		fmt.Fprintf(b, "![%s](%s.svg)\n\n", r.ID, r.ID)
 	}
-	return err
-}
-
-// departs writes the parameters that differ from those of the paper.
-func departs(b *strings.Builder, list []departure) {
-	var parts []string
-	for i, d := range list {
-		text := fmt.Sprintf("`%s` %v", d.key, orNone(d.got))
-		if i+1 == len(list) || list[i+1].why != d.why {
-			text += fmt.Sprintf(" (%s)", d.why)
-		}
-		parts = append(parts, text)
-	}
-	if len(parts) > 0 {
-		fmt.Fprintf(b, "Departs: %s.\n\n", strings.Join(parts, ", "))
-	}
 }
 
 // seedsOf says which seeds the runs have if they are not the usual ones, and which build did them if the page has several.
 func (f *Found) seedsOf(several bool) string {
 	var parts []string
-	if first, n := max(f.First, 1), f.cost().seeds; first != firstUnseen || n != usualSeeds {
+	if first, n := max(f.First, 1), f.most(); first != firstUnseen || n != usualSeeds {
 		parts = append(parts, fmt.Sprintf("Seeds %d-%d.", first, first+n-1))
 	}
 	if several {
 		parts = append(parts, fmt.Sprintf("Build %.8s.", strings.Join(f.origins(func(o *Origin) string { return o.Build }), " and ")))
 	}
 	return strings.Join(parts, " ")
-}
-
-func orNone(v any) any {
-	if v == nil {
-		return "absent"
-	}
-	return v
 }
 
 // sentence ends a text with a period.
@@ -137,7 +109,10 @@ func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 	var notes []string
 	for i := range s.Claims {
 		c := &s.Claims[i]
-		verdict, text := c.Verdict.String(), c.Text()
+		verdict, text := c.Verdict.String(), c.short()
+		if i > 0 && len(c.At) > 1 && c.Text() == s.Claims[i-1].Text() {
+			text = "as above"
+		}
 		if c.Verdict == NoVerdict && s.Unfit == "" {
 			verdict = "-"
 		}
@@ -149,9 +124,12 @@ func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 		}
 		verdict += p.before(r, c)
 		if note := c.Why; note != "" && note != reasons[c.Verdict] && note != sameReason {
-			k := slices.Index(notes, note)
+			k := noted(notes, note)
 			if k < 0 {
 				k, notes = len(notes), append(notes, note)
+			} else if notes[k] != note {
+				_, value, _ := strings.Cut(note, ": ")
+				notes[k] += "; " + value
 			}
 			verdict += fmt.Sprintf(" (%d)", k+1)
 		}
@@ -164,6 +142,24 @@ func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 	if len(notes) > 0 {
 		b.WriteString("\n")
 	}
+}
+
+// noted returns the index of a note, or of that on the same alternative, whose value is another; -1 if there is none.
+func noted(notes []string, note string) int {
+	what, _, one := strings.Cut(note, ": ")
+	one = one && strings.Count(note, ": ") == 1
+	return slices.IndexFunc(notes, func(n string) bool {
+		return n == note || one && strings.HasPrefix(n, what+": ") && strings.Count(n, ": ") == 1
+	})
+}
+
+// short formats the values. Of many points it has the range, and those that decide the verdict.
+func (c *Claim) short() string {
+	few := slices.DeleteFunc(slices.Clone(c.At), func(a At) bool { return a.verdict != c.Verdict })
+	if len(c.At) <= 8 || len(few) == 0 {
+		return c.Text()
+	}
+	return fmt.Sprintf("%s at %d points; %s: %s", c.brief(), len(c.At), c.Verdict, texts(few, true))
 }
 
 // before says which other verdict a claim had before the rules or the row's setting changed.

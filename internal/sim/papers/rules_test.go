@@ -261,32 +261,26 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// TestParameters: a row has the parameters of its paper, or says why not.
+// TestParameters: a row has the parameters of its paper.
 func TestParameters(t *testing.T) {
 	set := &Parameters{Paper: "a paper", Page: "page", Values: []Parameter{{Key: "topology.hosts", Value: 2, Source: "1"}, {Key: "switch.pfc.headroom", Value: nil, Source: "2"},
 		{Key: "topology.delay", Value: "2us", Source: "3", Rows: []string{"three"}}}}
-	for _, c := range []struct {
-		hosts   any
-		departs map[string]string
-		n       int
-		bad     string
-	}{
-		{2, nil, 0, ""}, {3, map[string]string{"topology.hosts": "less time"}, 1, ""}, {3, nil, 1, "topology.hosts is 2, not 3"},
-		{2, map[string]string{"topology.hosts": "no reason"}, 0, "does not differ"},
-	} {
-		r := loadText(t, two)
-		set.Values[0].Value, r.Paper.Departs = c.hosts, c.departs
-		list, err := set.departures(r)
-		if len(list) != c.n || (err == nil) != (c.bad == "") || err != nil && !strings.Contains(err.Error(), c.bad) {
-			t.Errorf("%v: %+v, %v", c, list, err)
+	for hosts, want := range map[int]string{2: "", 3: "topology.hosts is 2, not 3"} {
+		set.Values[0].Value = hosts
+		if err := set.check(loadText(t, two)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v", hosts, err)
 		}
+	}
+	set.Values[0].Value, set.Values[0].Source = 2, ""
+	if err := set.check(loadText(t, two)); err == nil || !strings.Contains(err.Error(), "has no source") {
+		t.Error(err)
 	}
 	if r := (&Row{Paper: &scenario.Paper{Source: "another"}}); parametersOf([]*Parameters{set}, r) != nil {
 		t.Error("the set of another paper")
 	}
 }
 
-// TestSets: each paper has one set, and each row of it agrees with the set or says why not.
+// TestSets: each paper has one set, and each row of it agrees with the set.
 func TestSets(t *testing.T) {
 	sets, err := LoadParameters(allPapers)
 	if err != nil {
@@ -300,7 +294,7 @@ func TestSets(t *testing.T) {
 			}
 			continue
 		}
-		if _, err := set.departures(r); err != nil {
+		if err := set.check(r); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,13 +1,30 @@
 package papers
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// columns are the verdicts in the order of the table, the best first.
-var columns = []Verdict{Reproduced, Direction, Mixed, Contradicted, Undecided, DependsOnChoice, Calibrated, ModelInput, NumberOnly, NotRun}
+// groups are the columns of the table, the best first, and the parts of the lines of a paper.
+var groups = []struct {
+	line, column string
+	is           func(c *Claim) bool
+	figures      bool
+}{
+	{"Holds", "reproduced", of(Reproduced), true},
+	{"Holds", "direction as stated", func(c *Claim) bool { return c.Verdict == Direction && c.sizeless }, true},
+	{"Direction only", "direction only", func(c *Claim) bool { return c.Verdict == Direction && !c.sizeless }, true},
+	{"Does not hold", "contradicted", of(Contradicted), true},
+	{"Does not hold", "mixed", of(Mixed), true},
+	{"Depends on choices", "depends on choice", of(DependsOnChoice), false},
+	{"Depends on choices", "calibrated", of(Calibrated), false},
+	{"Depends on choices", "model input", of(ModelInput), false},
+	{"Open", "undecided", of(Undecided), false},
+	{"Open", "number", of(NumberOnly), false},
+	{"Open", "not run", of(NotRun), false},
+}
 
 // judgedClaim is a claim of a row with its verdict.
 type judgedClaim struct {
@@ -16,11 +33,11 @@ type judgedClaim struct {
 	claim *Claim
 }
 
-// link returns a link to the row: its name, and its ID if it has been named before.
+// link returns a link to the row: its name and ID, or its ID if it has been named before.
 func (c *judgedClaim) link(named map[*Row]bool) string {
-	name := cell(c.row.Paper.Title)
-	if named[c.row] {
-		name = c.row.ID
+	name := c.row.ID
+	if !named[c.row] {
+		name = cell(c.row.Paper.Title) + ", " + name
 	}
 	named[c.row] = true
 	return fmt.Sprintf("[%s](papers/%s.md#%s)", name, c.page, c.row.ID)
@@ -41,10 +58,8 @@ func (p *report) claimsOf(page string, is func(c *Claim) bool) (list []judgedCla
 	return list
 }
 
-// of selects verdicts.
-func of(verdicts ...Verdict) func(c *Claim) bool {
-	return func(c *Claim) bool { return slices.Contains(verdicts, c.Verdict) }
-}
+// of selects a verdict.
+func of(v Verdict) func(c *Claim) bool { return func(c *Claim) bool { return c.Verdict == v } }
 
 // papersOnly returns the names of pages of papers.
 func (p *report) papersOnly() []string {
@@ -54,15 +69,15 @@ func (p *report) papersOnly() []string {
 // table writes how many claims of each paper have each verdict.
 func (p *report) table(b *strings.Builder) {
 	b.WriteString("|paper|rows|claims")
-	for _, v := range columns {
-		b.WriteString("|" + v.String())
+	for _, g := range groups {
+		b.WriteString("|" + g.column)
 	}
-	b.WriteString("|\n|---" + strings.Repeat("|--:", len(columns)+2) + "|\n")
+	b.WriteString("|\n|---" + strings.Repeat("|--:", len(groups)+2) + "|\n")
 	for _, page := range p.papersOnly() {
 		rows := slices.DeleteFunc(slices.Clone(p.rows), func(r *Row) bool { return p.pageOf(r) != page })
 		fmt.Fprintf(b, "|[%s](papers/%s.md)|%d|%d", p.source(page), page, len(rows), len(p.claimsOf(page, func(*Claim) bool { return true })))
-		for _, v := range columns {
-			fmt.Fprintf(b, "|%d", len(p.claimsOf(page, of(v))))
+		for _, g := range groups {
+			fmt.Fprintf(b, "|%d", len(p.claimsOf(page, g.is)))
 		}
 		b.WriteString("|\n")
 	}
@@ -75,30 +90,26 @@ func (p *report) source(page string) string {
 	return p.rows[i].Paper.Source
 }
 
-// paper writes the section of a paper: one line for each group of verdicts.
+// paper writes the section of a paper: a line for each kind of verdict.
 func (p *report) paper(b *strings.Builder, page string) {
 	if page == "own" {
 		return
 	}
 	fmt.Fprintf(b, "## %s\n\n", p.source(page))
 	named := map[*Row]bool{}
-	for _, line := range []struct {
-		what    string
-		is      func(c *Claim) bool
-		figures bool
-	}{
-		{"Holds", of(Reproduced), true},
-		{"Direction only", of(Direction), false},
-		{"Does not hold", of(Contradicted, Mixed), true},
-		{"Depends on choices", of(DependsOnChoice, Calibrated, ModelInput), false},
-		{"Open", of(Undecided, NumberOnly, NotRun), false},
-	} {
-		list := p.claimsOf(page, line.is)
-		fmt.Fprintf(b, "* **%s** (%d)", line.what, len(list))
-		if len(list) > 0 {
-			b.WriteString(": " + grouped(list, line.figures, named))
+	var parts []string
+	for i, g := range groups {
+		if list := p.claimsOf(page, g.is); len(list) > 0 {
+			text := grouped(list, g.figures, named)
+			if g.column != strings.ToLower(g.line) {
+				text = fmt.Sprintf("*%s* (%d): %s", g.column, len(list), text)
+			}
+			parts = append(parts, text)
 		}
-		b.WriteString(".\n")
+		if i+1 == len(groups) || groups[i+1].line != g.line {
+			fmt.Fprintf(b, "* **%s**: %s.\n", g.line, cmp.Or(strings.Join(parts, "; "), "none"))
+			parts = nil
+		}
 	}
 	b.WriteString("\n")
 }
@@ -107,32 +118,60 @@ func (p *report) paper(b *strings.Builder, page string) {
 func grouped(list []judgedClaim, figures bool, named map[*Row]bool) string {
 	var parts []string
 	for len(list) > 0 {
-		r, n := list[0].row, 0
-		var texts []string
-		for ; n < len(list) && list[n].row == r; n++ {
-			c := list[n].claim
-			texts = append(texts, fmt.Sprintf("%s %s (paper: %s)", cell(c.Says), c.brief(), c.Paper))
+		n := 1
+		for n < len(list) && list[n].row == list[0].row {
+			n++
 		}
-		switch {
-		case figures:
-			parts = append(parts, list[0].link(named)+": "+strings.Join(texts, ", "))
-		case n > 1:
-			parts = append(parts, fmt.Sprintf("%s (%d)", list[0].link(named), n))
-		default:
-			parts = append(parts, list[0].link(named))
+		text := list[0].link(named)
+		if figures {
+			text += ": " + listed(list[:n])
+		} else if n > 1 {
+			text += fmt.Sprintf(" (%d)", n)
 		}
-		list = list[n:]
+		parts, list = append(parts, text), list[n:]
 	}
 	return strings.Join(parts, "; ")
 }
 
-// brief formats the range of the values.
+// listed lists the claims of a row with their values and the paper's. It omits the words that the claim before has, and the paper's
+// value if the claim after has it. A direction as stated is the paper's.
+func listed(list []judgedClaim) string {
+	var b strings.Builder
+	what, of := "", ""
+	for i := range list {
+		c := list[i].claim
+		text := cell(c.Says)
+		before, after, _ := strings.Cut(text, ": ")
+		switch {
+		case after != "" && after == of:
+			text, what = before, ""
+		case after != "" && before == what:
+			text, of = after, ""
+		default:
+			what, of = before, after
+		}
+		b.WriteString(text + " " + c.brief())
+		if last := i+1 == len(list); !(c.Verdict == Direction && c.sizeless) && (last || list[i+1].claim.Paper != c.Paper) {
+			fmt.Fprintf(&b, " (paper: %s)", c.Paper)
+		}
+		if i+1 < len(list) {
+			b.WriteString(", ")
+		}
+	}
+	return b.String()
+}
+
+// brief formats the range of the values, or each if points differ in their verdicts.
 func (c *Claim) brief() string {
 	var means []float64
+	var each []string
 	for i := range c.At {
-		if len(c.At[i].Seeds) > 0 {
-			means = append(means, c.At[i].Mean)
+		if a := &c.At[i]; len(a.Seeds) > 0 {
+			means, each = append(means, a.Mean), append(each, fmt.Sprintf("%s %.3g", a.Point, a.Mean))
 		}
+	}
+	if c.Verdict == Mixed {
+		return strings.Join(each, ", ")
 	}
 	if len(means) == 0 {
 		return "-"
@@ -144,13 +183,14 @@ func (c *Claim) brief() string {
 	return least + " to " + most
 }
 
-// misses lists other claims that miss the paper's value by more than 10 %, and what rows say against the transports.
+// misses lists claims without figures in the section of their paper that miss the paper's value by more than 10 %, and what
+// rows say against the transports.
 func (p *report) misses(b *strings.Builder) {
-	b.WriteString("## Other values that miss the paper's by more than 10 %\n\nClaims that do not hold are above. Here are the value and the paper's.\n\n")
+	b.WriteString("## Other values that miss the paper's by more than 10 %\n\nOf claims without a value above: the value, and the paper's.\n\n")
 	for i, r := range p.rows {
 		var parts []string
 		for k := range p.summaries[i].Claims {
-			if c := &p.summaries[i].Claims[k]; c.Misses && c.Verdict > Mixed && !r.own() {
+			if c := &p.summaries[i].Claims[k]; c.Misses && c.Verdict > Mixed && c.Verdict < Direction {
 				parts = append(parts, c.brief()+" for "+c.Paper)
 			}
 		}
@@ -165,23 +205,4 @@ func (p *report) misses(b *strings.Builder) {
 		}
 	}
 	b.WriteString("\n")
-}
-
-// cost is what the runs of a row take.
-type cost struct {
-	seeds   int
-	seconds float64 // of a processor, in all
-}
-
-func (f *Found) cost() (c cost) {
-	if f == nil {
-		return c
-	}
-	for _, ms := range f.Runs {
-		c.seeds = max(c.seeds, len(ms))
-		for _, m := range ms {
-			c.seconds += m.Seconds
-		}
-	}
-	return c
 }

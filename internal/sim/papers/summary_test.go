@@ -1,7 +1,6 @@
 package papers
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -36,12 +35,19 @@ func TestAdverse(t *testing.T) {
 				continue
 			}
 			n++
-			begin, want := "* ["+r.ID+"](", c.brief()+" for "+c.Paper
+			begin, paper := "* ["+r.ID+"](", " for "+c.Paper
 			if c.Verdict == Contradicted || c.Verdict == Mixed {
-				begin, want = "* **Does not hold**", fmt.Sprintf("%s %s (paper: %s)", cell(c.Says), c.brief(), c.Paper)
+				begin, paper = "* **Does not hold**", "(paper: "+c.Paper+")"
+			} else if c.Verdict == Direction {
+				begin, paper = "* **Direction only**", "(paper: "+c.Paper+")"
 			}
-			if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, begin) && strings.Contains(line, want) }) {
-				t.Errorf("%s: the summary lacks %q", r.ID, want)
+			if !slices.ContainsFunc(lines, func(line string) bool {
+				return strings.HasPrefix(line, begin) && slices.ContainsFunc(strings.Split(line, "#"+r.ID+")")[1:], func(rest string) bool {
+					rest, _, _ = strings.Cut(rest, "](papers/") // the next row
+					return strings.Contains(rest, c.brief()) && strings.Contains(rest, paper)
+				})
+			}) {
+				t.Errorf("%s: the summary lacks %q (%s), and %q", r.ID, c.brief(), paper, c.Says)
 			}
 		}
 	}
@@ -70,6 +76,59 @@ func farFrom(c *scenario.Claim, v float64) bool {
 		v /= c.Ideal
 	}
 	return v*1.1 < least || v > most*1.1 && !math.IsInf(most, 1)
+}
+
+// TestListed: claims of a row do not repeat their common words and figures; a direction as stated has no figure of the paper.
+func TestListed(t *testing.T) {
+	list := func(v Verdict, sizeless bool, papers string, says ...string) (list []judgedClaim) {
+		for i, s := range says {
+			list = append(list, judgedClaim{claim: &Claim{Says: s, Paper: papers[i : i+1], Verdict: v, sizeless: sizeless,
+				At: []At{{Point: "p", Mean: 1, Seeds: []float64{1}}, {Point: "q", Mean: 2, Seeds: []float64{2}}}}})
+		}
+		return list
+	}
+	for want, in := range map[string][]judgedClaim{
+		"mean: a over b 1 to 2, tail 1 to 2 (paper: 3)":          list(Direction, false, "33", "mean: a over b", "tail: a over b"),
+		"mean: a 1 to 2 (paper: 3), b 1 to 2 (paper: 4)":         list(Direction, false, "34", "mean: a", "mean: b"),
+		"a 1 to 2, b 1 to 2":                                     list(Direction, true, "33", "a", "b"),
+		"a p 1, q 2 (paper: 3)":                                  list(Mixed, true, "3", "a"),
+		"mean: a 1 to 2, b 1 to 2, tail: c 1 to 2 (paper: 3)":    list(Reproduced, false, "333", "mean: a", "mean: b", "tail: c"),
+		"one 1 to 2 (paper: 3), two 1 to 2 (paper: 4)":           list(Contradicted, true, "34", "one", "two"),
+		"mean: a 1 to 2, tail 1 to 2, tail: b 1 to 2 (paper: 3)": list(Contradicted, true, "333", "mean: a", "tail: a", "tail: b")[:3],
+	} {
+		if got := listed(in); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestShort: a claim with many points shows their range and those that decide.
+func TestShort(t *testing.T) {
+	c := &Claim{Verdict: Undecided}
+	for i := range 9 {
+		c.At = append(c.At, At{Point: string(rune('a' + i)), Mean: float64(i), Seeds: []float64{1}, verdict: Direction})
+	}
+	c.At[3].verdict = Undecided
+	if got := c.short(); got != "0 to 8 at 9 points; undecided: d: 3" {
+		t.Error(got)
+	}
+	few := &Claim{Verdict: Undecided, At: c.At[:8]}
+	if got := few.short(); got != few.Text() || !strings.HasPrefix(got, "a: 0; b: 1;") {
+		t.Error(got)
+	}
+	if c.Verdict = ModelInput; c.short() == "" || strings.Contains(c.short(), "at 9 points; model") {
+		t.Error(c.short())
+	}
+}
+
+// TestNoted: notes on one alternative with other values are one note.
+func TestNoted(t *testing.T) {
+	notes := []string{"with x: 1; 2", "three equal seeds", "with x: 1; with y: 2"}
+	for note, want := range map[string]int{"with x: 3": 0, "three equal seeds": 1, "with x: 1; with y: 2": 2, "with x: 3; with y: 2": -1, "with y: 2": -1} {
+		if got := noted(notes, note); got != want {
+			t.Errorf("%q: %d, want %d", note, got, want)
+		}
+	}
 }
 
 // TestWords: the pages have at most 9,000 words.

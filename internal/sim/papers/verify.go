@@ -28,10 +28,7 @@ func (w *Work) Verify(ctx context.Context, r *Row, rec *Record) (*Verified, erro
 	if why := r.unknown(stored, form); why != "" {
 		return nil, fmt.Errorf("%s: %s form: %s", r.ID, form, why)
 	}
-	w.First, w.Seeds = max(stored.First, 1), 0
-	for _, ms := range stored.Runs {
-		w.Seeds = max(w.Seeds, len(ms))
-	}
+	w.First, w.Seeds = max(stored.First, 1), stored.most()
 	if err := w.Run(ctx, []*Row{r}); err != nil {
 		return nil, err
 	}

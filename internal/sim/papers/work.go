@@ -55,6 +55,14 @@ func (f *Found) seeds(series, point string) int {
 	return len(f.Runs[x.Key()])
 }
 
+// most returns the greatest number of seeds of a run.
+func (f *Found) most() (n int) {
+	for _, ms := range f.Runs {
+		n = max(n, len(ms))
+	}
+	return n
+}
+
 // planned reports whether a run is part of f.
 func (f *Found) planned(series, point, other string) bool {
 	x := Run{Series: series, Point: point, Other: other}

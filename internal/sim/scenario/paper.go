@@ -20,8 +20,6 @@ type Paper struct {
 	Numbers []Number
 	Quotes  map[string]Quote // passages of the paper, by name
 	Claims  []Claim
-	// Departs are the reasons for which parameters of the paper's set have another value in the row, by key.
-	Departs map[string]string
 	Figure  []Curve // values of the paper's figure that its text gives
 	Open    []Open
 	Seeds   int    // default 3
