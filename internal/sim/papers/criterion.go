@@ -166,6 +166,9 @@ func (c *Criterion) judgeBounds(lo, hi float64) Verdict {
 
 // Text formats the paper's value.
 func (c *Criterion) Text() string {
+	if c.Ideal > 0 && c.Same {
+		return fmt.Sprintf("similar to %.4g", c.Ideal)
+	}
 	if c.Ideal > 0 {
 		share := *c
 		share.Ideal, share.Effect, share.Bounds = 0, c.Effect*c.Ideal, slices.Clone(c.Bounds)
