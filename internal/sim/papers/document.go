@@ -215,7 +215,7 @@ func (p *report) overview() string {
 	var b strings.Builder
 	b.WriteString(head + "\n")
 	p.table(&b)
-	for _, page := range p.pages() {
+	for _, page := range p.papersOnly() {
 		p.paper(&b, page)
 	}
 	p.misses(&b)

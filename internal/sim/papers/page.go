@@ -119,10 +119,7 @@ func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 		if s.Unfit != "" {
 			text = "earlier: " + text
 		}
-		if c.Drift != "" {
-			verdict += " †"
-		}
-		verdict += p.before(r, c)
+		verdict += c.mark() + p.before(r, c)
 		if note := c.Why; note != "" && note != reasons[c.Verdict] && note != sameReason {
 			k := noted(notes, note)
 			if k < 0 {

@@ -46,7 +46,7 @@ func (c *judgedClaim) link(named map[*Row]bool) string {
 // claimsOf returns the claims on a page with a condition.
 func (p *report) claimsOf(page string, is func(c *Claim) bool) (list []judgedClaim) {
 	for i, r := range p.rows {
-		if p.pageOf(r) != page || r.own() {
+		if p.pageOf(r) != page {
 			continue
 		}
 		for k := range p.summaries[i].Claims {
@@ -92,9 +92,6 @@ func (p *report) source(page string) string {
 
 // paper writes the section of a paper: a line for each kind of verdict.
 func (p *report) paper(b *strings.Builder, page string) {
-	if page == "own" {
-		return
-	}
 	fmt.Fprintf(b, "## %s\n\n", p.source(page))
 	named := map[*Row]bool{}
 	var parts []string
@@ -150,7 +147,7 @@ func listed(list []judgedClaim) string {
 		default:
 			what, of = before, after
 		}
-		b.WriteString(text + " " + c.brief())
+		b.WriteString(text + " " + c.brief() + c.mark())
 		if last := i+1 == len(list); !(c.Verdict == Direction && c.sizeless) && (last || list[i+1].claim.Paper != c.Paper) {
 			fmt.Fprintf(&b, " (paper: %s)", c.Paper)
 		}
@@ -159,6 +156,14 @@ func listed(list []judgedClaim) string {
 		}
 	}
 	return b.String()
+}
+
+// mark marks measurements that are not stationary.
+func (c *Claim) mark() string {
+	if c.Drift == "" {
+		return ""
+	}
+	return " †"
 }
 
 // brief formats the range of the values, or each if points differ in their verdicts.

@@ -102,6 +102,13 @@ func TestListed(t *testing.T) {
 	}
 }
 
+// TestMark: a list marks a measurement that is not stationary.
+func TestMark(t *testing.T) {
+	if got := listed([]judgedClaim{{claim: &Claim{Says: "a", Paper: "3", Verdict: Reproduced, Drift: "late"}}}); got != "a - † (paper: 3)" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestShort: a claim with many points shows their range and those that decide.
 func TestShort(t *testing.T) {
 	c := &Claim{Verdict: Undecided}
