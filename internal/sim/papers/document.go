@@ -184,14 +184,10 @@ func write(name, text string) error {
 
 // pageOf returns the name of the page of a row.
 func (p *report) pageOf(r *Row) string {
-	set := parametersOf(p.sets, r)
-	switch {
-	case set != nil:
-		return set.Page
-	case r.own():
+	if r.own() {
 		return "own"
 	}
-	return "rows"
+	return cmp.Or(parametersOf(p.sets, r).Page, "rows")
 }
 
 // pages returns the names of all pages in the order of their rows.

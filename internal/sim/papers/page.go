@@ -38,18 +38,15 @@ func (p *report) page(name string) (string, error) {
 
 // title returns the title of a page from its first row.
 func title(r *Row, page string) string {
-	switch page {
-	case "own":
+	if page == "own" {
 		return "Results without a paper"
-	case "rows":
-		return "Results by row"
 	}
 	return "Results of " + r.Paper.Source
 }
 
 // write writes where the parameters of a paper are, and the choices for all its rows.
 func (p *Parameters) write(b *strings.Builder) {
-	if p == nil {
+	if p.Page == "" {
 		return
 	}
 	fmt.Fprintf(b, "Parameters, with sources and what the paper leaves open: `configs/sim/papers/parameters/%s.yaml`.\n", p.Page)

@@ -53,11 +53,8 @@ func LoadParameters(dir string) (sets []*Parameters, err error) {
 	return sets, nil
 }
 
-// check returns an error if a row has another value of a parameter than the set of its paper. p may be nil.
+// check returns an error if a row has another value of a parameter than the set of its paper.
 func (p *Parameters) check(r *Row) error {
-	if p == nil {
-		return nil
-	}
 	var doc map[string]any
 	if err := yaml.Unmarshal(r.Text, &doc); err != nil {
 		return err
@@ -89,11 +86,11 @@ func lookUp(doc any, key string) any {
 	return doc
 }
 
-// parametersOf returns the set of a row; nil if it has none.
+// parametersOf returns the set of a row; an empty one if it has none.
 func parametersOf(sets []*Parameters, r *Row) *Parameters {
 	i := slices.IndexFunc(sets, func(p *Parameters) bool { return p.Paper == r.Paper.Source })
 	if i < 0 {
-		return nil
+		return &Parameters{}
 	}
 	return sets[i]
 }

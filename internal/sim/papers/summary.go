@@ -133,7 +133,7 @@ func grouped(list []judgedClaim, figures bool, named map[*Row]bool) string {
 // listed lists the claims of a row with their values and the paper's. It omits the words that the claim before has, and the paper's
 // value if the claim after has it. A direction as stated is the paper's.
 func listed(list []judgedClaim) string {
-	var b strings.Builder
+	var parts []string
 	what, of := "", ""
 	for i := range list {
 		c := list[i].claim
@@ -147,15 +147,13 @@ func listed(list []judgedClaim) string {
 		default:
 			what, of = before, after
 		}
-		b.WriteString(text + " " + c.brief() + c.mark())
+		text += " " + c.brief() + c.mark()
 		if last := i+1 == len(list); !(c.Verdict == Direction && c.sizeless) && (last || list[i+1].claim.Paper != c.Paper) {
-			fmt.Fprintf(&b, " (paper: %s)", c.Paper)
+			text += fmt.Sprintf(" (paper: %s)", c.Paper)
 		}
-		if i+1 < len(list) {
-			b.WriteString(", ")
-		}
+		parts = append(parts, text)
 	}
-	return b.String()
+	return strings.Join(parts, ", ")
 }
 
 // mark marks measurements that are not stationary.
