@@ -24,8 +24,8 @@ func (p *report) page(name string) (string, error) {
 		}
 		set := parametersOf(p.sets, r)
 		if first {
-			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md): claims by row. The scenarios in `configs/sim/papers` have the paper's\n"+
-				"words and all choices. Notes name alternatives, of one seed, that disagree.\n\n", title(r, name))
+			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md). `configs/sim/papers` has the paper's words and all choices.\n"+
+				"Notes name alternatives, of one seed, that disagree.\n\n", title(r, name))
 			set.write(&b)
 			b.WriteString(done(runs))
 			first = false
@@ -49,7 +49,7 @@ func (p *Parameters) write(b *strings.Builder) {
 	if p.Page == "" {
 		return
 	}
-	fmt.Fprintf(b, "Parameters, with sources and what the paper leaves open: `configs/sim/papers/parameters/%s.yaml`.\n", p.Page)
+	fmt.Fprintf(b, "Parameters and their sources: `configs/sim/papers/parameters/%s.yaml`.\n", p.Page)
 	if p.Notes != "" {
 		fmt.Fprintf(b, "\n%s\n", strings.TrimSpace(p.Notes))
 	}
@@ -147,11 +147,14 @@ func noted(notes []string, note string) int {
 	})
 }
 
-// short formats the values. Of many points it has the range, and those that decide the verdict.
+// short formats the values. Of many points it has the range, and those that decide the verdict if they are few.
 func (c *Claim) short() string {
 	few := slices.DeleteFunc(slices.Clone(c.At), func(a At) bool { return a.verdict != c.Verdict })
-	if len(c.At) <= 8 || len(few) == 0 {
+	switch {
+	case len(c.At) <= 8 || len(few) == 0:
 		return c.Text()
+	case len(few) > 4:
+		return fmt.Sprintf("%s at %d points; %s: %d", c.brief(), len(c.At), c.Verdict, len(few))
 	}
 	return fmt.Sprintf("%s at %d points; %s: %s", c.brief(), len(c.At), c.Verdict, texts(few, true))
 }

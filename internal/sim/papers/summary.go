@@ -161,7 +161,7 @@ func (c *Claim) mark() string {
 	if c.Drift == "" {
 		return ""
 	}
-	return " †"
+	return "†"
 }
 
 // brief formats the range of the values, or each if points differ in their verdicts.

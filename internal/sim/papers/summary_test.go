@@ -104,7 +104,7 @@ func TestListed(t *testing.T) {
 
 // TestMark: a list marks a measurement that is not stationary.
 func TestMark(t *testing.T) {
-	if got := listed([]judgedClaim{{claim: &Claim{Says: "a", Paper: "3", Verdict: Reproduced, Drift: "late"}}}); got != "a - † (paper: 3)" {
+	if got := listed([]judgedClaim{{claim: &Claim{Says: "a", Paper: "3", Verdict: Reproduced, Drift: "late"}}}); got != "a -† (paper: 3)" {
 		t.Errorf("%q", got)
 	}
 }
@@ -117,6 +117,12 @@ func TestShort(t *testing.T) {
 	}
 	c.At[3].verdict = Undecided
 	if got := c.short(); got != "0 to 8 at 9 points; undecided: d: 3" {
+		t.Error(got)
+	}
+	for i := range 5 {
+		c.At[i].verdict = Undecided
+	}
+	if got := c.short(); got != "0 to 8 at 9 points; undecided: 5" {
 		t.Error(got)
 	}
 	few := &Claim{Verdict: Undecided, At: c.At[:8]}
