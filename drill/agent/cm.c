@@ -89,7 +89,9 @@ static int take(void)
 	size_t n = type >= RDMA_CM_EVENT_CONNECT_REQUEST && e->param.conn.private_data ? e->param.conn.private_data_len : 0;
 	memcpy(data, n ? e->param.conn.private_data : data, n);
 	struct rdma_conn_param p = e->param.conn;
-	bool connection = id->ps == RDMA_PS_TCP && (type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_CONNECT_RESPONSE);
+	struct rdma_ud_param ud = e->param.ud;
+	bool connection = id->ps == RDMA_PS_TCP;
+	int status = e->status;
 	rdma_ack_cm_event(e); /* before adopt, which may destroy the identifier */
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		adopt(id);
@@ -97,8 +99,14 @@ static int take(void)
 		say("event on=%s type=%s private=", o->name, rdma_event_str(type) + sizeof prefix - 1);
 		for (size_t i = 0; i < n; i++)
 			say("%02x", data[i]);
-		if (connection)
-			say(" resources=%u depth=%u", p.responder_resources, p.initiator_depth);
+		if (connection && type == RDMA_CM_EVENT_CONNECT_REQUEST)
+			say(" retry=%u", p.retry_count);
+		if (connection && (type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_CONNECT_RESPONSE))
+			say(" resources=%u depth=%u rnr_retry=%u peer=%u", p.responder_resources, p.initiator_depth, p.rnr_retry_count, p.qp_num);
+		if (!connection && type == RDMA_CM_EVENT_ESTABLISHED)
+			say(" peer=%u qkey=%u", ud.qp_num, ud.qkey);
+		if (type == RDMA_CM_EVENT_REJECTED)
+			say(" reason=%d", status);
 		reported();
 	}
 	return type;

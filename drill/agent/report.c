@@ -69,7 +69,7 @@ static void completed(const struct ibv_wc *wc, bool recv)
 	say("cqe on=%s queue=%s wr=%lu status=%s", owner(wc->qp_num), recv ? "recv" : "send", (unsigned long)wc->wr_id, status_name(wc->status));
 	if (wc->status == IBV_WC_SUCCESS) {
 		say(" op=%s", operation_name(wc->opcode));
-		if (wc->opcode & IBV_WC_RECV || wc->opcode == IBV_WC_RDMA_READ)
+		if (wc->opcode & IBV_WC_RECV || wc->opcode == IBV_WC_RDMA_READ || wc->opcode == IBV_WC_COMP_SWAP || wc->opcode == IBV_WC_FETCH_ADD)
 			say(" len=%u", wc->byte_len);
 		if (wc->wc_flags & IBV_WC_WITH_IMM)
 			say(" imm=%u", be32toh(wc->imm_data));

@@ -192,7 +192,7 @@ func (a *nicAgent) report(queue string, c qp.CQE) string {
 		return line
 	}
 	line += " op=" + opNames[c.Opcode]
-	if c.Opcode >= qp.WCRecv || c.Opcode == qp.WCRead {
+	if c.Opcode >= qp.WCRecv || c.Opcode == qp.WCRead || c.Opcode == qp.WCCmpSwap || c.Opcode == qp.WCFetchAdd {
 		line += fmt.Sprintf(" len=%d", c.ByteLen)
 	}
 	if c.Flags&qp.WCWithImm != 0 {

@@ -50,8 +50,16 @@ func (o owner) CMEvent(_ mono.Time, c *cm.Conn, s *cm.SIDR, e *cm.Event) {
 	}
 	if name != "" {
 		line := fmt.Sprintf("event on=%s type=%s private=%x", o.name, name, userData(e))
-		if e.Kind == cm.ConnectRequest || e.Kind == cm.ConnectReply {
-			line += fmt.Sprintf(" resources=%d depth=%d", e.Conn.ResponderResources, e.Conn.InitiatorDepth)
+		switch c := &e.Conn; e.Kind {
+		case cm.ConnectRequest:
+			line += fmt.Sprintf(" retry=%d", c.RetryCount)
+			fallthrough
+		case cm.ConnectReply:
+			line += fmt.Sprintf(" resources=%d depth=%d rnr_retry=%d peer=%d", c.ResponderResources, c.InitiatorDepth, c.RNRRetry, c.RemoteQPN)
+		case cm.SIDRReply:
+			line += fmt.Sprintf(" peer=%d qkey=%d", e.SIDR.QPN, e.SIDR.QKey)
+		case cm.Rejected:
+			line += fmt.Sprintf(" reason=%d", e.Reason)
 		}
 		o.a.events = append(o.a.events, line)
 	}

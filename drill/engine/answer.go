@@ -55,6 +55,9 @@ func (e *Engine) completed(now mono.Time, fields map[string]string) {
 	queues[i] = append(queues[i], c)
 	e.completions[on] = queues
 	e.broken[on] = e.broken[on] || !c.has("SUCCESS")
+	if why := e.completionRules(c, i == 1); why != "" {
+		e.finish(Failed, e.pos(), fmt.Sprintf("the completion is %v: %s", c, why))
+	}
 }
 
 // answered takes the answer to the command.
@@ -194,8 +197,8 @@ func (e *Engine) progressLocal(now mono.Time, c *script.Call) bool {
 					e.finish(Failed, c.Pos, fmt.Sprintf("%s has the private data %x, expected %x%s", v.kind, clip(v.private), clip(want), firstDifference(v.private, want)))
 					return false
 				}
-				for _, name := range []string{"resources", "depth"} {
-					if want, named := k.keys[name]; named && v.fields[name] != want.encode() {
+				for _, name := range sortedKeys(k.keys) {
+					if want := k.keys[name]; name != "private" && v.fields[name] != want.encode() {
 						e.finish(Failed, c.Pos, fmt.Sprintf("%s of %s is %s, expected %s", name, v.kind, v.fields[name], want.encode()))
 						return false
 					}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -63,6 +64,9 @@ func (e *Engine) follow(k *command) {
 		e.peers[peer.num] = true
 	}
 	on := cmp.Or(k.call.Name, k.object)
+	if op := operations[k.call.Verb]; op != "" {
+		e.posts(fmt.Sprintf("%s %d", on, k.keys["wr"].num), op)
+	}
 	e.asked[on+" "+k.keys["state"].text] = true
 	if k.object != "" && (k.call.Verb == "modify" || k.call.Verb == "limit") { // its events may come again
 		maps.DeleteFunc(e.told, func(key string, _ bool) bool { return strings.HasPrefix(key, k.object+" ") })
@@ -72,6 +76,14 @@ func (e *Engine) follow(k *command) {
 			e.asked[on+" "+key] = true
 		}
 	}
+}
+
+// posts remembers the operation of a request.
+func (e *Engine) posts(request, op string) {
+	if old, again := e.posted[request]; again && old != op {
+		op = ""
+	}
+	e.posted[request] = op
 }
 
 // opened begins the flow of a new queue pair.

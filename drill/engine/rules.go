@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/drill/frame"
@@ -119,6 +120,22 @@ func (e *Engine) answerRules(f *frame.Frame, w *flow) string {
 	}
 	if !w.answered || behind(w.newest, psn) {
 		w.answered, w.newest, w.msn = true, psn, msn
+	}
+	return ""
+}
+
+// operations are the operations of completions by the verb that posts the request.
+var operations = map[string]string{"send": "SEND", "write": "RDMA_WRITE", "read": "RDMA_READ", "cas": "COMP_SWAP", "fadd": "FETCH_ADD",
+	"awrite": "ATOMIC_WRITE", "bind": "BIND_MW", "invalidate": "LOCAL_INV"}
+
+// completionRules checks the fields of a successful completion that statements need not name (IBTA vol.1 10.7.3.1).
+func (e *Engine) completionRules(c completion, receive bool) string {
+	switch want := e.posted[c.fields["on"]+" "+c.fields["wr"]]; {
+	case !c.has("SUCCESS"), c.fields["op"] == "":
+	case receive && c.fields["imm"] != "" && !e.immediate:
+		return "it has immediate data, but no packet to the device had some (IBTA 10.7.3.1)"
+	case receive && !strings.HasPrefix(c.fields["op"], "RECV"), !receive && want != "" && c.fields["op"] != want:
+		return "its operation is another one than that of the request (IBTA 10.7.3.1)"
 	}
 	return ""
 }

@@ -89,6 +89,48 @@ func TestReservedOf(t *testing.T) {
 	}
 }
 
+// TestReservedOfMRC: the reserved bits of MRC's headers are 0, too. The packets have one such byte behind the BTH.
+func TestReservedOfMRC(t *testing.T) {
+	e, err := New(&script.Script{}, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for packet, reserved := range map[string]int{"MRC_SACK": 12, "MRC_NACK": 17, "MRC_PROBE": 6, "MRC_ENDPOINT_REQUEST": 8, "MRC_ENDPOINT_RESPONSE": 4,
+		"MRC_WRITE_ONLY m.ts=1": 6} {
+		f, err := frame.Parse(opposite(t, e)(packet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Reserved(); got != "" {
+			t.Errorf("%s: %s", packet, got)
+		}
+		if f.Bytes[14+20+8+12+reserved] |= 1; f.Reserved() == "" {
+			t.Errorf("%s: reserved bits are not checked", packet)
+		}
+	}
+}
+
+// TestCompletionRules: a completion has the operation of its request, and immediate data only of a packet.
+func TestCompletionRules(t *testing.T) {
+	const (
+		send  = "qp = dut.qp rc\ndut.send qp wr=1\n"
+		twice = send + "dut.write qp wr=1\n"
+	)
+	for _, c := range []struct{ script, report, want string }{
+		{send, "queue=send op=SEND", ""},
+		{send, "queue=send op=RDMA_WRITE", "its operation is another one"},
+		{twice, "queue=send op=RDMA_WRITE", ""},
+		{send, "queue=recv op=SEND", "its operation is another one"},
+		{send, "queue=recv op=RECV imm=0", "it has immediate data"},
+		{send + "< SEND_ONLY_IMM imm=0\n", "queue=recv op=RECV imm=0", ""},
+	} {
+		r := device(t, c.script+"wait 1ms\ndut.cqe qp SUCCESS wr=1", input{1, "cqe on=qp wr=1 status=SUCCESS " + c.report})
+		if c.want == "" && r.Outcome != Passed || c.want != "" && !strings.Contains(r.Text, c.want) {
+			t.Errorf("%s: %v: %s", c.report, r.Outcome, r.Text)
+		}
+	}
+}
+
 // TestNotes: choices of a device fail no script, and are told once.
 func TestNotes(t *testing.T) {
 	const asks = "qp = dut.qp rc rqpsn=Q\n< SEND_ONLY psn=Q ackreq=1\n"

@@ -22,14 +22,16 @@ type observed struct {
 	anyAddress     bool                // the script names addresses of packets of the device
 	others         int                 // frames of other traffic
 	notes          []Note
-	broken         map[string]bool // queue pairs whose errors the device has reported
-	told           map[string]bool // objects with events that have come
-	asked          map[string]bool // objects with states and features that the script uses, which have events
+	immediate      bool              // a packet to the device had immediate data
+	posted         map[string]string // operation of each request, by queue pair and number; empty if several share the number
+	broken         map[string]bool   // queue pairs whose errors the device has reported
+	told           map[string]bool   // objects with events that have come
+	asked          map[string]bool   // objects with states and features that the script uses, which have events
 }
 
 func observe(o Options) observed {
 	return observed{tester: map[netip.Addr]bool{o.Tester: true, o.Tester6: true}, device: map[netip.Addr]bool{o.DUT: true, o.DUT6: true},
-		peers: map[uint64]bool{testerQPN: true, managementQPN: true, uint64(bth.MRCEndpointQPN): true}, broken: map[string]bool{}, told: map[string]bool{}, asked: map[string]bool{}}
+		peers: map[uint64]bool{testerQPN: true, managementQPN: true, uint64(bth.MRCEndpointQPN): true}, broken: map[string]bool{}, told: map[string]bool{}, asked: map[string]bool{}, posted: map[string]string{}}
 }
 
 // expects finds out which packets the script judges by itself: those of any queue pair if it names dst=, and of any address.
@@ -65,6 +67,8 @@ func (e *Engine) sends(f *frame.Frame) {
 	if a, ok := address(f, "ip.dst"); ok {
 		e.device[a] = true
 	}
+	_, has := f.Get("imm")
+	e.immediate = e.immediate || has
 }
 
 func address(f *frame.Frame, name string) (netip.Addr, bool) {

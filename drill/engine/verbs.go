@@ -111,9 +111,10 @@ var verbs = map[string]verb{
 	"destroy": {object: true, keys: numbers(""), doc: "destroy an object"},
 	"cqe": {object: true, word: "status", local: true, keys: with(numbers("wr len imm inv peer"), keyWord, "op"),
 		doc: "expect a completion of a queue pair, the oldest of its send or its receive queue. ERROR is every status but SUCCESS"},
-	"event": {object: true, word: "type", local: true, keys: with(numbers("resources depth"), keyBytes, "private"),
+	"event": {object: true, word: "type", local: true, keys: with(numbers("resources depth retry rnr_retry peer qkey reason"), keyBytes, "private"),
 		doc: "expect an event of a queue pair, completion queue, shared receive queue, listener or connection. CONNECT_REQUEST and CONNECT_RESPONSE " +
-			"have resources= and depth= as rdma_cm reports them"},
+			"have resources=, depth=, rnr_retry= and peer= as rdma_cm reports them, CONNECT_REQUEST also retry=. ESTABLISHED of datagrams has peer= " +
+			"and qkey=, REJECTED the reason="},
 }
 
 // command is a verb with evaluated arguments.

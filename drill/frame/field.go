@@ -103,11 +103,13 @@ var layouts = []struct {
 	{hdrERTH, "-:14 e.op:2 -:8 e.vendor:8 e.ports:32 -:32 e.time:16 e.coarse:1 -:11 e.format:4"},
 	{hdrEETH, "-:12 r.op:2 -:210 r.time:16 -:48"},
 	{hdrMAD, "-:8 mad.class:8 mad.version:8 mad.method:8 -:32 mad.tid:64 mad.attr:16 -:48 cm.local:32 cm.remote:32"},
-	{hdrMAD, "-:256 req.service:64 req.guid:64 -:64 req.qpn:24 req.resources:8 -:24 req.depth:8 -:24 req.timeout:5 req.type:2 -:1 req.psn:24 " +
-		"req.local_timeout:5 req.retry:3 req.pkey:16 req.mtu:4 -:1 req.rnr:3 req.cm_retries:4 -:36 req.src:128 req.dst:128 -:56 req.ack_timeout:5"},
+	{hdrMAD, "-:256 req.service:64 req.guid:64 -:32 req.qkey:32 req.qpn:24 req.resources:8 -:24 req.depth:8 -:24 req.timeout:5 req.type:2 req.flow:1 req.psn:24 " +
+		"req.local_timeout:5 req.retry:3 req.pkey:16 req.mtu:4 -:1 req.rnr:3 req.cm_retries:4 req.srq:1 -:35 req.src:128 req.dst:128 " +
+		"req.label:20 -:12 req.tclass:8 req.hop:8 req.sl:4 -:4 req.ack_timeout:5"},
 	{hdrMAD, "-:256 rep.qkey:32 rep.qpn:24 -:8 rep.eecn:24 -:8 rep.psn:24 -:8 rep.resources:8 rep.depth:8 rep.ack_delay:5 rep.failover:2 rep.flow:1 " +
 		"rep.rnr:3 rep.srq:1 -:4 rep.guid:64"},
 	{hdrMAD, "-:256 rej.message:2 -:6 rej.ari_len:7 -:1 rej.reason:16 rej.ari:8"},
+	{hdrMAD, "-:256 mra.message:2 -:6 mra.timeout:5"},
 	{hdrMAD, "-:256 dreq.qpn:24"},
 	{hdrMAD, "-:192 sidr.id:32 sidr.pkey:16 -:16 sidr.service:64"},
 	{hdrMAD, "-:224 sidrrep.status:8 -:24 sidrrep.qpn:24 -:8 sidrrep.service:64 sidrrep.qkey:32"},
@@ -121,7 +123,7 @@ type Field struct {
 	bits int // width: up to 64, or 128 for addresses
 }
 
-// fields lists the fields of layouts, reserved the bits of standard and extended headers that have no name. lengths has the
+// fields lists the fields of layouts, reserved the bits of headers behind the BTH that have no name. lengths has the
 // length of each header of fixed length in bytes.
 var fields, reserved, lengths = readLayouts()
 
@@ -136,8 +138,10 @@ func readLayouts() (all, reserved []Field, lengths [headers]int) {
 			}
 			if name != "-" {
 				all = append(all, Field{name, l.header, bit, bits})
-			} else if l.header > hdrExtension && l.header <= hdrIETH && l.header != hdrTSETH {
-				reserved = append(reserved, Field{"", l.header, bit, bits})
+			} else if l.header > hdrExtension && l.header <= hdrEETH {
+				for at := 0; at < bits; at += 64 { // as wide as a number
+					reserved = append(reserved, Field{"", l.header, bit + at, min(64, bits-at)})
+				}
 			}
 			bit += bits
 		}

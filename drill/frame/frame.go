@@ -161,7 +161,7 @@ func (f *Frame) PSN() bth.PSN {
 }
 
 // Reserved returns the name of a header whose reserved bits are not 0, empty if there is none. MRC has names for two bits of
-// the BTH; the reserved bits of its own headers are not checked.
+// the BTH.
 func (f *Frame) Reserved() string {
 	first, _ := f.Get("bth.res6")
 	second, _ := f.Get("bth.res7")

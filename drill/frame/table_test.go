@@ -234,7 +234,8 @@ func difference(a, b map[string]uint64) map[string]uint64 {
 func TestManagement(t *testing.T) {
 	const names = `mad.method Method, mad.tid TID, mad.attr Attr, req.service ServiceID, req.qpn LocalQPN, req.resources ResponderResources,
 		req.depth InitiatorDepth, req.timeout RemoteCMTimeout, req.type Type, req.psn StartingPSN, req.local_timeout LocalCMTimeout, req.retry RetryCount,
-		req.pkey PKey, req.mtu PathMTU, req.rnr RNRRetry, req.cm_retries MaxCMRetries, req.ack_timeout Primary.LocalAckTimeout, rep.qpn LocalQPN,
+		req.pkey PKey, req.mtu PathMTU, req.rnr RNRRetry, req.cm_retries MaxCMRetries, req.qkey LocalQKey, req.flow FlowControl, req.srq SRQ, req.label Primary.FlowLabel,
+		req.tclass Primary.TrafficClass, req.hop Primary.HopLimit, req.sl Primary.SL, mra.message Answers, mra.timeout ServiceTimeout, req.ack_timeout Primary.LocalAckTimeout, rep.qpn LocalQPN,
 		rep.qkey LocalQKey, rep.eecn LocalEECN, rep.ack_delay TargetAckDelay, rep.failover FailoverAccepted, rep.flow FlowControl, rep.rnr RNRRetry,
 		rep.srq SRQ, rep.guid LocalCAGUID, rep.psn StartingPSN, rep.resources ResponderResources, rep.depth InitiatorDepth, rej.reason Reason, dreq.qpn RemoteQPN, cm.local LocalCommID,
 		cm.remote RemoteCommID, mad.class Class, req.guid LocalCAGUID, rej.message Answers, mad.version ClassVersion, sidr.id RequestID, sidr.pkey PKey, sidr.service ServiceID,
@@ -253,6 +254,10 @@ func TestManagement(t *testing.T) {
 			return r
 		case "rep":
 			var r mad.REP
+			r.Decode(m)
+			return r
+		case "mra":
+			var r mad.MRA
 			r.Decode(m)
 			return r
 		case "rej":
