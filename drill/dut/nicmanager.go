@@ -101,14 +101,15 @@ func (a *nicAgent) listen(r *request) (string, error) {
 }
 
 func (a *nicAgent) connect(r *request) (string, error) {
-	const ackTimeout, retry, mtu1024 = 14, 7, 3
+	const ackTimeout, retry, mtu1024, hopLimit = 14, 7, 3, 64
 	src, dst := r.addresses()
+	route := rocev2.MADRoute{SGID: inet.GIDOf(src), DGID: inet.GIDOf(dst), HopLimit: hopLimit}
 	if r.datagrams() {
-		_, err := a.cm.Resolve(a.now, &cm.SIDRParam{Route: rocev2.MADRoute{SGID: inet.GIDOf(src), DGID: inet.GIDOf(dst)}, ServiceID: r.service(),
+		_, err := a.cm.Resolve(a.now, &cm.SIDRParam{Route: route, ServiceID: r.service(),
 			Timeout: uint8(r.number("cm_timeout", 20)), MaxCMRetries: uint8(r.number("cm_retries", 15)), PrivateData: r.header(src, dst)}, owner{a, r.args["name"]})
 		return "", err
 	}
-	c, err := a.cm.Connect(a.now, &cm.ConnectParam{Route: rocev2.MADRoute{SGID: inet.GIDOf(src), DGID: inet.GIDOf(dst)},
+	c, err := a.cm.Connect(a.now, &cm.ConnectParam{Route: route,
 		ServiceID: r.service(), QPN: bth.QPN(r.number("qpn", 2)), StartingPSN: r.psn(), ResponderResources: uint8(r.number("resources", 1)),
 		InitiatorDepth: uint8(r.number("depth", 1)), RetryCount: retry, RNRRetry: retry, PathMTU: mtu1024, LocalAckTimeout: ackTimeout,
 		LocalCMTimeout: uint8(r.number("cm_timeout", 20)), RemoteCMTimeout: uint8(r.number("cm_timeout", 20)),
