@@ -69,6 +69,9 @@ func (e *Engine) headerRules(f *frame.Frame, w *flow) string {
 	if v, _ := f.Get("vlan.id"); v != vlan {
 		return fmt.Sprintf("the VLAN is %d, the path has %d; 0 is none (IEEE 802.1Q)", v, vlan)
 	}
+	if v, _ := f.Get("ip.ttl"); v == 0 {
+		return "the TTL is 0 (RFC 1122 3.2.1.7)"
+	}
 	if v, _ := f.Get("pad"); v != 0 && (f.Opcode.IsFirst() || f.Opcode.IsMiddle() || len(f.Payload) == 0) {
 		return fmt.Sprintf("a packet that needs no padding has %d bytes of it (IBTA 9.2)", v)
 	}

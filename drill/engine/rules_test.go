@@ -29,6 +29,7 @@ func TestRules(t *testing.T) {
 		"another partition":        {"qp = dut.qp rc rqpsn=Q pkey_index=1\n< SEND_ONLY psn=Q\n", "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 pkey=0x7fff", ""},
 		"VLAN":                     {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 vlan.id=7", "the VLAN is 7, the path has 0"},
 		"priority alone":           {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 vlan.id=0 vlan.pcp=5", ""},
+		"TTL":                      {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 ip.ttl=0", "the TTL is 0"},
 		"pad of nothing":           {asks, "READ_REQUEST pad=1", "a packet that needs no padding has 1 bytes of it"},
 		"pad":                      {asks, "SEND_ONLY payload=count(3)", ""},
 		"later PSN":                {asks, "ACKNOWLEDGE psn=Q+1 syndrome=ACK msn=1", "it acknowledges PSN"},
