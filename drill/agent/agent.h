@@ -98,6 +98,7 @@ extern const char *verb; /* of the command that runs */
 bool cm_open(void) OPTIONAL;
 void cm_report(void) OPTIONAL;
 int cm_destroy(struct object *o) OPTIONAL;
+int cm_query(void) OPTIONAL;
 int cmd_listen(void) OPTIONAL;
 int cmd_connect(void) OPTIONAL;
 int cmd_accept(void) OPTIONAL;

@@ -205,16 +205,40 @@ int cmd_connect(void)
 	return rdma_connect(o->id, &p) ? fail("connect") : 0;
 }
 
-/* connection returns the connection of the argument "on", or the newest request of the listener. */
-static struct rdma_cm_id *connection(void)
+/* named returns the connection of the argument "on", or the newest request of the listener, NULL if there is none. */
+static struct rdma_cm_id *named(void)
 {
 	const char *on = text("on", "");
 	for (struct object *o = objects; o < objects + OBJECTS; o++)
 		if ((o->kind == LISTENER || o->kind == CONN) && !strcmp(o->name, on) && o->newest)
 			return o->newest;
-	errno = 0;
-	fail("no connection %s", on);
 	return NULL;
+}
+
+/* connection is named, but fails if there is none. */
+static struct rdma_cm_id *connection(void)
+{
+	struct rdma_cm_id *id = named();
+	errno = 0;
+	if (!id)
+		fail("no connection %s", text("on", ""));
+	return id;
+}
+
+/* cm_query answers with the attributes that rdma_cm gives to the queue pair of a connection. It returns 1 if the argument "on"
+ * names none. */
+int cm_query(void)
+{
+	struct rdma_cm_id *id = named();
+	struct ibv_qp_attr in = {.qp_state = IBV_QPS_RTR}, out = {.qp_state = IBV_QPS_RTS};
+	int mask;
+	if (!id)
+		return 1;
+	if (rdma_init_qp_attr(id, &in, &mask) || rdma_init_qp_attr(id, &out, &mask))
+		return fail("init_qp_attr");
+	say("psn=%u rqpsn=%u peer=%u timeout=%u retry=%u rnr_retry=%u rd_atomic=%u dest_rd_atomic=%u mtu=%u", out.sq_psn, in.rq_psn, in.dest_qp_num,
+		out.timeout, out.retry_cnt, out.rnr_retry, out.max_rd_atomic, in.max_dest_rd_atomic, 128u << in.path_mtu);
+	return 0;
 }
 
 int cmd_accept(void)

@@ -456,6 +456,9 @@ int cmd_modify(void)
 
 int cmd_query(void)
 {
+	int connection = cm_query ? cm_query() : 1;
+	if (connection <= 0)
+		return connection;
 	struct object *o = find(QP, text("on", ""));
 	struct ibv_qp_attr a;
 	struct ibv_qp_init_attr init;

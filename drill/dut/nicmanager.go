@@ -100,8 +100,11 @@ func (a *nicAgent) listen(r *request) (string, error) {
 	return "", err
 }
 
+// cmRetries is the retry count and the RNR retry count of all REQs and REPs, as of the agent in C.
+const cmRetries = 7
+
 func (a *nicAgent) connect(r *request) (string, error) {
-	const ackTimeout, retry, mtu1024, hopLimit = 14, 7, 3, 64
+	const ackTimeout, mtu1024, hopLimit = 14, 3, 64
 	src, dst := r.addresses()
 	route := rocev2.MADRoute{SGID: inet.GIDOf(src), DGID: inet.GIDOf(dst), HopLimit: hopLimit}
 	if r.datagrams() {
@@ -111,7 +114,7 @@ func (a *nicAgent) connect(r *request) (string, error) {
 	}
 	c, err := a.cm.Connect(a.now, &cm.ConnectParam{Route: route,
 		ServiceID: r.service(), QPN: bth.QPN(r.number("qpn", 2)), StartingPSN: r.psn(), ResponderResources: uint8(r.number("resources", 1)),
-		InitiatorDepth: uint8(r.number("depth", 1)), RetryCount: retry, RNRRetry: retry, PathMTU: mtu1024, LocalAckTimeout: ackTimeout,
+		InitiatorDepth: uint8(r.number("depth", 1)), RetryCount: cmRetries, RNRRetry: cmRetries, PathMTU: mtu1024, LocalAckTimeout: ackTimeout,
 		LocalCMTimeout: uint8(r.number("cm_timeout", 20)), RemoteCMTimeout: uint8(r.number("cm_timeout", 20)),
 		MaxCMRetries: uint8(r.number("cm_retries", 15)), PrivateData: r.header(src, dst)}, owner{a, r.args["name"]})
 	a.cm.conns[r.args["name"]] = c
@@ -143,7 +146,7 @@ func (a *nicAgent) accept(r *request) (string, error) {
 		return "", err
 	}
 	return "", c.Accept(a.now, &cm.AcceptParam{QPN: bth.QPN(r.number("qpn", 2)), StartingPSN: r.psn(),
-		ResponderResources: uint8(r.number("resources", 1)), InitiatorDepth: uint8(r.number("depth", 1)), PrivateData: r.private()})
+		ResponderResources: uint8(r.number("resources", 1)), InitiatorDepth: uint8(r.number("depth", 1)), RNRRetry: cmRetries, PrivateData: r.private()})
 }
 
 func (a *nicAgent) reject(r *request) (string, error) {
@@ -152,6 +155,13 @@ func (a *nicAgent) reject(r *request) (string, error) {
 		return "", err
 	}
 	return "", c.Reject(a.now, mad.Reason(r.number("reason", uint64(mad.ReasonConsumerDefined))), nil, r.private())
+}
+
+// attributes describes what rdma_cm gives to the queue pair of a connection.
+func attributes(c *cm.Conn) string {
+	at := c.QPAttr()
+	return fmt.Sprintf("psn=%d rqpsn=%d peer=%d timeout=%d retry=%d rnr_retry=%d rd_atomic=%d dest_rd_atomic=%d mtu=%d", at.SQPSN.Uint32(), at.RQPSN.Uint32(),
+		at.RemoteQPN, at.Timeout, at.RetryCount, at.RNRRetry, at.MaxRdAtomic, at.MaxDestRdAtomic, 128<<at.PathMTU)
 }
 
 func (a *nicAgent) establish(r *request) (string, error) {

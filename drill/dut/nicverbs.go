@@ -445,6 +445,9 @@ func (a *nicAgent) set(r *request) (string, error) {
 func (a *nicAgent) read(r *request) (string, error) { return fmt.Sprintf("data=%x", a.bytes(r)), nil }
 
 func (a *nicAgent) query(r *request) (string, error) {
+	if c := a.cm.conns[r.args["on"]]; c != nil {
+		return attributes(c), nil
+	}
 	q, err := find(a.qps, r.args["on"])
 	if err != nil {
 		return "", err

@@ -106,7 +106,7 @@ var verbs = map[string]verb{
 
 	"set":     {parts: true, keys: with(numbers(""), keyBytes, "data"), doc: "write data= into memory"},
 	"check":   {parts: true, compare: true, keys: with(numbers(""), keyBytes, "data"), doc: "compare memory with data="},
-	"query":   {object: true, compare: true, keys: with(numbers(qpAttrs), keyWord, "state"), doc: "compare attributes of a queue pair"},
+	"query":   {object: true, compare: true, keys: with(numbers(qpAttrs), keyWord, "state"), doc: "compare attributes of a queue pair, or those that rdma_cm gives to the queue pair of a connection"},
 	"counter": {word: "name", keys: numbers("min max"), doc: "compare how much a hardware counter has grown since the script began"},
 	"destroy": {object: true, keys: numbers(""), doc: "destroy an object"},
 	"cqe": {object: true, word: "status", local: true, keys: with(numbers("wr len imm inv peer"), keyWord, "op"),
