@@ -73,6 +73,7 @@ int cmd_ah(void);
 int cmd_qp(void);
 int cmd_modify(void);
 int cmd_limit(void);
+int cmd_resize(void);
 int cmd_query(void);
 int cmd_destroy(void);
 int cmd_close(void);

@@ -279,6 +279,15 @@ int cmd_srq(void)
 	return has("limit") ? cmd_limit() : 0;
 }
 
+int cmd_resize(void)
+{
+	struct object *o = find(SRQ, text("on", ""));
+	struct ibv_srq_attr a = {.max_wr = (uint32_t)number("size", 16)};
+	if (!o)
+		return -1;
+	return (errno = ibv_modify_srq(o->srq, &a, IBV_SRQ_MAX_WR)) ? fail("modify_srq") : 0;
+}
+
 int cmd_limit(void)
 {
 	struct object *o = find(SRQ, text(has("on") ? "on" : "name", ""));

@@ -7,6 +7,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/qp"
+	"roced.io/roced/qp/mrc"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/queue"
 )
@@ -18,7 +19,7 @@ func init() {
 	nicVerbs = map[string]func(*nicAgent, *request) (string, error){
 		"pd": (*nicAgent).makePD, "mr": (*nicAgent).makeMR, "mw": (*nicAgent).makeMW, "cq": (*nicAgent).makeCQ,
 		"srq": (*nicAgent).makeSRQ, "ah": (*nicAgent).makeAH, "qp": (*nicAgent).makeQP, "modify": (*nicAgent).modify,
-		"limit": (*nicAgent).limit, "arm": (*nicAgent).arm, "recv": (*nicAgent).recv, "set": (*nicAgent).set, "check": (*nicAgent).read,
+		"limit": (*nicAgent).limit, "mrc": (*nicAgent).modifyMRC, "resize": (*nicAgent).resize, "arm": (*nicAgent).arm, "recv": (*nicAgent).recv, "set": (*nicAgent).set, "check": (*nicAgent).read,
 		"query": (*nicAgent).query, "counter": (*nicAgent).counter, "destroy": (*nicAgent).destroy,
 		"bind": (*nicAgent).bind, "invalidate": (*nicAgent).invalidate,
 		"attach": (*nicAgent).attach, "detach": (*nicAgent).detach, "listen": (*nicAgent).listen, "connect": (*nicAgent).connect, "accept": (*nicAgent).accept, "reject": (*nicAgent).reject,
@@ -117,6 +118,45 @@ func (a *nicAgent) limit(r *request) (string, error) {
 		return "", err
 	}
 	return "", a.nic.ModifySRQ(s.SRQ, uint32(r.number("limit", 0)))
+}
+
+func (a *nicAgent) resize(r *request) (string, error) {
+	s, err := find(a.srqs, r.args["on"])
+	if err != nil {
+		return "", err
+	}
+	n := int(r.number("size", 16))
+	if n < s.queue.Len() {
+		return "", queue.ErrFull
+	}
+	fresh := queue.NewRecv(n)
+	if err := a.nic.ResizeSRQ(s.SRQ, uint32(n), fresh); err != nil {
+		return "", err
+	}
+	for w := (qp.RecvWQE{}); err == nil && s.queue.Next(&w); {
+		err = fresh.Post(w)
+	}
+	s.queue = fresh
+	return "", err
+}
+
+func (a *nicAgent) modifyMRC(r *request) (string, error) {
+	q, err := find(a.qps, r.args["on"])
+	if err != nil {
+		return "", err
+	}
+	var named mrc.Mask
+	number := func(key string, bit mrc.Mask) uint64 {
+		if r.has(key) {
+			named |= bit
+		}
+		return r.number(key, 0)
+	}
+	at := mrc.Attr{MPR: uint8(number("mpr", mrc.AttrMPR)), MPRDest: uint8(number("mpr_dest", mrc.AttrMPRDest)),
+		MaxWIMM: uint16(number("max_wimm", mrc.AttrMaxWIMM)), MaxWIMMDest: uint16(number("max_wimm_dest", mrc.AttrMaxWIMMDest)),
+		Timeout: uint8(number("timeout", mrc.AttrTimeout)), Linear: uint8(number("linear", mrc.AttrRetryCnt)),
+		Exponential: uint8(number("exp", mrc.AttrRetryCnt)), Cap: mrc.Caps(number("dynamic", mrc.AttrCap)) * mrc.DynamicMPR}
+	return "", a.nic.ModifyMRC(a.now, q.QueuePair, at, named)
 }
 
 // vector returns the address vector to the tester.

@@ -27,7 +27,7 @@ var words = map[string][]string{
 
 // defaults are the values of keys that a script does not name, by verb and key, or by key for all verbs that have it.
 var defaults = map[string]string{
-	"size": "64", "rsize": "64", "sges": "8", "qp.inline": "64", "mr.size": "4096", "srq.size": "16", "srq.limit": "0", "fill": "zeros",
+	"size": "64", "rsize": "64", "sges": "8", "qp.inline": "64", "mr.size": "4096", "srq.size": "16", "resize.size": "16", "srq.limit": "0", "fill": "zeros",
 	"access": "l, w, r, a and b", "bind.access": "w, r and a", "type": "2", "flush.type": "1", "flush.level": "0",
 	"pd": "that of all objects", "scq": "a queue of 256 entries", "rcq": "a queue of 256 entries", "state": "RTS",
 	"sigall": "0", "mtu": "1024", "psn": "0", "rqpsn": "0, so a responder needs rqpsn=Q", "peer": "0x11", "timeout": "14",
@@ -46,7 +46,7 @@ func defaultOf(verb, key string) string {
 	if d, ok := defaults[verb+"."+key]; ok {
 		return d
 	}
-	if verb == "modify" && key != "state" {
+	if verb == "modify" && key != "state" || verb == "mrc" {
 		return ""
 	}
 	return defaults[key]
