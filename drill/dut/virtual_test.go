@@ -68,9 +68,10 @@ func TestPaths(t *testing.T) {
 		except  []string
 	}{
 		"IPv4": {Traffic{IP: 4}, []string{"checks/udp/wrong_checksum6", "congestion/cnp/ipv6", "requester/header/ipv6", "responder/accept/ipv6",
-			"responder/drop/second_address6", "responder/drop/source6", "ud/requester/ipv6", "ud/responder/grh6", "ud/responder/group6"}},
+			"responder/drop/second_address6", "responder/drop/source6", "ud/requester/group6_addresses", "ud/requester/ipv6", "ud/responder/grh6", "ud/responder/group6"}},
 		"IPv6": {Traffic{IP: 6, SL: 3}, []string{"checks/ip/options", "checks/padding/ethernet", "cm/active/fields", "requester/header/dont_fragment", "responder/accept/ip", "responder/drop/foreign_destination",
-			"responder/drop/fragment", "responder/drop/ip_checksum", "ud/requester/group", "ud/responder/grh4", "ud/responder/group", "ud/responder/group_detached", "ud/responder/group_fault", "ud/responder/sources"}},
+			"responder/drop/fragment", "responder/drop/ip_checksum", "ud/requester/group", "ud/requester/group_addresses", "ud/responder/grh4", "ud/responder/grh_whole", "ud/responder/group",
+			"ud/responder/group_attach", "ud/responder/group_detached", "ud/responder/group_fault", "ud/responder/group_member", "ud/responder/group_others", "ud/responder/groups", "ud/responder/sources"}},
 		"VLAN": {Traffic{VLAN: 100}, []string{"checks/vlan/priority_tag"}},
 	} {
 		t.Run(name, func(t *testing.T) {

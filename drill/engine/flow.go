@@ -115,6 +115,16 @@ func (w *flow) begin(psn uint64) {
 	w.next, w.ends, w.owed, w.answered = psn&sequenceMask, map[uint64]bool{}, 0, false
 }
 
+// service returns the service of a queue pair.
+func (e *Engine) service(name string) string {
+	for _, w := range e.flows {
+		if w.name == name {
+			return w.service
+		}
+	}
+	return ""
+}
+
 // flowTo returns the flow whose packets go to a queue pair of the tester, nil if there is none or more than one.
 func (e *Engine) flowTo(peer uint64) (found *flow) {
 	for _, w := range e.flows {

@@ -115,7 +115,7 @@ func (e *Engine) ask(now mono.Time, k *command) {
 // addressed returns the line of a command, with the path of the run where the command needs one.
 func (e *Engine) addressed(k *command) string {
 	line := k.line
-	path := k.call.Verb == "qp" || k.call.Verb == "ah" || k.call.Verb == "modify" && k.keys["state"].text == "RTR"
+	path := k.call.Verb == "qp" || k.call.Verb == "ah" || k.call.Verb == "modify" && k.keys["state"].text == "RTR" && e.service(k.object) != "ud"
 	if e.v6() && (path || k.verb.manages) {
 		line += " ip=6"
 	}
