@@ -521,16 +521,27 @@ func (a *nicAgent) destroy(r *request) (string, error) {
 		return "", a.nic.DestroyQP(q.QueuePair)
 	}
 	if m := a.mrs[name]; m != nil {
-		delete(a.mrs, name)
-		return "", a.nic.DeregMR(m.MR)
+		return "", forget(a.mrs, name, a.nic.DeregMR(m.MR))
 	}
 	if w := a.mws[name]; w != nil {
-		delete(a.mws, name)
-		return "", a.nic.DeallocMW(w)
+		return "", forget(a.mws, name, a.nic.DeallocMW(w))
 	}
 	if s := a.srqs[name]; s != nil {
-		delete(a.srqs, name)
-		return "", a.nic.DestroySRQ(s.SRQ)
+		return "", forget(a.srqs, name, a.nic.DestroySRQ(s.SRQ))
+	}
+	if c := a.cqs[name]; c != nil {
+		return "", forget(a.cqs, name, a.nic.DestroyCQ(c.CQ))
+	}
+	if pd := a.pds[name]; pd != nil {
+		return "", forget(a.pds, name, a.nic.DeallocPD(pd))
 	}
 	return "", fmt.Errorf("no object %q", name)
+}
+
+// forget removes an object that the NIC has destroyed.
+func forget[T any](m map[string]T, name string, err error) error {
+	if err == nil {
+		delete(m, name)
+	}
+	return err
 }
