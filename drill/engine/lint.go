@@ -139,14 +139,19 @@ func (l *linter) packet(k *script.Packet, send bool) {
 				l.fail(f.Pos, "a packet to send has one value for %s", f.Name)
 			}
 			l.value(f)
-			if slices.Contains(pseudoFields, f.Name) || !l.known(f.Pos, "field", f.Name, frame.Names()) {
+			if slices.Contains(pseudoFields, f.Name) {
+				continue
+			}
+			bits := frame.Bits(f.Name)
+			if bits == 0 {
+				l.known(f.Pos, "field", f.Name, frame.Names())
 				continue
 			}
 			if ok && !frame.Has(op, f.Name) {
 				l.fail(f.Pos, "%s has no field %s", k.Name, f.Name)
 			}
-			if n, is := f.Value.(*script.Number); is && frame.Bits(f.Name) < 64 && n.Value>>frame.Bits(f.Name) != 0 {
-				l.fail(f.Pos, "%s=%#x: the field has %d bits", f.Name, n.Value, frame.Bits(f.Name))
+			if n, is := f.Value.(*script.Number); is && bits < 64 && n.Value>>bits != 0 {
+				l.fail(f.Pos, "%s=%#x: the field has %d bits", f.Name, n.Value, bits)
 			}
 		}
 	}
@@ -175,10 +180,12 @@ func (l *linter) value(f *script.Key) {
 // call checks a verb with its arguments and keys.
 func (l *linter) call(c *script.Call) {
 	defer l.define(c)
-	if !l.known(c.Pos, "verb", "dut."+c.Verb, verbNames()) {
+	v, ok := verbs[c.Verb]
+	if !ok {
+		l.known(c.Pos, "verb", "dut."+c.Verb, verbNames())
 		return
 	}
-	v, args := verbs[c.Verb], c.Args
+	args := c.Args
 	switch {
 	case v.creates && c.Name == "":
 		l.fail(c.Pos, "dut.%s creates an object: write NAME = dut.%s", c.Verb, c.Verb)
