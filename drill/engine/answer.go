@@ -250,6 +250,12 @@ func (e *Engine) completes(now mono.Time, k *command) bool {
 			}
 		}
 		queues[i] = queue[1:]
+		for _, name := range []string{"imm", "inv"} {
+			if _, named := k.keys[name]; !named && c.fields[name] != "" {
+				e.finish(Failed, k.call.Pos, fmt.Sprintf("the completion is %v, which has %s= that the script does not name", c, name))
+				return false
+			}
+		}
 		e.completions[k.object] = queues
 		return e.reportedInTime(now, c.at, k, fmt.Sprintf("the completion %v", c))
 	}

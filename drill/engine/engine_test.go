@@ -181,6 +181,8 @@ func TestOutcomes(t *testing.T) {
 		"completion, key":       {qp + "dut.cqe qp SUCCESS wr=1 len=5", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS len=6"}}, "failed: the completion is wr=1 SUCCESS len=6, expected len=5"},
 		"completion, order":     {qp + "dut.cqe qp SUCCESS wr=1", []input{{1, "cqe on=qp queue=send wr=2 status=SUCCESS"}, {2, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "failed: expected dut.cqe"},
 		"completion, any error": {qp + "dut.cqe qp ERROR wr=1", []input{{1, "cqe on=qp queue=send wr=1 status=WR_FLUSH_ERR"}}, "passed: "},
+		"completion, imm":       {qp + "dut.cqe qp SUCCESS wr=1", []input{{1, "cqe on=qp queue=recv wr=1 status=SUCCESS imm=7"}}, "failed: the completion is wr=1 SUCCESS imm=7, which has imm= that the script does not name"},
+		"completion, inv":       {qp + "dut.cqe qp SUCCESS wr=1", []input{{1, "cqe on=qp queue=recv wr=1 status=SUCCESS inv=7"}}, "failed: the completion is wr=1 SUCCESS inv=7, which has inv= that the script does not name"},
 		"completion, no error":  {qp + "dut.cqe qp ERROR wr=1", []input{{1, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "failed: the completion is wr=1 SUCCESS, expected ERROR"},
 		"two queues":            {qp + "dut.cqe qp SUCCESS wr=1\ndut.cqe qp SUCCESS wr=2", []input{{1, "cqe on=qp queue=recv wr=2 status=SUCCESS"}, {2, "cqe on=qp queue=send wr=1 status=SUCCESS"}}, "passed: "},
 		"no completion":         {qp + "dut.cqe qp SUCCESS wr=1", nil, "failed: expected dut.cqe on=qp status=SUCCESS wr=1 within 100ms; the device reports nothing"},
