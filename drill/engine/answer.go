@@ -41,6 +41,7 @@ type event struct {
 	fields   map[string]string
 	private  []byte // of a message of the connection manager
 	at       mono.Time
+	follows  bool // from the statements before it
 }
 
 // completed takes the report of a completion.
@@ -283,9 +284,9 @@ func (e *Engine) reported(qp string) string {
 
 // permitsEvent reports whether an event that no statement expects may come. It may follow from what the script does: an error
 // event from an error that the device has reported otherwise, others once from a verb on the same object that asks for them.
-func (e *Engine) permitsEvent(v event) bool {
+func (e *Engine) permitsEvent(v event) (yes bool) {
 	key := v.on + " " + v.kind
-	defer func() { e.told[key] = true }()
+	defer func() { e.told[key] = e.told[key] || yes }()
 	switch v.kind {
 	case "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR":
 		return e.broken[v.on] || !e.objects[v.on]

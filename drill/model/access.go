@@ -54,9 +54,13 @@ func (w *world) wrongRange() (rule, nak string) {
 		return "access", "NAK_ACCESS"
 	case "WRITE_FIRST":
 		size = w.mtu
+	case "READ_REQUEST":
+		n = 1 + w.d.n(3*w.mtu)
+		size = n
 	}
-	if w.bound && w.d.one(2) {
-		w.say("window", "< %s", w.remote(op, fmt.Sprintf("mr.va+%d", windowSize-size+1+w.d.n(size)), "K", n))
+	if b := w.bound; b.key != "" && w.d.one(2) {
+		at := pick(&w.d, b.to-size+1+w.d.n(size), b.to, b.from-1)
+		w.say("window", "< %s", w.remote(op, fmt.Sprintf("mr.va%+d", at), b.key, n))
 		return "window", "NAK_ACCESS"
 	}
 	va := pick(&w.d, fmt.Sprintf("mr.va+%d", memorySize-size+1), fmt.Sprintf("mr.va+%d", memorySize), "mr.va-1", fmt.Sprintf("mr.va-%d", size),
@@ -65,7 +69,7 @@ func (w *world) wrongRange() (rule, nak string) {
 	return "access", "NAK_ACCESS"
 }
 
-// wrongRight sends a request that its region does not permit, or to a region of another protection domain.
+// wrongRight sends a request that its region, window or queue pair does not permit, or to a region of another protection domain.
 func (w *world) wrongRight() (rule, nak string) {
 	if w.open != nil {
 		return "", ""
@@ -73,21 +77,45 @@ func (w *world) wrongRight() (rule, nak string) {
 	op := w.operation()
 	access := map[string]string{"WRITE_ONLY": "lra", "WRITE_FIRST": "lra", "READ_REQUEST": "lwa", "FETCH_ADD": "lwr", "CMP_SWAP": "lwr"}[op]
 	name := fmt.Sprintf("mr%d", w.generation)
-	if w.d.one(3) {
+	switch w.d.n(5) {
+	case 1:
 		w.say("", "pd%d = dut.pd", w.generation)
-		w.say("", "%s = dut.mr size=%d pd=pd%d", name, memorySize, w.generation)
-	} else {
-		w.say("", "%s = dut.mr size=%d access=%s", name, memorySize, access)
+		w.untouched(name, fmt.Sprintf(" pd=pd%d", w.generation))
+	case 2:
+		return w.forbidden(op, access[1:])
+	case 3:
+		if b := w.bound; b.rights != "" {
+			op = map[string]string{"r": "WRITE_ONLY", "w": "READ_REQUEST"}[b.rights]
+			w.say("window", "< %s", w.remote(op, fmt.Sprintf("mr.va+%d", b.from), b.key, 1+w.d.n(w.mtu)))
+			return "window", "NAK_ACCESS"
+		}
+		fallthrough
+	default:
+		w.untouched(name, " access="+access)
 	}
-	n := 8
-	if op == "READ_REQUEST" && w.d.one(4) {
-		n = 1<<31 + 1
-		name = "mr"
-		w.say("length", "< %s", w.remote(op, name+".va", name+".rkey", n))
-		return "length", "NAK_INV..NAK_ACCESS"
-	}
-	w.say("access", "< %s", w.remote(op, name+".va", name+".rkey", n))
+	w.say("access", "< %s", w.remote(op, name+".va", name+".rkey", 8))
 	return "access", "NAK_ACCESS"
+}
+
+// forbidden sends a request to a queue pair that has only other rights.
+func (w *world) forbidden(op, rights string) (rule, nak string) {
+	w.settle()
+	w.say("", "dut.modify qp access=%s", pick(&w.d, rights, rights[:1], "none"))
+	region := "mr"
+	if op == "FETCH_ADD" || op == "CMP_SWAP" {
+		region = "at"
+	}
+	w.say("right", "< %s", w.remote(op, region+".va", region+".rkey", 8))
+	return "right", "NAK_INV..NAK_ACCESS"
+}
+
+// huge sends a READ of more than 2 GiB.
+func (w *world) huge() (rule, nak string) {
+	if w.open != nil {
+		return "", ""
+	}
+	w.say("length", "< %s", w.remote("READ_REQUEST", "mr.va", "mr.rkey", 1<<31+1+w.d.n(1<<20)))
+	return "length", "NAK_INV..NAK_ACCESS"
 }
 
 // misaligned sends an atomic operation on an address that is no multiple of eight.
@@ -119,6 +147,7 @@ func (w *world) tooLong() (rule, nak string) {
 			w.next++
 		}
 	}
+	w.recvs, w.taken = w.recvs[1:], []receive{r}
 	return "length", "NAK_INV"
 }
 
@@ -129,9 +158,9 @@ func (w *world) unwritable() (rule, nak string) {
 	}
 	w.works++
 	name := fmt.Sprintf("mr%d", w.generation)
-	w.say("", "%s = dut.mr size=64 access=r", name)
-	w.say("", "dut.recv qp wr=%d %s[0:64]", w.works, name)
-	w.recvs = append(w.recvs, receive{id: w.works})
+	w.untouched(name, " access=r")
+	w.say("", "dut.recv %s wr=%d %s[0:64]", w.queue(), w.works, name)
+	w.taken = []receive{{id: w.works}}
 	w.say("operation", "< SEND_ONLY psn=%s%s", w.q(w.next), w.fill(1+w.d.n(64)))
 	return "operation", "NAK_OP"
 }

@@ -19,6 +19,9 @@ func (w *world) candidate(at int) string {
 		return w.packet(w.open, w.open.sent)
 	}
 	n := 1 + w.d.n(w.mtu)
+	if w.service != "rc" {
+		return fmt.Sprintf("%sSEND_ONLY psn=%s%s%s", w.prefix(), w.q(at), w.datagram(qkey), w.fill(5))
+	}
 	switch w.d.n(3) {
 	case 1:
 		return fmt.Sprintf("SEND_ONLY psn=%s%s", w.q(at), w.fill(n))
@@ -31,7 +34,8 @@ func (w *world) candidate(at int) string {
 // dropped sends a packet that the device drops silently.
 func (w *world) dropped() {
 	faults := []struct{ rule, fields string }{{"drop.icrc", "icrc=bad"}, {"drop.pkey", "pkey=0x8123"}, {"drop.pkey", "pkey=0x0001"}, {"drop.pkey", "pkey=0"},
-		{"drop.header", "tver=1"}, {"drop.header", "tver=8"}, {"drop.header", "dst=(qp.num+0x5555)%0x1000000"}, {"drop.header", "opcode=0x1f"}, {"drop.header", "opcode=0x24"},
+		{"drop.header", "tver=1"}, {"drop.header", "tver=8"}, {"drop.header", "dst=(qp.num+0x5555)%0x1000000"},
+		{"drop.header", "dst=qp.num+1"}, {"drop.header", "dst=(qp.num+0x10000)%0x1000000"}, {"drop.header", "dst=(qp.num+0x800000)%0x1000000"}, {"drop.header", "opcode=0x1f"}, {"drop.header", "opcode=0x24"},
 		{"drop.header", "opcode=0xc4"}, {"drop.header", "udp.dport=4790"}}
 	if !w.v6 {
 		faults = append(faults, struct{ rule, fields string }{"drop.header", `ip.src=addr("198.18.0.77")`})
@@ -60,7 +64,7 @@ func (w *world) again() {
 		return
 	}
 	m := w.past[len(w.past)-1-w.d.n(min(len(w.past), 6))]
-	if m.key == "K" && !w.bound {
+	if m.key != "mr.rkey" && m.key != w.bound.key {
 		return
 	}
 	if m.answered() {
@@ -127,9 +131,13 @@ func (w *world) unready() {
 		m.size = min(n, w.mtu)
 	}
 	m.data = w.payload(m.size)
+	if w.d.one(4) {
+		w.minRNR = w.d.n(32)
+		w.say("", "dut.modify qp min_rnr=%d", w.minRNR)
+	}
 	for range 1 + w.d.n(2) {
 		w.say("rnr", "< %s ackreq=1", w.packet(m, 0))
-		w.say("rnr", "> ACKNOWLEDGE psn=%s syndrome=RNR msn=%d", w.q(w.next), w.executed)
+		w.say("rnr", "> ACKNOWLEDGE psn=%s syndrome=RNR+%d msn=%d", w.q(w.next), w.minRNR, w.executed)
 		w.gap, w.notReady = false, true
 		if w.d.one(3) {
 			w.ahead()
@@ -139,11 +147,14 @@ func (w *world) unready() {
 
 // refuse sends a packet that breaks the connection, and connects again.
 func (w *world) refuse() {
-	faults := []func() (string, string){w.wrongOpcode, w.wrongLength, w.wrongKey, w.wrongRange, w.wrongRight, w.tooLong, w.unwritable}
+	faults := []func() (string, string){w.wrongOpcode, w.wrongKey, w.wrongRange, w.wrongRight, w.tooLong, w.unwritable, w.huge}
 	if w.atomic {
 		faults = append(faults, w.misaligned)
 	}
-	if w.window {
+	if !w.shared || w.open != nil && w.open.op == "SEND" { // a device may take a shared receive before it finds the fault
+		faults = append(faults, w.wrongLength)
+	}
+	if w.window && !w.shared {
 		faults = append(faults, w.unknownKey)
 	}
 	rule, nak := pick(&w.d, faults...)()
@@ -160,17 +171,28 @@ func (w *world) refuse() {
 	w.broken()
 }
 
-// breaks expects the completions of a broken queue pair.
+// breaks expects the completions of a broken queue pair. Those of a shared receive queue stay, unless a message has taken them.
 func (w *world) breaks() {
-	if w.open != nil && w.open.consumes() {
-		w.recvs = append([]receive{w.open.recv}, w.recvs...)
+	lost := w.taken
+	switch m := w.open; {
+	case m == nil || !m.consumes():
+	case w.shared && m.op == "WRITE": // its last packet would take the receive
+		w.recvs = append([]receive{m.recv}, w.recvs...)
+	default:
+		lost = append(lost, m.recv)
 	}
-	for i, r := range w.recvs {
+	if !w.shared {
+		lost, w.recvs = append(lost, w.recvs...), nil
+	}
+	for i, r := range lost {
 		status := "WR_FLUSH_ERR"
 		if i == 0 { // the message may have taken it
 			status = "ERROR"
 		}
 		w.say("broken", "dut.cqe qp %s wr=%d", status, r.id)
+	}
+	if w.shared {
+		w.say("last", "dut.event qp QP_LAST_WQE_REACHED")
 	}
 	w.say("broken", "dut.query qp state=ERR")
 }
@@ -179,7 +201,7 @@ func (w *world) breaks() {
 func (w *world) broken() {
 	w.breaks()
 	if w.d.one(3) {
-		w.say("broken", "< %s ackreq=1", w.candidate(w.next))
+		w.say("broken", "< %s", w.candidate(w.next))
 		w.say("broken", "quiet 2ms")
 	}
 	for range max(0, w.d.n(4)-1) {
@@ -188,13 +210,43 @@ func (w *world) broken() {
 		w.submit(k)
 		w.say("flush", "dut.cqe qp WR_FLUSH_ERR wr=%d", k.id)
 	}
-	if w.d.one(3) {
-		w.works++
-		w.say("", "dut.recv qp wr=%d%s", w.works, w.parts(w.inbox, 8))
+	if !w.shared && w.d.one(3) {
+		w.receive(8)
 		w.say("flush.receive", "dut.cqe qp WR_FLUSH_ERR wr=%d", w.works)
 	}
-	w.check(w.target, w.inbox, w.sink)
+	w.check(append(w.aside, w.target, w.inbox, w.sink)...)
+	w.aside = nil
 	w.connect()
+}
+
+// abort takes the queue pair to the state of errors, with requests in flight.
+func (w *world) abort() {
+	if w.timeout > 0 {
+		return
+	}
+	w.batch = nil
+	for range w.d.n(4) {
+		k := w.newWork(w.operations(w.service == "rc" && len(w.batch) < w.readDepth)...)
+		k.unsignaled = w.d.one(2)
+		w.submit(k)
+		w.batch = append(w.batch, k)
+	}
+	w.requests(w.una, "")
+	switch {
+	case w.service != "rc":
+		w.complete()
+	case w.open == nil:
+		w.respondTo(w.una + w.d.n(w.sent-w.una+1))
+		w.probe() // the device has taken the responses
+	}
+	w.say("", "dut.modify qp state=ERR")
+	for _, k := range w.batch {
+		if w.una < k.first+k.packets {
+			w.say("flush", "dut.cqe qp WR_FLUSH_ERR wr=%d", k.id)
+		}
+	}
+	w.batch = nil
+	w.broken()
 }
 
 // wrongOpcode sends a packet that does not continue the message.

@@ -23,7 +23,7 @@ func (w *world) invalid() {
 		w.say("", "%s = dut.mr size=64 pd=pd%d", name, w.generation)
 		w.say("local", "dut.send qp wr=%d %s[0:8]", id, name)
 	case 2:
-		w.say("", "%s = dut.mr size=64 access=r", name)
+		w.untouched(name, " access=r")
 		w.say("", "ignore READ_REQUEST psn=%s", w.p(w.sent))
 		w.say("local", "dut.read qp wr=%d %s[0:8] remote=4096 rkey=1", id, name)
 		w.say("", "wait 1ms")

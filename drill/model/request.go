@@ -98,7 +98,7 @@ func (w *world) newWork(ops ...string) *work {
 	default:
 		k.size = w.size()
 		if w.service == "ud" {
-			k.size = min(k.size, 1024)
+			k.size = min(k.size, w.mtu)
 		}
 		k.list = w.parts(w.source, k.size)
 		k.data = k.list.gather()
@@ -365,7 +365,11 @@ func (w *world) completesTo(psn int, send func()) {
 func (w *world) completed(k *work) {
 	if !k.unsignaled || w.sigAll {
 		op := map[string]string{"SEND": "SEND", "WRITE": "RDMA_WRITE", "READ": "RDMA_READ", "FETCH_ADD": "FETCH_ADD", "CMP_SWAP": "COMP_SWAP"}[k.op]
-		w.say("complete", "dut.cqe qp SUCCESS wr=%d op=%s", k.id, op)
+		length := ""
+		if k.op == "READ" {
+			length = fmt.Sprintf(" len=%d", k.size)
+		}
+		w.say("complete", "dut.cqe qp SUCCESS wr=%d op=%s%s", k.id, op, length)
 	}
 }
 

@@ -13,10 +13,13 @@ type message struct {
 	size       int
 	at         int // offset in the target, or the word
 	key        string
-	imm        int // of the completion, 0 for none
+	imm        int    // of the completion, 0 for none
+	inv        string // key that it invalidates
 	data       []cell
 	sent       int // packets
 	recv       receive
+	label      string // of the last packet
+	solicited  string // field of the last packet, which then has no harmless fields
 	add, match uint64
 	original   uint64 // of atomics
 }
@@ -69,6 +72,9 @@ func (w *world) packet(m *message, i int) string {
 	last := i == m.packets-1
 	if m.imm > 0 && last {
 		text += fmt.Sprintf("_IMM imm=%#x", m.imm)
+	}
+	if m.inv != "" && last {
+		text += "_INV inv=" + m.inv
 	}
 	text += " psn=" + psn
 	if m.op == "WRITE" && i == 0 {
@@ -168,7 +174,7 @@ func (w *world) place(m *message) {
 	switch m.op {
 	case "WRITE", "READ":
 		m.at = w.region(m.op, m.size)
-		m.key = w.keyOf(m.at, m.size)
+		m.key = w.keyOf(m.op, m.at, m.size)
 	}
 	if !m.answered() {
 		m.data = w.payload(m.size)
@@ -186,6 +192,14 @@ func (w *world) region(op string, size int) int {
 	return w.target.reserve(size)
 }
 
+// queue returns the name of the queue that has the receives.
+func (w *world) queue() string {
+	if w.shared {
+		return "srq"
+	}
+	return "qp"
+}
+
 // receive posts a receive.
 func (w *world) receive(size int) {
 	w.works++
@@ -193,7 +207,7 @@ func (w *world) receive(size int) {
 		size += grh
 	}
 	r := receive{w.works, w.parts(w.inbox, size), size}
-	w.say("", "dut.recv qp wr=%d%s", r.id, r.list)
+	w.say("", "dut.recv %s wr=%d%s", w.queue(), r.id, r.list)
 	w.recvs = append(w.recvs, r)
 }
 
@@ -207,11 +221,7 @@ func (w *world) transmit(m *message, to int, last bool) {
 	}
 	for ; m.sent < to; m.sent++ {
 		asks := !w.silent && (last && m.sent == to-1 || w.d.one(4))
-		text := w.packet(m, m.sent) + w.harmless()
-		if asks {
-			text += " ackreq=1"
-		}
-		w.say("", "< %s", text)
+		w.say("", "%s%s", w.line(m, m.sent), map[bool]string{true: " ackreq=1"}[asks])
 		w.arrive(m, m.sent)
 		w.answers = append(w.answers, answer{"ack", w.acknowledges(w.next), true, w.executed, !asks, false})
 		w.next++
@@ -220,6 +230,17 @@ func (w *world) transmit(m *message, to int, last bool) {
 	if m.sent == m.packets {
 		w.open = nil
 	}
+}
+
+// line returns the statement that sends packet i of a message, with fields that do not matter.
+func (w *world) line(m *message, i int) string {
+	switch {
+	case m.solicited == "":
+		return "< " + w.packet(m, i) + w.harmless()
+	case i == m.packets-1:
+		return m.label + ": < " + w.packet(m, i) + m.solicited
+	}
+	return "< " + w.packet(m, i)
 }
 
 // finish sends the rest of a message.
@@ -249,6 +270,9 @@ func (w *world) arrive(m *message, i int) {
 	text := fmt.Sprintf("dut.cqe qp SUCCESS wr=%d op=%s len=%d", m.recv.id, op, m.size)
 	if m.imm > 0 {
 		text += fmt.Sprintf(" imm=%#x", m.imm)
+	}
+	if m.inv != "" {
+		text += " inv=" + m.inv
 	}
 	w.answers = append(w.answers, answer{rule: "receive", text: text, local: true})
 }

@@ -18,10 +18,12 @@ type kind struct {
 // kinds are the kinds of steps by service.
 var kinds = map[string][]kind{
 	"rc": {{8, (*world).burst}, {8, (*world).post}, {2, (*world).more}, {2, (*world).dropped}, {2, (*world).ahead}, {4, (*world).again},
-		{2, (*world).unready}, {1, (*world).refuse}, {2, (*world).verify}, {2, (*world).wait}, {1, (*world).unbind}, {1, (*world).invalid},
-		{1, (*world).drain}},
-	"uc": {{8, (*world).stream}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify}},
-	"ud": {{8, (*world).datagrams}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify}},
+		{2, (*world).unready}, {3, (*world).refuse}, {2, (*world).verify}, {2, (*world).wait}, {1, (*world).rebind}, {1, (*world).invalid},
+		{1, (*world).drain}, {1, (*world).abort}, {1, (*world).notify}, {1, (*world).limited}, {1, (*world).query}},
+	"uc": {{8, (*world).stream}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify},
+		{1, (*world).abort}, {1, (*world).notify}, {1, (*world).query}},
+	"ud": {{8, (*world).datagrams}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify},
+		{1, (*world).abort}, {1, (*world).query}},
 }
 
 // more posts receives.
@@ -106,7 +108,12 @@ func (w *world) end() *Text {
 		w.finish(w.open)
 		w.await()
 	}
-	w.verify()
+	if w.verify(); w.whole && !w.pending {
+		for _, m := range []*memory{w.target, w.source, w.sink, w.inbox} {
+			m.touched = [][2]int{{0, memorySize}}
+			w.check(m)
+		}
+	}
 	w.say("", "quiet 5ms")
 	return w.used()
 }

@@ -36,7 +36,7 @@ func (w *world) stream() {
 // deliver sends all packets of a message.
 func (w *world) deliver(m *message) {
 	for i := range m.packets {
-		w.say("", "< %s%s", w.packet(m, i), w.harmless())
+		w.say("", "%s", w.line(m, i))
 		w.arrive(m, i)
 	}
 }
@@ -120,7 +120,7 @@ func (w *world) datagram(key uint32) string {
 // datagrams sends some datagrams. Their PSNs do not matter.
 func (w *world) datagrams() {
 	for range 1 + w.d.n(3) {
-		n := w.d.n(min(w.mtu, 1024) + 1)
+		n := w.d.n(w.mtu + 1)
 		if len(w.recvs) == 0 {
 			w.receive(n + w.d.n(2)*w.d.n(50))
 		}
@@ -169,6 +169,11 @@ func (w *world) send() {
 		w.batch = append(w.batch, k)
 	}
 	w.requests(w.una, "")
+	w.complete()
+}
+
+// complete expects the completions of a batch that needs no answers.
+func (w *world) complete() {
 	for _, k := range w.batch {
 		w.completed(k)
 	}

@@ -22,6 +22,12 @@ type config struct {
 	timeout, rnrRetry    int
 	retry                int // timeouts
 	sigAll               bool
+	largest              int  // path MTU
+	minRNR               int  // timer of RNR NAKs
+	shared               bool // the receives are those of a shared receive queue
+	wraps                bool // the PSNs of the device begin close to 0, not those of the tester
+	armed                bool // the completion queue of receives can be armed
+	whole                bool // the whole memory is compared at the end
 }
 
 // world is the predicted state of the device and the tester, and the script so far.
@@ -32,8 +38,10 @@ type world struct {
 	generation   int      // of connections
 	labels       int
 	works        int // work requests posted
+	tags         int // keys of the window
 
 	target, source, sink, inbox *memory
+	aside                       []*memory // regions that no message may change
 	word                        [words]uint64
 	stale                       bool // words have changed since the last comparison
 	fresh                       int  // of the payload bytes
@@ -49,11 +57,12 @@ type responder struct {
 	open     *message
 	past     []*message
 	recvs    []receive
-	gap      bool // a NAK for a sequence error is outstanding
-	notReady bool // an RNR NAK is outstanding
-	silent   bool // the packets of this burst request no acknowledgement
+	taken    []receive // by a message that breaks the queue pair
+	gap      bool      // a NAK for a sequence error is outstanding
+	notReady bool      // an RNR NAK is outstanding
+	silent   bool      // the packets of this burst request no acknowledgement
 	answers  []answer
-	bound    bool     // the window is bound
+	bound    window
 	keys     []string // keys of windows that give access to nothing
 	loose    bool     // an acknowledgement may come later or not at all
 	pending  bool     // the newest requests have no answer that has to come
@@ -70,11 +79,8 @@ func newWorld(head draws) *world {
 	w := &world{d: head, target: newMemory("mr", memorySize), source: newMemory("src", memorySize), sink: newMemory("dst", memorySize),
 		inbox: newMemory("rx", memorySize)}
 	d := &w.d
-	w.mtu = pick(d, 256, 1024, 512, 2048, 4096)
+	w.largest = pick(d, 256, 1024, 512, 2048, 4096)
 	w.service = pick(d, "rc", "rc", "rc", "rc", "rc", "rc", "uc", "ud")
-	if w.service == "ud" {
-		w.mtu = 4096 // of the link
-	}
 	w.v6, w.atomic = d.one(4), w.service == "rc" && d.n(4) != 1
 	w.window = w.service == "rc" && d.one(4)
 	w.resources, w.readDepth = pick(d, 4, 1, 2, 4), pick(d, 4, 1, 2, 4)
@@ -83,6 +89,9 @@ func newWorld(head draws) *world {
 	if w.timeout > 0 {
 		w.retry = pick(d, 2, 1, 3)
 	}
+	w.wraps = d.n(2) == 0
+	w.minRNR = pick(d, 12, d.n(32))
+	w.shared, w.armed, w.whole = w.service != "uc" && d.one(5), d.one(3), d.one(4)
 	need := w.service
 	if w.v6 {
 		need += ", ipv6"
@@ -93,6 +102,9 @@ func newWorld(head draws) *world {
 	if w.window {
 		need += ", mw, inval"
 	}
+	if w.shared {
+		need += ", srq"
+	}
 	w.say("", "need %s", need)
 	w.say("", "B = rand(%d)", payloadSize)
 	w.say("", "C = count(%d)", memorySize)
@@ -100,43 +112,113 @@ func newWorld(head draws) *world {
 		w.say("", "%s = dut.mr size=%d fill=count", m.name, len(m.cells))
 	}
 	w.say("", "at = dut.mr size=%d", 8*words)
+	if w.shared {
+		w.say("", "srq = dut.srq size=16")
+	}
+	if w.armed {
+		w.say("", "cq = dut.cq size=256")
+	}
 	w.connect()
 	return w
 }
 
+// firstPSNs chooses the first PSNs of both directions, often close to a wrap. All PSNs of a sequence differ, because "ignore" goes on
+// in later connections. Those of one direction lie around 0, of the other around 2^23.
+func (w *world) firstPSNs() (p, q int) {
+	const half, distance = 1 << 23, 1 << 14
+	d := &w.d
+	if w.generation > 1 {
+		p, q = w.generation*distance, half+w.generation*distance
+	} else {
+		p, q = pick(d, 1000, 2*half-3, 2*half-1-d.n(30), half/8+d.n(half/8)), pick(d, half+1000, half-2, half+half/8+d.n(half/8))
+	}
+	if w.wraps {
+		return p, q
+	}
+	return q, p
+}
+
 // connect makes the queue pair, or connects it again after an error.
 func (w *world) connect() {
+	left := w.recvs
 	w.responder, w.requester = responder{}, requester{rnrLeft: w.rnrRetry}
-	w.generation++
-	p := w.d.n(1 << 24)
-	if w.generation == 1 {
-		p = pick(&w.d, 1000, 1<<24-3, 1<<23-2, p)
+	if w.shared {
+		w.recvs = left
 	}
-	q := (p + 1<<22 + w.d.n(1<<23)) & (1<<24 - 1) // far from p: the packets of both directions differ
+	w.generation++
+	p, q := w.firstPSNs()
 	w.say("", "P%d = %d", w.generation, p)
 	w.say("", "Q%d = %d", w.generation, q)
-	receiver := fmt.Sprintf("mtu=%d rqpsn=%s dest_rd_atomic=%d", w.mtu, w.q(0), w.resources)
-	sender := fmt.Sprintf("psn=%s timeout=%d retry=%d rnr_retry=%d rd_atomic=%d", w.p(0), w.timeout, w.retry, w.rnrRetry, w.readDepth)
-	signals := map[bool]string{true: " sigall=1"}[w.sigAll]
-	switch {
-	case w.service == "ud":
-		w.say("", "ah = dut.ah")
-		w.say("", "qp = dut.qp ud psn=%s qkey=%#x%s", w.p(0), qkey, signals)
-		return
-	case w.service == "uc":
-		w.say("", "qp = dut.qp uc mtu=%d rqpsn=%s psn=%s%s", w.mtu, w.q(0), w.p(0), signals)
-		return
-	case w.generation == 1:
-		w.say("", "qp = dut.qp rc %s %s%s", receiver, sender, signals)
-		if w.window {
-			w.bind()
-		}
+	if w.mtu = w.largest; w.generation > 1 {
+		w.mtu = min(w.mtu, pick(&w.d, w.mtu, 256, 1024))
+	}
+	init, rtr, rts := "", "", fmt.Sprintf(" psn=%s", w.p(0))
+	switch w.service {
+	case "rc":
+		rtr = fmt.Sprintf(" mtu=%d rqpsn=%s dest_rd_atomic=%d min_rnr=%d", w.mtu, w.q(0), w.resources, w.minRNR)
+		rts += fmt.Sprintf(" timeout=%d retry=%d rnr_retry=%d rd_atomic=%d", w.timeout, w.retry, w.rnrRetry, w.readDepth)
+	case "uc":
+		rtr = fmt.Sprintf(" mtu=%d rqpsn=%s", w.mtu, w.q(0))
+	default:
+		init = fmt.Sprintf(" qkey=%#x", qkey)
+	}
+	if w.generation > 1 {
+		w.reconnect(init, rtr, rts)
 		return
 	}
+	text := "qp = dut.qp " + w.service + init + rtr + rts
+	if w.sigAll {
+		text += " sigall=1"
+	}
+	if w.shared {
+		text += " srq=srq"
+	}
+	if w.armed {
+		text += " rcq=cq"
+	}
+	if w.service == "ud" { // the path MTU bounds datagrams
+		w.say("", "ah = dut.ah")
+		text += fmt.Sprintf(" mtu=%d", w.mtu)
+	}
+	if w.say("", "%s", text); w.window {
+		w.bind()
+	}
+}
+
+// reconnect takes the queue pair through all states, with the attributes that they need.
+func (w *world) reconnect(init, rtr, rts string) {
 	w.say("", "dut.modify qp state=RESET")
-	w.say("", "dut.modify qp state=INIT")
-	w.say("reset", "dut.modify qp state=RTR %s", receiver)
-	w.say("reset", "dut.modify qp state=RTS %s", sender)
+	w.outside()
+	w.say("", "dut.modify qp state=INIT%s", init)
+	if w.d.one(4) {
+		w.more()
+	}
+	w.outside()
+	w.say("reset", "dut.modify qp state=RTR%s", rtr)
+	if w.d.one(3) {
+		w.receives()
+	}
+	w.say("reset", "dut.modify qp state=RTS%s", rts)
+}
+
+// outside may send a packet to a queue pair that is not in a state to receive.
+func (w *world) outside() {
+	if w.d.one(4) {
+		w.say("state", "< %s", w.candidate(w.next))
+		w.say("state", "quiet 1ms")
+	}
+}
+
+// receives sends some messages of the service.
+func (w *world) receives() {
+	switch w.service {
+	case "rc":
+		w.burst()
+	case "uc":
+		w.stream()
+	default:
+		w.datagrams()
+	}
 }
 
 // p and q return PSNs of requests of the device and of the tester.
@@ -201,6 +283,14 @@ func (w *world) parts(m *memory, n int) (list pieces) {
 		at, n = at+k, n-k
 	}
 	return list
+}
+
+// untouched makes a region of the device whose memory no message may change.
+func (w *world) untouched(name, keys string) {
+	m := newMemory(name, memorySize)
+	m.touched = [][2]int{{0, w.mtu}}
+	w.say("", "%s = dut.mr size=%d fill=count%s", name, memorySize, keys)
+	w.aside = append(w.aside, m)
 }
 
 // check compares the memory that messages have changed, and the bytes around it, with the model.

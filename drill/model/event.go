@@ -1,0 +1,61 @@
+package model
+
+// notify asks for a notification of the next completion of a receive, or of the next solicited one.
+func (w *world) notify() {
+	if !w.armed || w.open != nil || w.service == "ud" {
+		return
+	}
+	w.settle()
+	solicited := w.d.n(2)
+	w.say("", "dut.arm cq solicited=%d", solicited)
+	for range solicited * w.d.n(3) {
+		w.message(" se=0")
+	}
+	w.say("notify", "dut.event cq COMPLETION after 1ns of %s", w.message(" se=1"))
+}
+
+// message sends a message that completes a receive. It returns the label of its last packet, which has the field.
+func (w *world) message(solicited string) string {
+	w.silent, w.answers = false, nil
+	m := &message{op: pick(&w.d, "SEND", "WRITE"), size: w.size(), imm: 1 + w.d.n(1<<30), label: w.label(), solicited: solicited}
+	w.begin(m)
+	if w.service == "uc" {
+		w.deliver(m)
+		w.next += m.packets
+	} else {
+		w.transmit(m, m.packets, true)
+	}
+	w.await()
+	return m.label
+}
+
+// limited arms the limit of a shared receive queue, and takes as many receives as it needs to pass it.
+func (w *world) limited() {
+	if !w.shared || w.open != nil || w.service != "rc" {
+		return
+	}
+	w.settle()
+	for len(w.recvs) < 2 {
+		w.receive(w.size())
+	}
+	n := len(w.recvs) - w.d.n(2)
+	w.say("", "dut.limit srq limit=%d", n)
+	label := ""
+	for len(w.recvs) >= n {
+		label = w.message(" se=0")
+	}
+	w.say("limit", "dut.event srq SRQ_LIMIT_REACHED after 1ns of %s", label)
+}
+
+// query compares the attributes of the queue pair.
+func (w *world) query() {
+	switch w.service {
+	case "rc":
+		w.say("query", "dut.query qp state=RTS mtu=%d peer=0x11 min_rnr=%d rd_atomic=%d dest_rd_atomic=%d timeout=%d retry=%d rnr_retry=%d", w.mtu, w.minRNR,
+			w.readDepth, w.resources, w.timeout, w.retry, w.rnrRetry)
+	case "uc":
+		w.say("query", "dut.query qp state=RTS mtu=%d peer=0x11", w.mtu)
+	default:
+		w.say("query", "dut.query qp state=RTS qkey=%#x pkey_index=0", qkey)
+	}
+}
