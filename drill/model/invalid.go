@@ -219,9 +219,34 @@ func (w *world) broken() {
 	w.connect()
 }
 
+// restart resets the queue pair with receives, requests and a message that have not ended. None of them completes.
+func (w *world) restart() {
+	if w.timeout > 0 {
+		return
+	}
+	if w.settle(); w.pending {
+		return
+	}
+	if m := w.open; w.shared && m != nil && m.imm > 0 && m.op == "WRITE" { // its last packet would take the receive
+		w.recvs = append([]receive{m.recv}, w.recvs...)
+	}
+	w.batch = nil
+	for range w.d.n(3) * map[bool]int{true: 1}[w.service == "rc"] {
+		k := w.newWork(w.operations(len(w.batch) < w.readDepth)...)
+		w.submit(k)
+		w.batch = append(w.batch, k)
+	}
+	w.requests(w.una, "")
+	w.batch = nil
+	w.connect()
+}
+
 // abort takes the queue pair to the state of errors, with requests in flight.
 func (w *world) abort() {
 	if w.timeout > 0 {
+		return
+	}
+	if w.settle(); w.pending {
 		return
 	}
 	w.batch = nil

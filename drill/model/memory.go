@@ -14,7 +14,9 @@ type cell uint32
 const (
 	initialBytes = iota + 1
 	payloadBytes
-	resultBytes // the first result of an atomic operation, others follow
+	addressBytes // IP addresses of the tester and the device
+	groupBytes   // the same, with those of a group
+	resultBytes  // the first result of an atomic operation, others follow
 )
 
 const offsetBits = 18
@@ -29,6 +31,10 @@ func nameOf(from int) string {
 		return "C"
 	case payloadBytes:
 		return "B"
+	case addressBytes:
+		return "A"
+	case groupBytes:
+		return "G"
 	}
 	return fmt.Sprintf("V%d", from-resultBytes)
 }

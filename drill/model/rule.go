@@ -78,8 +78,10 @@ var Rules = []Rule{
 	{"notify", "ibv_req_notify_cq(3)", "An armed completion queue notifies once: of the next completion, or of the next solicited one.", "", false},
 	{"uc.lost", "Shanley 18", "A UC message with a lost packet or without a receive is dropped, and the next one is taken.", "the data of the packets before", false},
 	{"uc.access", "Shanley 18", "A UC WRITE with a wrong key is dropped and writes nothing.", "", false},
+	{"uc.length", "IBTA 9.7.4.1", "A UC message with a packet of a wrong length or opcode is dropped, and the next one is taken.", "its data", false},
 	{"drop.service", "Shanley 20", "A UC or UD queue pair drops packets of another service, partition or Q_Key, or with a fault.", "", false},
-	{"ud.receive", "IBTA A17", "A datagram completes a receive, with the sender's queue pair, behind 40 bytes for its addresses.", "the content of these bytes", false},
+	{"ud.receive", "IBTA A17", "A datagram completes a receive, with the sender's queue pair, behind 40 bytes that end with its addresses.", "the other bytes before", false},
+	{"ud.long", "rdma-unit-test ud_test.cc", "A datagram that is longer than its receive draws no answer and writes nothing beyond it.", "the completion", false},
 	{"ud.request", "Shanley 20", "A datagram has the Q_Key of its request, or that of the queue pair, and the number of its queue pair.", "", false},
 	{"fatal", "IBTA 9.9", "A NAK for another error ends its request with its status and flushes later ones.", "", false},
 }

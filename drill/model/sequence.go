@@ -19,11 +19,11 @@ type kind struct {
 var kinds = map[string][]kind{
 	"rc": {{8, (*world).burst}, {8, (*world).post}, {2, (*world).more}, {2, (*world).dropped}, {2, (*world).ahead}, {4, (*world).again},
 		{2, (*world).unready}, {3, (*world).refuse}, {2, (*world).verify}, {2, (*world).wait}, {1, (*world).rebind}, {1, (*world).invalid},
-		{1, (*world).drain}, {1, (*world).abort}, {1, (*world).notify}, {1, (*world).limited}, {1, (*world).query}},
+		{1, (*world).drain}, {1, (*world).abort}, {1, (*world).restart}, {1, (*world).notify}, {1, (*world).limited}, {1, (*world).query}},
 	"uc": {{8, (*world).stream}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify},
-		{1, (*world).abort}, {1, (*world).notify}, {1, (*world).query}},
+		{1, (*world).abort}, {1, (*world).restart}, {1, (*world).notify}, {1, (*world).query}},
 	"ud": {{8, (*world).datagrams}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify},
-		{1, (*world).abort}, {1, (*world).query}},
+		{1, (*world).abort}, {1, (*world).restart}, {1, (*world).overlong}, {1, (*world).query}},
 }
 
 // more posts receives.
@@ -123,7 +123,9 @@ func (w *world) used() *Text {
 	t := &Text{}
 	all := strings.Join(w.lines, "\n")
 	for i, line := range w.lines {
-		if name, _, made := strings.Cut(line, " = dut.mr "); made && !strings.Contains(all, name+"[") && !strings.Contains(all, name+".") {
+		name, value, made := strings.Cut(line, " = ")
+		made = made && (strings.HasPrefix(value, "dut.mr ") || name == "A")
+		if made && !strings.Contains(all, name+"[") && !strings.Contains(all, name+".") {
 			continue
 		}
 		t.lines, t.rules = append(t.lines, line), append(t.rules, w.rules[i])

@@ -18,13 +18,15 @@ func (w *world) stream() {
 	for range 1 + w.d.n(4) {
 		m := w.choose(false)
 		w.begin(m)
-		switch fate := w.d.n(8); {
+		switch fate := w.d.n(9); {
 		case fate == 1:
 			w.loses(m, w.d.n(m.packets), m.packets)
 		case fate == 2 && m.packets > 1:
 			w.loses(m, -1, 1+w.d.n(m.packets-1))
 		case fate == 3 && m.op == "WRITE" && m.size > 0:
 			w.denied(m)
+		case fate == 4:
+			w.misshapes(m)
 		default:
 			w.deliver(m)
 		}
@@ -51,11 +53,60 @@ func (w *world) loses(m *message, lost, before int) {
 	w.abandon(m)
 }
 
-// denied sends a WRITE with a key that gives access to nothing.
-func (w *world) denied(m *message) {
+// misshapes sends a message with one packet of a wrong length or opcode, and sometimes the packets behind it.
+func (w *world) misshapes(m *message) {
+	bad := w.d.n(m.packets)
 	for i := range m.packets {
 		text := w.packet(m, i)
-		w.say("uc.access", "< %s", strings.Replace(text, "rkey=mr.rkey", "rkey=mr.rkey+0x100", 1))
+		if i == bad {
+			text = w.misshapen(m, i)
+		}
+		if w.say("uc.length", "< %s", text); i == bad && w.d.one(2) {
+			break
+		}
+	}
+	w.abandon(m)
+}
+
+// misshapen returns packet i of a message with a wrong length, or with the opcode of another message.
+func (w *world) misshapen(m *message, i int) string {
+	text := w.packet(m, i)
+	head, _, _ := strings.Cut(text, " payload=")
+	n, beyond := len(w.part(m.data, i)), w.mtu+1+w.d.n(4)
+	texts := []string{head + w.fill(beyond)}
+	switch {
+	case i < m.packets-1:
+		texts = append(texts, head, head+w.fill(w.mtu-1), head+w.fill(w.mtu/2))
+	case m.op == "WRITE":
+		texts = append(texts, head+w.fill(n+1), head+w.fill(max(n-1, beyond*(1-min(n, 1)))))
+	case i > 0:
+		texts = append(texts, head)
+	}
+	if other := map[string]string{"SEND": "WRITE", "WRITE": "SEND"}[m.op]; i > 0 {
+		texts = append(texts, strings.Replace(text, m.op, other, 1))
+	} else {
+		texts = append(texts, fmt.Sprintf("UC_%s%s psn=%s%s", pick(&w.d, "SEND", "WRITE"), pick(&w.d, "_MIDDLE", "_LAST"), w.q(m.first), w.fill(w.mtu)))
+	}
+	return pick(&w.d, texts...)
+}
+
+// denied sends a WRITE with a key that gives access to nothing, to memory outside of the region, or without the right of the queue pair.
+func (w *world) denied(m *message) {
+	right, wrong, rights := "rkey=mr.rkey", "rkey=mr.rkey+0x100", w.d.one(3) && !w.early
+	switch {
+	case rights:
+		w.say("", "wait 5ms") // the device has taken the packets
+		w.say("", "dut.modify qp access=none")
+		wrong = right
+	case m.packets == 1 && w.d.one(2):
+		right, wrong = fmt.Sprintf("mr.va+%d", m.at), fmt.Sprintf("mr.va%+d", pick(&w.d, memorySize-m.size+1, memorySize, -1))
+	}
+	for i := range m.packets {
+		w.say("uc.access", "< %s", strings.Replace(w.packet(m, i), right, wrong, 1))
+	}
+	if rights {
+		w.say("", "wait 5ms")
+		w.say("", "dut.modify qp access=wra")
 	}
 	w.reuse(m)
 }
@@ -65,7 +116,7 @@ func (w *world) abandon(m *message) {
 	if m.op == "WRITE" {
 		w.target.write(m.at, unknown(m.size))
 	} else {
-		m.recv.list.scatter(0, unknown(m.size))
+		m.recv.list.scatter(0, unknown(m.recv.size))
 	}
 	w.reuse(m)
 }
@@ -89,10 +140,11 @@ func (w *world) foreign() {
 	if w.service == "uc" {
 		others = append(others, "UD_SEND_ONLY psn=%s qkey=0x77 src=0x22")
 	} else {
-		others = append(others, "UC_SEND_ONLY psn=%s", "UD_SEND_ONLY psn=%s qkey=0x78 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x80000077 src=0x22")
+		others = append(others, "UC_SEND_ONLY psn=%s", "UD_SEND_ONLY psn=%s qkey=0x78 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x80000077 src=0x22",
+			"UD_SEND_ONLY psn=%s qkey=0 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x10077 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x77 src=0x22"+w.toGroup("2"))
 	}
 	own := w.prefix() + "SEND_ONLY psn=%s" + w.datagram(qkey) + w.fill(5)
-	faults := []string{" icrc=bad", " pkey=0x8123", " tver=1", " dst=(qp.num+0x5555)%%0x1000000", " udp.dport=4790"}
+	faults := []string{" icrc=bad", " pkey=0x8123", " tver=1", " dst=(qp.num+0x5555)%%0x1000000", " dst=qp.num+1", " udp.dport=4790"}
 	w.say("drop.service", "< "+pick(&w.d, append(others, own+pick(&w.d, faults...))...), w.q(w.next))
 }
 
@@ -129,19 +181,58 @@ func (w *world) datagrams() {
 	w.await()
 }
 
-// arriveDatagram sends a datagram of at most n bytes to the oldest receive.
+// arriveDatagram sends a datagram of at most n bytes to the oldest receive. Its IP addresses are in the last part of the room for them.
 func (w *world) arriveDatagram(n int) {
 	r := w.recvs[0]
 	w.recvs = w.recvs[1:]
 	data := w.payload(min(n, r.size-grh))
-	name, imm := "UD_SEND_ONLY", ""
+	name, imm, from := "UD_SEND_ONLY", "", pick(&w.d, source, 1, w.d.n(1<<24))
 	if w.d.one(3) {
 		name, imm = "UD_SEND_ONLY_IMM", fmt.Sprintf(" imm=%#x", w.d.n(1<<30))
 	}
-	w.say("", "< %s psn=%s%s%s payload=%s", name, w.q(w.d.n(1<<24)), w.datagram(qkey), imm, expression(data))
-	r.list.scatter(0, append(unknown(grh), data...))
-	text := fmt.Sprintf("dut.cqe qp SUCCESS wr=%d op=RECV len=%d peer=%#x%s", r.id, grh+len(data), source, imm)
+	to, addresses := "", addressBytes
+	if w.group && w.generation == 1 && w.d.one(2) {
+		to, addresses = w.toGroup("1"), groupBytes
+	}
+	w.say("", "< %s%s psn=%s qkey=%#x src=%#x%s payload=%s", name, to, w.q(w.d.n(1<<24)), qkey, from, imm, expression(data))
+	known := map[bool]int{false: 8, true: 32}[w.v6]
+	r.list.scatter(0, append(append(unknown(grh-known), origin(addresses, 0, known)...), data...))
+	text := fmt.Sprintf("dut.cqe qp SUCCESS wr=%d op=RECV len=%d peer=%#x%s", r.id, grh+len(data), from, imm)
 	w.answers = append(w.answers, answer{rule: w.rule("receive"), text: text, local: true})
+}
+
+// attach attaches the queue pair to a multicast group.
+func (w *world) attach() {
+	group := map[bool]string{false: "239.1.2.1", true: "ff0e::1:2:1"}[w.v6]
+	w.say("", "G = tester.addr+addr(%q)", group)
+	w.say("", "dut.attach qp group=addr(%q)", group)
+	w.say("", "wait 20ms") // the device tells the network
+}
+
+// toGroup returns the fields of a packet to a multicast group. That of the queue pair is 1.
+func (w *world) toGroup(number string) string {
+	if w.v6 {
+		return fmt.Sprintf(" eth.dst=0x33330002000%s ip.dst=addr(\"ff0e::1:2:%s\") dst=0xffffff", number, number)
+	}
+	return fmt.Sprintf(" eth.dst=0x01005e01020%s ip.dst=addr(\"239.1.2.%s\") dst=0xffffff", number, number)
+}
+
+// overlong sends a datagram that is longer than its receive. It may end the receive or not, so the queue pair begins again.
+func (w *world) overlong() {
+	if w.shared {
+		return
+	}
+	w.settle()
+	if len(w.recvs) == 0 {
+		w.receive(w.d.n(w.mtu))
+	}
+	r := w.recvs[0]
+	if room := r.size - grh; room < w.mtu {
+		r.list.scatter(0, unknown(r.size))
+		w.say("ud.long", "< UD_SEND_ONLY psn=%s%s%s", w.q(0), w.datagram(qkey), w.fill(room+1+w.d.n(w.mtu-room)))
+		w.say("ud.long", "quiet 5ms")
+		w.restart()
+	}
 }
 
 // settle sends a message whose completion shows that the device has executed all before it.

@@ -27,6 +27,7 @@ type config struct {
 	shared               bool // the receives are those of a shared receive queue
 	wraps                bool // the PSNs of the device begin close to 0, not those of the tester
 	armed                bool // the completion queue of receives can be armed
+	group                bool // the queue pair is attached to a multicast group
 	whole                bool // the whole memory is compared at the end
 }
 
@@ -60,6 +61,7 @@ type responder struct {
 	taken    []receive // by a message that breaks the queue pair
 	gap      bool      // a NAK for a sequence error is outstanding
 	notReady bool      // an RNR NAK is outstanding
+	early    bool      // the queue pair is in RTR
 	silent   bool      // the packets of this burst request no acknowledgement
 	answers  []answer
 	bound    window
@@ -92,6 +94,7 @@ func newWorld(head draws) *world {
 	w.wraps = d.n(2) == 0
 	w.minRNR = pick(d, 12, d.n(32))
 	w.shared, w.armed, w.whole = w.service != "uc" && d.one(5), d.one(3), d.one(4)
+	w.group = w.service == "ud" && d.one(3)
 	need := w.service
 	if w.v6 {
 		need += ", ipv6"
@@ -105,9 +108,13 @@ func newWorld(head draws) *world {
 	if w.shared {
 		need += ", srq"
 	}
+	if w.group {
+		need += ", multicast"
+	}
 	w.say("", "need %s", need)
 	w.say("", "B = rand(%d)", payloadSize)
 	w.say("", "C = count(%d)", memorySize)
+	w.say("", "A = tester.addr+dut.addr")
 	for _, m := range []*memory{w.target, w.source, w.sink, w.inbox} {
 		w.say("", "%s = dut.mr size=%d fill=count", m.name, len(m.cells))
 	}
@@ -180,8 +187,12 @@ func (w *world) connect() {
 		w.say("", "ah = dut.ah")
 		text += fmt.Sprintf(" mtu=%d", w.mtu)
 	}
-	if w.say("", "%s", text); w.window {
+	w.say("", "%s", text)
+	if w.window {
 		w.bind()
+	}
+	if w.group {
+		w.attach()
 	}
 }
 
@@ -196,7 +207,9 @@ func (w *world) reconnect(init, rtr, rts string) {
 	w.outside()
 	w.say("reset", "dut.modify qp state=RTR%s", rtr)
 	if w.d.one(3) {
+		w.early = true
 		w.receives()
+		w.early = false
 	}
 	w.say("reset", "dut.modify qp state=RTS%s", rts)
 }
