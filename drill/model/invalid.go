@@ -15,8 +15,8 @@ func (w *world) fill(n int) string {
 
 // candidate returns the next valid packet: that of the open message, or a new message of one packet.
 func (w *world) candidate(at int) string {
-	if w.open != nil && at == w.next {
-		return w.packet(w.open, w.open.sent)
+	if m := w.open; m != nil && m.sent+at-w.next < m.packets {
+		return w.packet(m, m.sent+at-w.next)
 	}
 	n := 1 + w.d.n(w.mtu)
 	if w.service != "rc" {
@@ -63,6 +63,10 @@ func (w *world) again() {
 	if len(w.past) == 0 {
 		return
 	}
+	if w.d.one(8) {
+		w.old()
+		return
+	}
 	m := w.past[len(w.past)-1-w.d.n(min(len(w.past), 6))]
 	if m.key != "mr.rkey" && m.key != w.bound.key {
 		return
@@ -74,13 +78,25 @@ func (w *world) again() {
 	i := w.d.n(m.sent)
 	duplicate := *m
 	duplicate.data = w.payload(m.size) // which a device must not take
+	w.repeat(w.packet(&duplicate, i), m.first+i)
+}
+
+// old sends a packet whose PSN is far behind the expected one.
+func (w *world) old() {
+	const half = 1 << 23
+	if at := w.next - 1 - pick(&w.d, w.d.n(100), w.d.n(half-1), half-2); w.executed > 0 {
+		w.repeat(fmt.Sprintf("SEND_ONLY psn=%s%s", w.q(at), w.fill(1+w.d.n(w.mtu))), at)
+	}
+}
+
+// repeat sends a duplicate of a SEND or WRITE, and expects its acknowledgement if it requests one.
+func (w *world) repeat(text string, at int) {
 	asks := w.d.n(3) != 1
-	text := w.packet(&duplicate, i)
 	if asks {
 		text += " ackreq=1"
 	}
 	w.say("dup.write", "< %s", text)
-	answer := fmt.Sprintf("ACKNOWLEDGE psn=%s..%s syndrome=ACK", w.q(m.first+i), w.q(w.next-1))
+	answer := fmt.Sprintf("ACKNOWLEDGE psn=%s..%s syndrome=ACK", w.q(at), w.q(w.next-1))
 	if asks && !w.gap && !w.notReady {
 		w.say("dup.write", "> %s msn=%d", answer, w.executed)
 		if !w.loose {

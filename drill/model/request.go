@@ -444,14 +444,17 @@ func (w *world) ghost() {
 // silence may let the acknowledgement timeout pass, once or until the device gives up, which it reports. From then on the device may
 // send all packets again at any time.
 func (w *world) silence() (over bool) {
-	times := pick(&w.d, 0, 1, 0, w.retry)
+	times, k := pick(&w.d, 0, 1, 0, w.retry), w.batch[0]
+	if times > 0 && !k.responds() && k.packets > 1 && w.d.one(2) {
+		w.respondTo(w.una + 1 + w.d.n(k.packets-1))
+	}
 	if times > 0 && w.sent > w.una+1 {
 		w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una+1), w.p(w.sent-1))
 	}
 	limit := 4 * 4096 * time.Nanosecond << w.timeout
 	rule := map[bool]string{true: "timeout.retry"}[times > 1]
 	for range times {
-		w.say(cmp.Or(rule, "timeout"), "> %s within %dus", w.request(w.batch[0], 0), limit.Microseconds())
+		w.say(cmp.Or(rule, "timeout"), "> %s within %dus", w.request(k, w.una-k.first), limit.Microseconds())
 	}
 	w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una), w.p(w.sent-1))
 	if over = times == w.retry; over {

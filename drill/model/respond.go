@@ -299,6 +299,35 @@ func (w *world) execute(m *message) {
 	w.answers = append(w.answers, answer{"atomic", fmt.Sprintf("ATOMIC_ACK psn=%s syndrome=ACK orig=%#x", w.q(m.first), m.original), true, w.executed, false, false})
 }
 
+// words changes the memory of atomic operations also by WRITEs, and reads it.
+func (w *world) words() {
+	if !w.atomic || w.open != nil {
+		return
+	}
+	w.silent, w.answers, w.stale = false, nil, true
+	w.gap, w.notReady = false, false
+	for used := range w.d.n(4) {
+		if m := (&message{op: pick(&w.d, "FETCH_ADD", "CMP_SWAP"), at: w.d.n(words)}); used < w.resources-1 && w.d.one(2) {
+			m.add, m.match = uint64(w.d.n(1<<30)), w.word[m.at]
+			w.begin(m)
+			w.transmit(m, 1, false)
+			continue
+		}
+		i, v := w.d.n(words), uint64(w.d.n(1<<30))<<20
+		w.word[i] = v
+		w.say("", "< WRITE_ONLY psn=%s va=at.va+%d rkey=at.rkey len=8 payload=host64(%#x)", w.q(w.next), 8*i, v)
+		w.executed++
+		w.next++
+	}
+	m := &message{op: "READ", first: w.next, packets: 1, sent: 1, key: "at.rkey"}
+	w.past = append(w.past, m)
+	w.executed++
+	w.next++
+	w.say("atomic", "< READ_REQUEST psn=%s va=at.va rkey=at.rkey len=%d", w.q(m.first), 8*words)
+	w.answers = append(w.answers, answer{"atomic", fmt.Sprintf("READ_RESP_ONLY psn=%s syndrome=ACK payload=%s", w.q(m.first), w.wordBytes()), true, w.executed, false, false})
+	w.await()
+}
+
 // respond notes the responses to a READ from packet k on. If the data are unknown, only their length counts.
 func (w *world) respond(rule string, m *message, k int, known bool) {
 	for i := k; i < m.packets; i++ {

@@ -333,9 +333,14 @@ func (w *world) checkWords() {
 		return
 	}
 	w.stale = false
+	w.say("memory", "dut.check at[0:%d] data=%s", 8*words, w.wordBytes())
+}
+
+// wordBytes returns the memory of atomic operations in the notation of scripts.
+func (w *world) wordBytes() string {
 	list := make([]string, words)
 	for i, v := range w.word {
 		list[i] = fmt.Sprintf("host64(%#x)", v)
 	}
-	w.say("memory", "dut.check at[0:%d] data=%s", 8*words, strings.Join(list, "+"))
+	return strings.Join(list, "+")
 }
