@@ -139,7 +139,11 @@ func (a *inOrder) duplicate(p *bth.Packet) Drop {
 			a.rd.repeat(i, 0)
 		}
 	default:
-		a.wantAck(p.PSN)
+		psn := p.PSN
+		if oldest := a.trk.Expected().Add(-maxSpan / 2); psn.Before(oldest) { // it may be half of the PSN space behind a later request
+			psn = oldest
+		}
+		a.wantAck(psn)
 	}
 	return DropDuplicate
 }

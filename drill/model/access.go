@@ -55,8 +55,8 @@ func (w *world) wrongRange() (rule, nak string) {
 	case "WRITE_FIRST":
 		size = w.mtu
 	case "READ_REQUEST":
-		n = 1 + w.d.n(3*w.mtu)
-		size = n
+		n = pick(&w.d, 1+w.d.n(3*w.mtu), 1<<31)
+		size = min(n, 3*w.mtu)
 	}
 	if b := w.bound; b.key != "" && w.d.one(2) {
 		at := pick(&w.d, b.to-size+1+w.d.n(size), b.to, b.from-1)

@@ -84,7 +84,7 @@ func (w *world) again() {
 // old sends a packet whose PSN is far behind the expected one.
 func (w *world) old() {
 	const half = 1 << 23
-	if at := w.next - 1 - pick(&w.d, w.d.n(100), w.d.n(half-1), half-2); w.executed > 0 {
+	if at := w.next - 1 - pick(&w.d, w.d.n(100), w.d.n(half), half-1, half-2); w.executed > 0 {
 		w.repeat(fmt.Sprintf("SEND_ONLY psn=%s%s", w.q(at), w.fill(1+w.d.n(w.mtu))), at)
 	}
 }
@@ -124,13 +124,17 @@ func (w *world) answerAgain(m *message) {
 		return
 	}
 	k := w.d.n(m.packets)
-	part, rule := *m, "dup.read" // up to the end, or to a packet before
-	if n := (k + 1) * w.mtu; n < m.size && w.d.one(3) {
-		part.size, part.packets, part.data, rule = n, k+1, m.data[:n], "dup.part"
+	part, rule := *m, "dup.read" // up to the end, or to a byte before
+	if room := m.size - k*w.mtu; room > 1 && w.d.one(3) {
+		n := m.size - 1 - w.d.n(room-1)
+		part.size, part.packets, part.data, rule = n, w.packets(n), m.data[:n], pick(&w.d, "dup.subset", "dup.part")
 	}
 	w.say(rule, "< %s", w.packet(&part, k))
 	w.answers = nil
 	w.respond(rule, &part, k, slices.Equal(m.data, w.target.read(m.at, m.at+m.size)))
+	for i := range w.answers {
+		w.answers[i].optional = rule == "dup.subset"
+	}
 	w.await()
 }
 
@@ -190,12 +194,8 @@ func (w *world) refuse() {
 // breaks expects the completions of a broken queue pair. Those of a shared receive queue stay, unless a message has taken them.
 func (w *world) breaks() {
 	lost := w.taken
-	switch m := w.open; {
-	case m == nil || !m.consumes():
-	case w.shared && m.op == "WRITE": // its last packet would take the receive
-		w.recvs = append([]receive{m.recv}, w.recvs...)
-	default:
-		lost = append(lost, m.recv)
+	if w.open != nil && w.open.op == "SEND" {
+		lost = append(lost, w.open.recv)
 	}
 	if !w.shared {
 		lost, w.recvs = append(lost, w.recvs...), nil
@@ -243,9 +243,6 @@ func (w *world) restart() {
 	if w.settle(); w.pending {
 		return
 	}
-	if m := w.open; w.shared && m != nil && m.imm > 0 && m.op == "WRITE" { // its last packet would take the receive
-		w.recvs = append([]receive{m.recv}, w.recvs...)
-	}
 	w.batch = nil
 	for range w.d.n(3) * map[bool]int{true: 1}[w.service == "rc"] {
 		k := w.newWork(w.operations(len(w.batch) < w.readDepth)...)
@@ -254,6 +251,7 @@ func (w *world) restart() {
 	}
 	w.requests(w.una, "")
 	w.batch = nil
+	w.say("", "wait 5ms") // the device has taken all packets
 	w.connect()
 }
 
@@ -276,10 +274,10 @@ func (w *world) abort() {
 	switch {
 	case w.service != "rc":
 		w.complete()
-	case w.open == nil:
+	default:
 		w.respondTo(w.una + w.d.n(w.sent-w.una+1))
-		w.probe() // the device has taken the responses
 	}
+	w.say("", "wait 5ms") // the device has taken all packets
 	w.say("", "dut.modify qp state=ERR")
 	for _, k := range w.batch {
 		if w.una < k.first+k.packets {
@@ -319,10 +317,10 @@ func (w *world) wrongLength() (rule, nak string) {
 	write := "va=mr.va rkey=mr.rkey len="
 	switch m := w.open; {
 	case m != nil && m.op == "SEND":
-		w.say("length", "< %s", pick(d, "SEND_LAST psn="+psn, "SEND_MIDDLE psn="+psn+w.fill(part), "SEND_LAST psn="+psn+w.fill(beyond)))
+		w.say("length", "< %s", pick(d, "SEND_LAST psn="+psn, "SEND_LAST_IMM imm=7 psn="+psn, "SEND_LAST_INV inv=mr.rkey+0x100 psn="+psn, "SEND_MIDDLE psn="+psn+w.fill(part), "SEND_LAST psn="+psn+w.fill(beyond)))
 	case m != nil:
 		rest := m.size - m.sent*w.mtu
-		texts := []string{"WRITE_LAST psn=" + psn, "WRITE_MIDDLE psn=" + psn + w.fill(part), "WRITE_LAST psn=" + psn + w.fill(beyond)}
+		texts := []string{"WRITE_LAST psn=" + psn, "WRITE_LAST_IMM imm=7 psn=" + psn, "WRITE_MIDDLE psn=" + psn + w.fill(part), "WRITE_LAST psn=" + psn + w.fill(beyond)}
 		for _, n := range []int{rest - 1, rest + 1} {
 			if n > 0 && n <= w.mtu {
 				texts = append(texts, "WRITE_LAST psn="+psn+w.fill(n), "WRITE_LAST_IMM imm=7 psn="+psn+w.fill(n))

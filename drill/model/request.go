@@ -85,7 +85,8 @@ func (w *world) operations(responds bool) []string {
 func (w *world) newWork(ops ...string) *work {
 	d := &w.d
 	w.works++
-	k := &work{id: w.works, op: pick(d, ops...), first: w.sent, remote: pick(d, 4096, 1<<47, 7<<60) + 8*d.n(1<<20), key: 1 + 2*d.n(1<<31)}
+	const border = 1 << 32
+	k := &work{id: w.works, op: pick(d, ops...), first: w.sent, remote: pick(d, pick(d, 4096, 1<<47, 7<<60)+8*d.n(1<<20), border-8*d.n(1024)), key: 1 + 2*d.n(1<<31)}
 	switch k.op {
 	case "FETCH_ADD", "CMP_SWAP":
 		k.add, k.match = uint64(d.n(1<<30))<<33|1, uint64(d.n(1<<30))<<17

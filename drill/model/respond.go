@@ -151,21 +151,24 @@ func (w *world) choose(answered bool) *message {
 	return m
 }
 
-// begin gives a message its PSN and its place. It posts a receive if the message needs one and none is there.
+// begin gives a message its PSN and its place. A SEND takes its receive.
 func (w *world) begin(m *message) {
-	if m.consumes() {
-		if len(w.recvs) == 0 {
-			w.receive(m.size + w.d.n(2)*w.d.n(100))
-		}
-		m.recv, w.recvs = w.recvs[0], w.recvs[1:]
-		if m.op == "SEND" {
-			m.size = min(m.size, m.recv.size)
-		}
+	if m.op == "SEND" {
+		w.take(m, m.size+w.d.n(2)*w.d.n(100))
+		m.size = min(m.size, m.recv.size)
 	}
 	w.place(m)
 	if w.past = append(w.past, m); len(w.past) > 12 {
 		w.past = w.past[1:]
 	}
+}
+
+// take gives a message the oldest receive. It posts one of a size if none is there.
+func (w *world) take(m *message, size int) {
+	if len(w.recvs) == 0 {
+		w.receive(size)
+	}
+	m.recv, w.recvs = w.recvs[0], w.recvs[1:]
 }
 
 // place gives a message its PSN, its address and its data.
@@ -220,6 +223,9 @@ func (w *world) transmit(m *message, to int, last bool) {
 		return
 	}
 	for ; m.sent < to; m.sent++ {
+		if m.imm > 0 && m.op == "WRITE" && m.sent == m.packets-1 {
+			w.ready(m)
+		}
 		asks := !w.silent && (last && m.sent == to-1 || w.d.one(4))
 		w.say("", "%s%s", w.line(m, m.sent), map[bool]string{true: " ackreq=1"}[asks])
 		w.arrive(m, m.sent)
@@ -230,6 +236,16 @@ func (w *world) transmit(m *message, to int, last bool) {
 	if m.sent == m.packets {
 		w.open = nil
 	}
+}
+
+// ready takes the receive of a WRITE with immediate data, which its last packet needs. Sometimes that one comes before the receive.
+func (w *world) ready(m *message) {
+	if len(w.recvs) == 0 && w.d.one(3) {
+		w.say("rnr", "< %s ackreq=1", w.packet(m, m.sent))
+		w.answers = append(w.answers, answer{"rnr", fmt.Sprintf("ACKNOWLEDGE psn=%s syndrome=RNR+%d", w.q(w.next), w.minRNR), true, w.executed, false, false})
+		w.await()
+	}
+	w.take(m, w.d.n(9))
 }
 
 // line returns the statement that sends packet i of a message, with fields that do not matter.

@@ -114,6 +114,11 @@ func (w *world) wrongResponse() bool {
 	}
 	w.say("", "ignore ANY psn=%s..%s", w.p(w.una), w.p(w.sent-1))
 	w.say(rule, "< %s", text)
+	if k.op == "READ" && w.d.one(2) { // a device that has taken it completes the READ
+		for j := w.una - k.first + 1; j < k.packets; j++ {
+			w.say(rule, "< %s", w.readResponse(k, j, position(j-k.base, k.packets-k.base), w.fill(min(w.mtu, k.size-j*w.mtu))))
+		}
+	}
 	w.say("", "wait 1ms")
 	w.say("", "< ACKNOWLEDGE psn=%s syndrome=NAK_ACCESS msn=%d", w.p(w.una), w.finished)
 	for _, p := range k.list { // the device may have written a part

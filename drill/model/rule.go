@@ -33,6 +33,7 @@ var Rules = []Rule{
 		"the PSN of the acknowledgement, up to the newest; any answer inside a gap, or if none is asked for", false},
 	{"dup.read", "IBTA 9.7.5.1", "A duplicate READ is answered again from its PSN on.", "old or new data, if the memory has changed", false},
 	{"dup.part", "IBTA 9.7.5.1", "A duplicate READ may ask for some packets inside the original one.", "", true},
+	{"dup.subset", "IBTA 9.7.5.1", "A duplicate READ for a part of the original one is answered by that part and no more.", "no answer", false},
 	{"dup.atomic", "IBTA 9.7.5.1", "A duplicate atomic returns the saved result and is not executed again.", "", false},
 	{"rnr", "IBTA 9.7.5", "A message without a receive draws an RNR NAK and is executed when it is repeated after a post.",
 		"the timer; a NAK for packets behind it", false},

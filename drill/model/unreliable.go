@@ -37,6 +37,9 @@ func (w *world) stream() {
 
 // deliver sends all packets of a message.
 func (w *world) deliver(m *message) {
+	if m.op == "WRITE" && m.imm > 0 {
+		w.take(m, w.d.n(9))
+	}
 	for i := range m.packets {
 		w.say("", "%s", w.line(m, i))
 		w.arrive(m, i)
@@ -108,24 +111,16 @@ func (w *world) denied(m *message) {
 		w.say("", "wait 5ms")
 		w.say("", "dut.modify qp access=wra")
 	}
-	w.reuse(m)
 }
 
-// abandon drops a message. Its data may be in memory in part.
+// abandon drops a message. Its data may be in memory in part. The next message takes its receive.
 func (w *world) abandon(m *message) {
 	if m.op == "WRITE" {
 		w.target.write(m.at, unknown(m.size))
-	} else {
-		m.recv.list.scatter(0, unknown(m.recv.size))
+		return
 	}
-	w.reuse(m)
-}
-
-// reuse gives the receive of a dropped message to the next one.
-func (w *world) reuse(m *message) {
-	if m.consumes() {
-		w.recvs = append([]receive{m.recv}, w.recvs...)
-	}
+	m.recv.list.scatter(0, unknown(m.recv.size))
+	w.recvs = append([]receive{m.recv}, w.recvs...)
 }
 
 // foreign sends a packet that a UC or UD queue pair drops: of another service, with a fault, or without a receive.
