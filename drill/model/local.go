@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // invalid posts a work request that the device cannot execute, behind valid ones that have completed. Later ones are flushed.
 func (w *world) invalid() {
@@ -34,6 +37,55 @@ func (w *world) invalid() {
 	}
 	w.say("local", "dut.cqe qp LOC_PROT_ERR wr=%d", id)
 	w.broken()
+}
+
+// retune changes an attribute that a drained queue pair may change. The requests behind follow it.
+func (w *world) retune() {
+	switch w.d.n(6) {
+	case 1:
+		w.rnrRetry = pick(&w.d, endless, 1, 2, 0)
+		w.rnrLeft, w.partly = w.rnrRetry, false
+		w.say("tune", "dut.modify qp rnr_retry=%d", w.rnrRetry)
+	case 2:
+		w.timeout, w.retry = pick(&w.d, 16, 17), pick(&w.d, 2, 1, 3)
+		w.say("tune", "dut.modify qp timeout=%d retry=%d", w.timeout, w.retry)
+	case 3:
+		w.readDepth = pick(&w.d, 4, 1, 2)
+		w.say("tune", "dut.modify qp rd_atomic=%d", w.readDepth)
+	}
+}
+
+// stop posts a work request that a UC or UD queue pair cannot execute. It stops the send queue only, until RTS.
+func (w *world) stop() {
+	w.works++
+	region := fmt.Sprintf("mr%d", w.works)
+	w.say("", "%s = dut.mr size=64", region)
+	datagram := ""
+	if w.service == "ud" {
+		datagram = fmt.Sprintf(" ah=ah qkey=%#x", qkey)
+	}
+	w.say("stop", "dut.send qp wr=%d %s[60:80]%s", w.works, region, datagram)
+	w.say("stop", "dut.cqe qp LOC_PROT_ERR wr=%d", w.works)
+	if w.d.one(2) {
+		k := w.newWork("SEND")
+		w.submit(k)
+		w.sent -= k.packets
+		w.say("flush", "dut.cqe qp WR_FLUSH_ERR wr=%d", k.id)
+	}
+	w.say("stop", "dut.query qp state=SQE")
+	if w.d.one(2) {
+		w.receives()
+	}
+	w.say("stop", "dut.modify qp state=RTS")
+	k := w.newWork("SEND")
+	k.size, k.packets, k.suffix, k.solicited, k.list, k.data = 0, 1, "", false, nil, nil
+	w.submit(k)
+	label := w.label()
+	text := strings.Replace(w.request(k, 0), "psn="+w.p(k.first), fmt.Sprintf("psn=%s..%s", w.p(k.first), w.p(k.first+1)), 1)
+	w.say("stop", "%s: > %s", label, text)
+	w.say("", "P%d = (%s.psn-%d)%%0x1000000", w.generation, label, k.first)
+	w.completed(k)
+	w.una = w.sent
 }
 
 // drain drains the send queue: requests that are posted meanwhile wait until the queue pair is in RTS again.
@@ -70,6 +122,7 @@ func (w *world) drain() {
 	w.batch = before
 	w.respondTo(later[0].first)
 	w.say("drain", "quiet 1ms")
+	w.retune()
 	w.say("", "dut.modify qp state=RTS")
 	w.batch = later
 	w.requests(later[0].first, "")

@@ -21,9 +21,10 @@ var kinds = map[string][]kind{
 		{2, (*world).unready}, {3, (*world).refuse}, {2, (*world).verify}, {2, (*world).wait}, {1, (*world).rebind}, {1, (*world).words}, {1, (*world).invalid},
 		{1, (*world).drain}, {1, (*world).abort}, {1, (*world).restart}, {1, (*world).notify}, {1, (*world).limited}, {1, (*world).query}},
 	"uc": {{8, (*world).stream}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify},
-		{1, (*world).abort}, {1, (*world).restart}, {1, (*world).notify}, {1, (*world).query}},
+		{1, (*world).abort}, {1, (*world).restart}, {1, (*world).notify}, {1, (*world).query}, {1, (*world).stop}},
 	"ud": {{8, (*world).datagrams}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify},
-		{1, (*world).abort}, {1, (*world).restart}, {1, (*world).overlong}, {1, (*world).query}},
+		{1, (*world).abort}, {1, (*world).restart}, {1, (*world).overlong}, {1, (*world).query},
+		{1, (*world).stop}},
 }
 
 // more posts receives.

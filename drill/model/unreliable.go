@@ -16,6 +16,9 @@ const (
 // stream sends some messages of UC, some of them with a fault, and expects the completions of the others.
 func (w *world) stream() {
 	for range 1 + w.d.n(4) {
+		if w.d.one(6) { // every PSN begins a message
+			w.next += pick(&w.d, 1, -1, -w.d.n(1000), 1<<23)
+		}
 		m := w.choose(false)
 		w.begin(m)
 		switch fate := w.d.n(9); {
@@ -95,7 +98,7 @@ func (w *world) misshapen(m *message, i int) string {
 
 // denied sends a WRITE with a key that gives access to nothing, to memory outside of the region, or without the right of the queue pair.
 func (w *world) denied(m *message) {
-	right, wrong, rights := "rkey=mr.rkey", "rkey=mr.rkey+0x100", w.d.one(3) && !w.early
+	right, wrong, rights := "rkey=mr.rkey", "rkey=mr.rkey+0x100", w.d.one(3) && !w.fixed
 	switch {
 	case rights:
 		w.say("", "wait 5ms") // the device has taken the packets

@@ -61,7 +61,7 @@ type responder struct {
 	taken    []receive // by a message that breaks the queue pair
 	gap      bool      // a NAK for a sequence error is outstanding
 	notReady bool      // an RNR NAK is outstanding
-	early    bool      // the queue pair is in RTR
+	fixed    bool      // the rights of the queue pair cannot change
 	silent   bool      // the packets of this burst request no acknowledgement
 	answers  []answer
 	bound    window
@@ -207,9 +207,7 @@ func (w *world) reconnect(init, rtr, rts string) {
 	w.outside()
 	w.say("reset", "dut.modify qp state=RTR%s", rtr)
 	if w.d.one(3) {
-		w.early = true
 		w.receives()
-		w.early = false
 	}
 	w.say("reset", "dut.modify qp state=RTS%s", rts)
 }
@@ -222,8 +220,10 @@ func (w *world) outside() {
 	}
 }
 
-// receives sends some messages of the service.
+// receives sends some messages of the service to a queue pair that is not in RTS.
 func (w *world) receives() {
+	w.fixed = true
+	defer func() { w.fixed = false }()
 	switch w.service {
 	case "rc":
 		w.burst()
