@@ -251,8 +251,9 @@ func (e *Engine) completes(now mono.Time, k *command) bool {
 			}
 		}
 		queues[i] = queue[1:]
+		_, whole := k.keys["len"]
 		for _, name := range []string{"imm", "inv"} {
-			if _, named := k.keys[name]; !named && c.fields[name] != "" {
+			if _, named := k.keys[name]; whole && !named && c.fields[name] != "" {
 				e.finish(Failed, k.call.Pos, fmt.Sprintf("the completion is %v, which has %s= that the script does not name", c, name))
 				return false
 			}

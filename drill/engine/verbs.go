@@ -114,7 +114,7 @@ var verbs = map[string]verb{
 	"counter": {word: "name", keys: numbers("min max"), doc: "compare how much a hardware counter has grown since the script began"},
 	"destroy": {object: true, keys: numbers(""), doc: "destroy an object"},
 	"cqe": {object: true, word: "status", local: true, keys: with(numbers("wr len imm inv peer"), keyWord, "op"),
-		doc: "expect a completion of a queue pair, the oldest of its send or its receive queue. ERROR is every status but SUCCESS. Without imm= or inv= the completion must have none"},
+		doc: "expect a completion of a queue pair, the oldest of its send or its receive queue. ERROR is every status but SUCCESS. With len= it has immediate data or a key only if imm= or inv= names them"},
 	"event": {object: true, word: "type", local: true, keys: with(numbers("resources depth retry rnr_retry peer qkey reason"), keyBytes, "private"),
 		doc: "expect an event of a queue pair, completion queue, shared receive queue, listener or connection. CONNECT_REQUEST and CONNECT_RESPONSE " +
 			"have resources=, depth=, rnr_retry= and peer= as rdma_cm reports them, CONNECT_REQUEST also retry=. ESTABLISHED of datagrams has peer= " +
