@@ -34,6 +34,7 @@ type work struct {
 	solicited      bool
 	add, match     uint64
 	qkey           uint32 // of a datagram
+	grouped        bool   // it goes to the multicast group
 	base           int    // packet at which the latest READ request begins
 }
 
@@ -86,7 +87,7 @@ func (w *world) newWork(ops ...string) *work {
 	d := &w.d
 	w.works++
 	const border = 1 << 32
-	k := &work{id: w.works, op: pick(d, ops...), first: w.sent, remote: pick(d, pick(d, 4096, 1<<47, 7<<60)+8*d.n(1<<20), border-8*d.n(1024)), key: 1 + 2*d.n(1<<31)}
+	k := &work{id: w.works, op: pick(d, ops...), first: w.sent, remote: pick(d, pick(d, 4096, 1<<47, 7<<60)+8*d.n(1<<20), border-8*(1+d.n(w.mtu/4))), key: 1 + 2*d.n(1<<31)}
 	switch k.op {
 	case "FETCH_ADD", "CMP_SWAP":
 		k.add, k.match = uint64(d.n(1<<30))<<33|1, uint64(d.n(1<<30))<<17
@@ -112,7 +113,7 @@ func (w *world) newWork(ops ...string) *work {
 	}
 	k.packets = w.packets(k.size)
 	if w.service == "ud" {
-		k.packets, k.qkey = 1, pick(d, qkey, uint32(d.n(1<<31)), 1<<31)
+		k.packets, k.qkey, k.grouped = 1, pick(d, qkey, uint32(d.n(1<<31)), 1<<31), w.group && d.one(2)
 	}
 	return k
 }
@@ -122,7 +123,7 @@ func (w *world) submit(k *work) {
 	verb := map[string]string{"SEND": "send", "WRITE": "write", "READ": "read", "FETCH_ADD": "fadd", "CMP_SWAP": "cas"}[k.op]
 	text := fmt.Sprintf("dut.%s qp wr=%d%s", verb, k.id, k.list)
 	if w.service == "ud" {
-		text += fmt.Sprintf(" ah=ah qkey=%#x", k.qkey)
+		text += fmt.Sprintf("%s qkey=%#x", map[bool]string{false: " ah=ah", true: " ah=gah peer=0xffffff"}[k.grouped], k.qkey)
 	}
 	if k.op != "SEND" {
 		text += fmt.Sprintf(" remote=%#x rkey=%#x", k.remote, k.key)
@@ -185,6 +186,9 @@ func (w *world) request(k *work, i int) string {
 			key = qkey // of the queue pair
 		}
 		text += fmt.Sprintf(" src=qp.num qkey=%#x", key)
+		if k.grouped {
+			text += w.toGroup(3)
+		}
 	}
 	if k.op == "SEND" || k.suffix == "_IMM" { // a solicited WRITE without immediate data has no meaning
 		text += fmt.Sprintf(" se=%d", solicited)

@@ -139,7 +139,7 @@ func (w *world) foreign() {
 		others = append(others, "UD_SEND_ONLY psn=%s qkey=0x77 src=0x22")
 	} else {
 		others = append(others, "UC_SEND_ONLY psn=%s", "UD_SEND_ONLY psn=%s qkey=0x78 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x80000077 src=0x22",
-			"UD_SEND_ONLY psn=%s qkey=0 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x10077 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x77 src=0x22"+w.toGroup("2"))
+			"UD_SEND_ONLY psn=%s qkey=0 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x10077 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x77 src=0x22"+w.toGroup(2))
 	}
 	own := w.prefix() + "SEND_ONLY psn=%s" + w.datagram(qkey) + w.fill(5)
 	faults := []string{" icrc=bad", " pkey=0x8123", " tver=1", " dst=(qp.num+0x5555)%%0x1000000", " dst=qp.num+1", " udp.dport=4790"}
@@ -190,7 +190,7 @@ func (w *world) arriveDatagram(n int) {
 	}
 	to, addresses := "", addressBytes
 	if w.group && w.generation == 1 && w.d.one(2) {
-		to, addresses = w.toGroup("1"), groupBytes
+		to, addresses = w.toGroup(1), groupBytes
 	}
 	w.say("", "< %s%s psn=%s qkey=%#x src=%#x%s payload=%s", name, to, w.q(w.d.n(1<<24)), qkey, from, imm, expression(data))
 	known := map[bool]int{false: 8, true: 32}[w.v6]
@@ -199,20 +199,26 @@ func (w *world) arriveDatagram(n int) {
 	w.answers = append(w.answers, answer{rule: w.rule("receive"), text: text, local: true})
 }
 
-// attach attaches the queue pair to a multicast group.
-func (w *world) attach() {
-	group := map[bool]string{false: "239.1.2.1", true: "ff0e::1:2:1"}[w.v6]
-	w.say("", "G = tester.addr+addr(%q)", group)
-	w.say("", "dut.attach qp group=addr(%q)", group)
-	w.say("", "wait 20ms") // the device tells the network
+// groupOf returns a multicast group. That of the queue pair is 1. Its Ethernet address has 23 bits of it by IPv4, 32 by IPv6.
+func (w *world) groupOf(number int) string {
+	if w.v6 {
+		return fmt.Sprintf("addr(\"ff0e::1:8102:%d\")", number)
+	}
+	return fmt.Sprintf("addr(\"239.129.2.%d\")", number)
 }
 
-// toGroup returns the fields of a packet to a multicast group. That of the queue pair is 1.
-func (w *world) toGroup(number string) string {
-	if w.v6 {
-		return fmt.Sprintf(" eth.dst=0x33330002000%s ip.dst=addr(\"ff0e::1:2:%s\") dst=0xffffff", number, number)
-	}
-	return fmt.Sprintf(" eth.dst=0x01005e01020%s ip.dst=addr(\"239.1.2.%s\") dst=0xffffff", number, number)
+// toGroup returns the fields of a packet to a multicast group.
+func (w *world) toGroup(number int) string {
+	mac := map[bool]int{false: 0x01005e010200, true: 0x333381020000}[w.v6] + number
+	return fmt.Sprintf(" eth.dst=%#x ip.dst=%s dst=0xffffff", mac, w.groupOf(number))
+}
+
+// attach attaches the queue pair to a multicast group.
+func (w *world) attach() {
+	w.say("", "G = tester.addr+%s", w.groupOf(1))
+	w.say("", "gah = dut.ah group=%s", w.groupOf(3)) // the device may hear what it sends to its own group
+	w.say("", "dut.attach qp group=%s", w.groupOf(1))
+	w.say("", "wait 20ms") // the device tells the network
 }
 
 // overlong sends a datagram that is longer than its receive. It may end the receive or not, so the queue pair begins again.
