@@ -15,18 +15,18 @@ var budgets = []struct {
 	folders []string
 	lines   int
 }{
-	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 22635},
+	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 22613},
 	{"links", []string{"port", "tap", "bpf"}, 5483},
-	{"verbs", []string{"verbs"}, 3592},
-	{"Flor", []string{"flor"}, 4288},
-	{"rocedrill", []string{"drill"}, 11216},
-	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19991},
-	{"observation", []string{"internal/observe"}, 5080},
-	{"simulator", []string{"internal/sim"}, 17987},
-	{"laboratory", []string{"internal/lab"}, 14727},
-	{"base", []string{"internal/base"}, 6825},
-	{"traffic generator", []string{"otg"}, 6984},
-	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2375},
+	{"verbs", []string{"verbs"}, 3591},
+	{"Flor", []string{"flor"}, 4287},
+	{"rocedrill", []string{"drill"}, 11861},
+	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19918},
+	{"observation", []string{"internal/observe"}, 5077},
+	{"simulator", []string{"internal/sim"}, 17872},
+	{"laboratory", []string{"internal/lab"}, 13435},
+	{"base", []string{"internal/base"}, 6856},
+	{"traffic generator", []string{"otg"}, 7205},
+	{"rest", []string{"deploy", "examples", "internal/test", "preload", "tools"}, 2374},
 }
 
 // noCode matches the lines that do not count.
