@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -157,33 +156,7 @@ func TestExtendedKeepsLast(t *testing.T) {
 
 // TestExtendedEachFault loses, duplicates or delays each packet of a mixed workload in turn.
 func TestExtendedEachFault(t *testing.T) {
-	forExtended(t, func(t *testing.T, c pairConfig) {
-		run := func(victim int, f fault) int {
-			p := newPair(t, c)
-			p.faults = func(n int, _ *bth.Packet) fault {
-				if n == victim {
-					return f
-				}
-				return fault{}
-			}
-			a, b := mixed(p, 0), mixed(p, 1)
-			p.run(t)
-			a.verify(t)
-			b.verify(t)
-			return p.count
-		}
-		total := run(-1, fault{})
-		for name, f := range map[string]fault{
-			"drop": {drop: true}, "dup": {dup: true}, "delay": {delay: 5 * time.Microsecond},
-			"late copy": {dup: true, delay: 300 * time.Microsecond},
-		} {
-			t.Run(name, func(t *testing.T) {
-				for i := range total {
-					run(i, f)
-				}
-			})
-		}
-	})
+	forExtended(t, func(t *testing.T, c pairConfig) { eachFault(t, c, mixed) })
 }
 
 // TestExtendedAnyFaults draws operations and a pattern of loss, duplicates and delay. Each request must take effect

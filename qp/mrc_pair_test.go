@@ -64,32 +64,7 @@ func TestMRCEverySize(t *testing.T) {
 }
 
 // TestMRCEachFault loses, duplicates or delays each packet in turn: data, SACKs, Transport ACKs and probes.
-func TestMRCEachFault(t *testing.T) {
-	run := func(victim int, f fault) int {
-		p := newPair(t, mrcPair())
-		p.faults = func(n int, _ *bth.Packet) fault {
-			if n == victim {
-				return f
-			}
-			return fault{}
-		}
-		a, b := writes(p, 0), writes(p, 1)
-		p.run(t)
-		a.verify(t)
-		b.verify(t)
-		return p.count
-	}
-	total := run(-1, fault{})
-	for name, f := range map[string]fault{
-		"drop": {drop: true}, "dup": {dup: true}, "delay": {delay: 5 * time.Microsecond}, "late copy": {dup: true, delay: 300 * time.Microsecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for i := range total {
-				run(i, f)
-			}
-		})
-	}
-}
+func TestMRCEachFault(t *testing.T) { eachFault(t, mrcPair(), writes) }
 
 // TestMRCAnyFaults draws requests, limits, and a pattern of loss, duplicates and delay. Each request must take effect once,
 // in order, byte for byte.

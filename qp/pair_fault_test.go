@@ -52,18 +52,21 @@ func TestPairEverySize(t *testing.T) {
 	}
 }
 
-// TestPairEachFault repeats the mixed workload in both directions. Each run loses, duplicates or delays another
+// TestPairEachFault repeats the mixed workload. Each run loses, duplicates or delays another
 // packet.
-func TestPairEachFault(t *testing.T) {
+func TestPairEachFault(t *testing.T) { eachFault(t, lossless, mixed) }
+
+// eachFault repeats a workload in both directions.
+func eachFault(t *testing.T, c pairConfig, work func(p *pair, from int) *workload) {
 	run := func(victim int, f fault) int {
-		p := newPair(t, lossless)
+		p := newPair(t, c)
 		p.faults = func(n int, _ *bth.Packet) fault {
 			if n == victim {
 				return f
 			}
 			return fault{}
 		}
-		a, b := mixed(p, 0), mixed(p, 1)
+		a, b := work(p, 0), work(p, 1)
 		p.run(t)
 		a.verify(t)
 		b.verify(t)
