@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/check"
 )
 
@@ -32,7 +34,7 @@ capture has no RoCEv2.`,
   rocedrill analyze roce.pcapng --counters 198.18.0.1=counters --json`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageError{errors.New("usage: rocedrill analyze CAPTURE")}
+				return about.Usage(errors.New("usage: rocedrill analyze CAPTURE"))
 			}
 			var err error
 			if o.Counters, err = readCounters(counters); err != nil {
@@ -40,12 +42,12 @@ capture has no RoCEv2.`,
 			}
 			f, err := os.Open(args[0])
 			if err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			defer f.Close()
 			r, err := check.Read(bufio.NewReader(f), o)
 			if err != nil {
-				return usageError{fmt.Errorf("%s: %w", args[0], err)}
+				return about.Usage(fmt.Errorf("%s: %w", args[0], err))
 			}
 			if err := a.printChecks(r); err != nil {
 				return err
@@ -82,16 +84,16 @@ func readCounters(args []string) (check.Counters, error) {
 		host, path, _ := strings.Cut(arg, "=")
 		a, err := netip.ParseAddr(host)
 		if err != nil || path == "" {
-			return nil, usageError{fmt.Errorf("--counters %s: must be ADDRESS=FILE", arg)}
+			return nil, about.Usage(fmt.Errorf("--counters %s: must be ADDRESS=FILE", arg))
 		}
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, about.Usage(err)
 		}
 		hosts[a], err = check.ReadCounters(f)
 		f.Close()
 		if err != nil {
-			return nil, usageError{fmt.Errorf("%s: %w", path, err)}
+			return nil, about.Usage(fmt.Errorf("%s: %w", path, err))
 		}
 	}
 	return hosts, nil
@@ -100,7 +102,7 @@ func readCounters(args []string) (check.Counters, error) {
 // printChecks prints the checks of the capture and of each connection.
 func (a *app) printChecks(r *check.Report) error {
 	if a.json {
-		return a.encode(r)
+		return output.JSON(a.out, r)
 	}
 	fmt.Fprintf(a.out, "%d frames\n", r.Frames)
 	a.checks(r.Checks)

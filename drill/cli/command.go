@@ -25,9 +25,6 @@ const (
 	exitLate    = 5 // a script is inconclusive: the tester or the agent was late
 )
 
-// usageError is an error in the user's command line or files.
-type usageError struct{ error }
-
 // errFailed says that scripts failed. The report has told why.
 var errFailed = errors.New("the device fails")
 
@@ -51,7 +48,6 @@ func Main(args []string, out, diag io.Writer) int {
 		c.SetArgs(args)
 		return c.ExecuteContext(ctx)
 	})
-	var usage usageError
 	var bad *script.Error
 	switch {
 	case err == nil:
@@ -65,7 +61,7 @@ func Main(args []string, out, diag io.Writer) int {
 	switch {
 	case errors.Is(err, errNothing):
 		return exitNothing
-	case about.IsUsage(err), errors.As(err, &usage), errors.As(err, &bad):
+	case about.IsUsage(err), errors.As(err, &bad):
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return interrupt.Code
@@ -86,12 +82,7 @@ device has to answer. docs/reference/drill.md describes them.`,
 		Example: `  rocedrill run drill/suite --dut virtual
   rocedrill run drill/suite/requester/nak_seq.drill --dut roced --log`,
 		SilenceErrors: true, SilenceUsage: true,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{about.NoCommand(c, args[0])}
-			}
-			return nil
-		},
+		Args:              about.NoArgs,
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}

@@ -12,6 +12,7 @@ import (
 	"roced.io/roced/drill/dut"
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/suggest"
 )
 
@@ -54,19 +55,19 @@ func (f *deviceFlags) add(s *pflag.FlagSet) {
 func (f *deviceFlags) check() error {
 	switch t := f.traffic; {
 	case t.IP != 0 && t.IP != 4 && t.IP != 6:
-		return usageError{fmt.Errorf("--ip %d: must be 4 or 6", t.IP)}
+		return about.Usage(fmt.Errorf("--ip %d: must be 4 or 6", t.IP))
 	case t.VLAN > 4094:
-		return usageError{fmt.Errorf("--vlan %d: must be at most 4094", t.VLAN)}
+		return about.Usage(fmt.Errorf("--vlan %d: must be at most 4094", t.VLAN))
 	case t.SL > 15:
-		return usageError{fmt.Errorf("--sl %d: must be at most 15", t.SL)}
+		return about.Usage(fmt.Errorf("--sl %d: must be at most 15", t.SL))
 	case f.port < 1 || f.port > 255:
-		return usageError{fmt.Errorf("--port %d: must be between 1 and 255", f.port)}
+		return about.Usage(fmt.Errorf("--port %d: must be between 1 and 255", f.port))
 	case t.Slack < 0:
-		return usageError{fmt.Errorf("--slack %v: must not be negative", t.Slack)}
+		return about.Usage(fmt.Errorf("--slack %v: must not be negative", t.Slack))
 	}
 	for _, c := range f.caps {
 		if !slices.Contains(engine.Capabilities(), c) {
-			return usageError{fmt.Errorf("--cap %s: there is no such capability%s", c, suggest.Hint(c, engine.Capabilities()))}
+			return about.Usage(fmt.Errorf("--cap %s: there is no such capability%s", c, suggest.Hint(c, engine.Capabilities())))
 		}
 	}
 	return nil
@@ -79,7 +80,7 @@ func addresses(flag string, list []string, otherwise [2]netip.Addr) ([2]netip.Ad
 	for _, text := range list {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
-			return otherwise, usageError{fmt.Errorf("--%s: %w", flag, err)}
+			return otherwise, about.Usage(fmt.Errorf("--%s: %w", flag, err))
 		}
 		otherwise[map[bool]int{false: 0, true: 1}[a.Is6()]] = a
 	}
@@ -93,7 +94,7 @@ func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() er
 	}
 	command, isAgent := strings.CutPrefix(f.dut, agentPrefix)
 	if !isAgent && f.link != "" {
-		return nil, nil, usageError{fmt.Errorf("--link is for --dut agent:COMMAND; %s has a link of its own", f.dut)}
+		return nil, nil, about.Usage(fmt.Errorf("--link is for --dut agent:COMMAND; %s has a link of its own", f.dut))
 	}
 	var s *dut.Session
 	switch {
@@ -106,7 +107,7 @@ func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() er
 	case slices.Contains(dut.RXE(), f.dut):
 		s, err = dut.StartRXE(ctx, f.dut, f.traffic, a.diag)
 	default:
-		err = usageError{fmt.Errorf("--dut %s: must be virtual, roced, %s or agent:COMMAND", f.dut, strings.Join(dut.RXE(), ", "))}
+		err = about.Usage(fmt.Errorf("--dut %s: must be virtual, roced, %s or agent:COMMAND", f.dut, strings.Join(dut.RXE(), ", ")))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -127,7 +128,7 @@ func (f *deviceFlags) openAgent(ctx context.Context, command string) (*dut.Sessi
 	d := dut.DefaultAgent()
 	d.Command, d.Link, d.Device, d.Caps, d.Traffic, d.Port, d.GIDIndex = command, f.link, f.device, f.caps, f.traffic, f.port, f.gid
 	if command == "" || f.link == "" {
-		return nil, usageError{fmt.Errorf("--dut agent:COMMAND needs a command and --link, such as --dut 'agent:ssh host rocedrill-agent' --link eth1")}
+		return nil, about.Usage(fmt.Errorf("--dut agent:COMMAND needs a command and --link, such as --dut 'agent:ssh host rocedrill-agent' --link eth1"))
 	}
 	var err error
 	if d.Tester, err = addresses("tester-address", f.tester, d.Tester); err != nil {

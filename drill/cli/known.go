@@ -9,6 +9,7 @@ import (
 
 	"roced.io/roced/drill/model"
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/suggest"
 )
 
@@ -23,7 +24,7 @@ func readKnown(path string) (knownFailures, error) {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, about.Usage(err)
 	}
 	for i, line := range strings.Split(string(text), "\n") {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
@@ -31,7 +32,7 @@ func readKnown(path string) (knownFailures, error) {
 		}
 		names, reason, _ := strings.Cut(line, ": ")
 		if reason = strings.TrimSpace(reason); reason == "" {
-			return nil, usageError{fmt.Errorf("%s:%d: must be SCRIPT...: REASON", path, i+1)}
+			return nil, about.Usage(fmt.Errorf("%s:%d: must be SCRIPT...: REASON", path, i+1))
 		}
 		for _, name := range strings.Fields(names) {
 			list[scriptName(name)] = reason
@@ -49,7 +50,7 @@ func readRules(path string) (map[string]string, error) {
 	}
 	for id := range list {
 		if !slices.Contains(ids, id) {
-			return nil, usageError{fmt.Errorf("%s: the model has no rule %s%s", path, id, suggest.Hint(id, ids))}
+			return nil, about.Usage(fmt.Errorf("%s: the model has no rule %s%s", path, id, suggest.Hint(id, ids)))
 		}
 	}
 	return list, err
@@ -81,10 +82,10 @@ func (f *runFlags) choose(scripts []*script.Script) ([]*script.Script, error) {
 	}
 	for _, rule := range f.only {
 		if !slices.ContainsFunc(sections, func(s string) bool { return inSection(s, rule) }) {
-			return nil, usageError{fmt.Errorf("--only %q: no script has this section%s; rocedrill list --spec lists them", rule, suggest.Hint(rule, sections))}
+			return nil, about.Usage(fmt.Errorf("--only %q: no script has this section%s; rocedrill list --spec lists them", rule, suggest.Hint(rule, sections)))
 		}
 	}
-	return nil, usageError{fmt.Errorf("--must: no script tests a demand of the specification")}
+	return nil, about.Usage(fmt.Errorf("--must: no script tests a demand of the specification"))
 }
 
 // inSection reports whether a section is another one or lies in it.

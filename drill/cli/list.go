@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"roced.io/roced/drill/model"
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/output"
 )
 
@@ -46,7 +46,7 @@ with the numbers of scripts and of rules of rocedrill model.`,
   rocedrill list drill/suite --json`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("usage: rocedrill list SCRIPT|FOLDER... [--spec]")}
+				return about.Usage(errors.New("usage: rocedrill list SCRIPT|FOLDER... [--spec]"))
 			}
 			scripts, err := load(args)
 			if err != nil {
@@ -71,7 +71,7 @@ before the first script. The exit code is 2 if a script is wrong.`,
 		Example: `  rocedrill lint drill/suite`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("no script: name scripts or folders, as in \"rocedrill lint drill/suite\"")}
+				return about.Usage(errors.New("no script: name scripts or folders, as in \"rocedrill lint drill/suite\""))
 			}
 			scripts, err := load(args)
 			if err != nil {
@@ -114,16 +114,9 @@ func compareSections(x, y string) int {
 	})
 }
 
-// encode prints a value in JSON.
-func (a *app) encode(v any) error {
-	e := json.NewEncoder(a.out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
 func (a *app) listSections(list []section) error {
 	if a.json {
-		return a.encode(list)
+		return output.JSON(a.out, list)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "section\tmust\tpolicy\tmodel")
@@ -142,7 +135,7 @@ func (a *app) listScripts(scripts []*script.Script) error {
 		list[i] = listed{s.Path, s.Spec, s.Must, s.Need, s.About}
 	}
 	if a.json {
-		return a.encode(list)
+		return output.JSON(a.out, list)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for _, s := range list {

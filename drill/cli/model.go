@@ -14,6 +14,7 @@ import (
 	"roced.io/roced/drill/dut"
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/model"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/output"
 )
@@ -52,7 +53,7 @@ agent does not answer, 130 interrupted: the report has the sequences that have e
   rocedrill model --dut 'agent:ssh host rocedrill-agent' --link eth1 --minutes 60 --failures 10 --keep found`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 || f.o.Failures < 1 || f.minutes < 0 || f.o.Steps < 0 {
-				return usageError{errors.New("usage: rocedrill model [--steps N] [--minutes M] [--failures N], with positive numbers")}
+				return about.Usage(errors.New("usage: rocedrill model [--steps N] [--minutes M] [--failures N], with positive numbers"))
 			}
 			if f.minutes == 0 && f.o.Steps == 0 {
 				f.o.Steps = defaultSteps
@@ -73,7 +74,7 @@ agent does not answer, 130 interrupted: the report has the sequences that have e
 // runModel runs the model and prints the report, also if the device is lost.
 func (a *app) runModel(ctx context.Context, f *modelFlags) error {
 	if s, err := os.Stat(f.keep); err != nil || !s.IsDir() {
-		return usageError{fmt.Errorf("--keep %s: must be a folder", f.keep)}
+		return about.Usage(fmt.Errorf("--keep %s: must be a folder", f.keep))
 	}
 	var err error
 	if f.o.Known, err = readRules(f.known); err != nil {
@@ -114,7 +115,7 @@ func keepFailures(r *model.Report, folder string) error {
 		}
 		f.File = filepath.Join(folder, fmt.Sprintf("model-%d.drill", f.Seed))
 		if err := output.Write(f.File, []byte(f.Script)); err != nil {
-			return usageError{err}
+			return about.Usage(err)
 		}
 	}
 	return nil
@@ -123,7 +124,7 @@ func keepFailures(r *model.Report, folder string) error {
 // printModel prints the failures and the sums, or everything in JSON.
 func (a *app) printModel(r *model.Report, took time.Duration) error {
 	if a.json {
-		return a.encode(r)
+		return output.JSON(a.out, r)
 	}
 	for _, f := range r.Failures {
 		outcome, more := engine.Failed.String(), f.File

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"roced.io/roced/drill/engine"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/pcapng"
 )
@@ -71,7 +72,7 @@ func (s *summary) writePage(f *os.File) error {
 		if r.result != nil && r.result.Outcome != engine.Passed && r.result.Outcome != engine.NotApplicable {
 			name := fmt.Sprintf("%s-%d.pcapng", base, i+1)
 			if err := writeCapture(name, r.result); err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			p.Capture, p.Ladder = filepath.Base(name), drawLadder(&r)
 			for n, text := range r.script.Lines {

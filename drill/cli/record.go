@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/drill/record"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/output"
 )
 
@@ -30,31 +31,31 @@ what it does not need. CAPTURE is pcap or pcapng; RC, UC and UD can be recorded.
   rocedrill run nak.drill --dut virtual --log`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || qp == "" {
-				return usageError{errors.New("usage: rocedrill record CAPTURE --qp N")}
+				return about.Usage(errors.New("usage: rocedrill record CAPTURE --qp N"))
 			}
 			var err error
 			if d.QPN, err = strconv.ParseUint(qp, 0, 24); err != nil {
-				return usageError{fmt.Errorf("--qp %s: must be a number of up to 24 bits, such as 0x11", qp)}
+				return about.Usage(fmt.Errorf("--qp %s: must be a number of up to 24 bits, such as 0x11", qp))
 			}
 			if address != "" {
 				if d.Addr, err = netip.ParseAddr(address); err != nil {
-					return usageError{fmt.Errorf("--address: %w", err)}
+					return about.Usage(fmt.Errorf("--address: %w", err))
 				}
 			}
 			b, err := os.ReadFile(args[0])
 			if err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			text, err := record.Script(bytes.NewReader(b), filepath.Base(args[0]), d)
 			if err != nil {
-				return usageError{fmt.Errorf("%s: %w", args[0], err)}
+				return about.Usage(fmt.Errorf("%s: %w", args[0], err))
 			}
 			if out == "" {
 				_, err = fmt.Fprint(a.out, text)
 				return err
 			}
 			if err := output.Write(out, []byte(text)); err != nil {
-				return usageError{err}
+				return about.Usage(err)
 			}
 			return nil
 		},

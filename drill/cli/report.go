@@ -9,6 +9,7 @@ import (
 
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/output"
 )
 
 // report is the outcome of a script.
@@ -178,7 +179,7 @@ func (a *app) printLog(r *engine.Result) {
 // print prints the sums, or everything in JSON.
 func (a *app) print(s *summary) error {
 	if a.json {
-		return a.encode(s)
+		return output.JSON(a.out, s)
 	}
 	others := 0
 	for _, r := range s.Scripts {

@@ -15,6 +15,7 @@ import (
 	"roced.io/roced/drill/dut"
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
+	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/output"
 )
@@ -59,7 +60,7 @@ report has all scripts.`,
   rocedrill run drill/suite/requester/nak_seq.drill --dut virtual --seed 7 --log`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("usage: rocedrill run SCRIPT|FOLDER... --dut DUT")}
+				return about.Usage(errors.New("usage: rocedrill run SCRIPT|FOLDER... --dut DUT"))
 			}
 			scripts, err := load(args)
 			if err != nil {
@@ -100,14 +101,14 @@ func load(args []string) (scripts []*script.Script, err error) {
 		})
 		var bad *script.Error
 		if err != nil && !errors.As(err, &bad) {
-			err = usageError{err}
+			err = about.Usage(err)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if len(scripts) == 0 {
-		return nil, usageError{fmt.Errorf("no scripts (*.drill) in %v", args)}
+		return nil, about.Usage(fmt.Errorf("no scripts (*.drill) in %v", args))
 	}
 	return scripts, nil
 }
@@ -123,11 +124,11 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 	}
 	junit, html, err := f.outputs()
 	if err != nil {
-		return usageError{err}
+		return about.Usage(err)
 	}
 	sum := summary{DUT: f.dut, Scripts: []report{}}
 	err = a.runOn(ctx, scripts, f, reasons, &sum)
-	if errors.As(err, new(usageError)) {
+	if about.IsUsage(err) {
 		return err
 	}
 	if err != nil {
