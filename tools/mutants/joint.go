@@ -144,15 +144,15 @@ func copyFunction(text, mutated string, number int) (call, function string) {
 	if before == nil || f == nil || f.Type.TypeParams != nil || strings.Contains(text, "recover()") {
 		return "", ""
 	}
+	head := text[:offset(before.Body.Lbrace)]
+	if !strings.HasPrefix(mutated, head) {
+		return "", ""
+	}
 	name := fmt.Sprintf("%s_mutant%d", f.Name.Name, number)
 	function = mutated[:offset(f.Name.Pos())] + name + mutated[offset(f.Name.End()):]
-	args, ok := arguments(before.Type.Params)
+	args := arguments(head, before.Type.Params)
 	if before.Recv != nil {
-		receiver, named := arguments(before.Recv)
-		name, ok = receiver+"."+name, ok && named
-	}
-	if !ok {
-		return "", ""
+		name = "(" + arguments(head, before.Recv) + ")." + name
 	}
 	call = name + "(" + args + ")"
 	if before.Type.Results == nil {
@@ -163,25 +163,28 @@ func copyFunction(text, mutated string, number int) (call, function string) {
 	return fmt.Sprintf("\nif selectedMutant == %d {\n%s\n}\n", number, call), function
 }
 
-// arguments returns the names of parameters for a call. All must have one.
-func arguments(list *ast.FieldList) (text string, ok bool) {
-	var names []string
+// arguments returns the names of parameters for a call, or zero values where the function cannot use them.
+func arguments(head string, list *ast.FieldList) string {
+	var all []string
 	for _, field := range list.List {
-		if len(field.Names) == 0 {
-			return "", false
+		names := field.Names
+		if names == nil {
+			names = []*ast.Ident{ast.NewIdent("_")}
 		}
-		for _, n := range field.Names {
-			name := n.Name
-			if _, variadic := field.Type.(*ast.Ellipsis); variadic {
-				name += "..."
+		_, variadic := field.Type.(*ast.Ellipsis)
+		for _, n := range names {
+			switch {
+			case n.Name == "_" && variadic:
+			case n.Name == "_":
+				all = append(all, "*new("+head[offset(field.Type.Pos()):offset(field.Type.End())]+")")
+			case variadic:
+				all = append(all, n.Name+"...")
+			default:
+				all = append(all, n.Name)
 			}
-			if n.Name == "_" {
-				return "", false
-			}
-			names = append(names, name)
 		}
 	}
-	return strings.Join(names, ", "), true
+	return strings.Join(all, ", ")
 }
 
 const clause = "package p;"
