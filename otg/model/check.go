@@ -54,6 +54,7 @@ func (f *findings) message(m protoreflect.Message, path string) {
 		if isVariant(m, fd) && string(fd.Name()) != chosen {
 			if m.Has(fd) {
 				f.errorf("%s: is set, but choice is %q; remove one of them", at, chosen)
+				m.Clear(fd) // the translation does not choose
 			}
 			continue
 		}

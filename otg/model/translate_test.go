@@ -208,6 +208,7 @@ func TestRawFlows(t *testing.T) {
 		{`{"udp": {`, `{"ipv6": {}}, {"udp": {`, `flows[0].packet[3]: ipv6: a frame has ethernet, then vlan, one of ipv4 and ipv6`},
 		{`{"udp": {`, `{"udp": {}}, {"udp": {`, `flows[0].packet[4]: udp: a frame has`},
 		{`"vlan": {"id": {"value": 7}`, `"vlan": {"id": {"increment": {}}`, `packet[1].vlan.id.choice: increment: roceotg supports only value`},
+		{`"size": {"fixed": 128}`, `"size": {"choice": "random", "fixed": 4294967295}`, `flows[0].size.fixed: is set, but choice is "random"`},
 		{`"pattern": "ab cd"`, `"pattern": "abc"`, `pattern: "abc": is not an even number`},
 		{`"rx_names": ["p2"]`, `"rx_names": ["p3"]`, `flows[0].tx_rx.port: port "p3"`},
 	} {
