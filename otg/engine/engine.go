@@ -87,16 +87,10 @@ func (e *engine) start() (warnings []string, err error) {
 		}
 	}
 	for _, p := range r.order() {
-		warnings = append(warnings, p.raised...)
+		warnings = append(warnings, p.mapped...)
 	}
 	for _, h := range r.hosts {
 		warnings = append(warnings, h.unused()...)
-	}
-	for _, p := range r.peers {
-		if most := p.host.core.PortAttr().ActiveMTU.Bytes(); p.cfg.PathMTU > most {
-			warnings = append(warnings, fmt.Sprintf("peer %s: path MTU %d: using %d, which fits into %s", p.cfg.Name, p.cfg.PathMTU, most, p.host.port.cfg.Location))
-			p.cfg.PathMTU = most
-		}
 	}
 	return warnings, nil
 }
@@ -179,6 +173,10 @@ func (r *running) makePeers() error {
 		if !ok {
 			errs = append(errs, fmt.Errorf("peer %s: no address %q", c.Name, c.Address))
 			continue
+		}
+		if most := h.core.PortAttr().ActiveMTU.Bytes(); c.PathMTU > most {
+			h.port.mapped = append(h.port.mapped, fmt.Sprintf("peer %s: path MTU %d: using %d, which fits into %s", c.Name, c.PathMTU, most, h.cfg.Name))
+			c.PathMTU = most
 		}
 		p := &peer{cfg: c, host: h, address: a}
 		h.peers, r.peers = append(h.peers, p), append(r.peers, p)

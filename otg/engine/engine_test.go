@@ -12,6 +12,8 @@ import (
 	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/porttest"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // settings are those of a port without congestion control. On a busy machine a loop can rest for longer than a few milliseconds.
@@ -112,10 +114,19 @@ func TestUnused(t *testing.T) {
 	t.Cleanup(func() { _ = e.Close() })
 	warnings, err := e.Apply(c)
 	want := []string{"port p1: DCQCN: rate after the first CNP of 0.002 per cent: using 0.336, a packet in 10 ms",
+		"peer peer1: path MTU 4096: using 1024, which fits into e1",
 		"second: gateway 198.18.8.254: not used, another address of e0 has one of this family",
-		"third: gateway fd00:8::1: not used, it is outside of fd00:7::/64", "peer peer1: path MTU 4096: using 1024, which fits into netns/1"}
+		"third: gateway fd00:8::1: not used, it is outside of fd00:7::/64"}
 	if err != nil || !slices.Equal(warnings, want) {
 		t.Errorf("%v, warnings %q, want %q", err, warnings, want)
+	}
+	var port rocev2.PortAttr
+	await(t, e, "the link is up", func() bool {
+		must(t, e.do(func(mono.Time) error { port = e.run.hosts[1].core.PortAttr(); return nil }))
+		return port.State == rocev2.PortActive
+	})
+	if port.LinkMTU != 1500 {
+		t.Errorf("MTU %d of the interface, on a link with more", port.LinkMTU)
 	}
 }
 

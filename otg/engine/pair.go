@@ -175,7 +175,11 @@ func (q *pair) ready(now mono.Time, a *cm.QPAttr) error {
 	q.host.byEnd[q.end] = q
 	q.reqTx.next, q.respRx.next = q.ownPSN, q.ownPSN
 	q.reqRx.next, q.respTx.next = q.farPSN, q.farPSN
-	q.reqRx.waits, q.respRx.waits = false, false
+	for _, x := range []*pair{q, q.remote} {
+		if x != nil { // the peer may have been ready before a start
+			x.reqRx.waits, x.respRx.waits = false, false
+		}
+	}
 	q.readNext, q.mtu = q.ownPSN, a.PathMTU.Bytes()
 	return nil
 }

@@ -39,7 +39,7 @@ type testPort struct {
 	wasUp    bool
 	idle     int // descriptor of faces that do not read the link
 	overruns uint64
-	raised   []string // warnings of rates
+	mapped   []string // warnings of values that the port replaces
 }
 
 // portCount counts the frames of a direction.
@@ -95,7 +95,7 @@ func (p *testPort) paceable() {
 	d := &p.cfg.RoCE.DCQCN
 	raise := func(name string, rate *float64) {
 		if d.Enable && *rate < least {
-			p.raised = append(p.raised, fmt.Sprintf("port %s: DCQCN: %s of %.4g per cent: using %.4g, a packet in 10 ms", p.cfg.Name, name, 100**rate, 100*least))
+			p.mapped = append(p.mapped, fmt.Sprintf("port %s: DCQCN: %s of %.4g per cent: using %.4g, a packet in 10 ms", p.cfg.Name, name, 100**rate, 100*least))
 			*rate = least
 		}
 	}
@@ -305,6 +305,9 @@ func (f *face) Close() error { return nil }
 // State implements port.Monitored.
 func (f *face) State() link.State {
 	s := f.port.link.State()
+	if f.host != nil && f.host.cfg.MTU > 0 {
+		s.MTU = min(s.MTU, f.host.cfg.MTU)
+	}
 	if f.port.down {
 		s.Up, s.Err = false, fmt.Errorf("port %s is set down", f.port.cfg.Name)
 	}
