@@ -174,7 +174,7 @@ func (c *Claim) brief() string {
 		}
 	}
 	if c.Verdict == Mixed {
-		return strings.Join(each, ", ")
+		return "at " + strings.Join(each, ", ")
 	}
 	if len(means) == 0 {
 		return "-"

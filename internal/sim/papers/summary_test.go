@@ -91,7 +91,7 @@ func TestListed(t *testing.T) {
 		"mean: a over b 1 to 2, tail 1 to 2 (paper: 3)":          list(Direction, false, "33", "mean: a over b", "tail: a over b"),
 		"mean: a 1 to 2 (paper: 3), b 1 to 2 (paper: 4)":         list(Direction, false, "34", "mean: a", "mean: b"),
 		"a 1 to 2, b 1 to 2":                                     list(Direction, true, "33", "a", "b"),
-		"a p 1, q 2 (paper: 3)":                                  list(Mixed, true, "3", "a"),
+		"a at p 1, q 2 (paper: 3)":                               list(Mixed, true, "3", "a"),
 		"mean: a 1 to 2, b 1 to 2, tail: c 1 to 2 (paper: 3)":    list(Reproduced, false, "333", "mean: a", "mean: b", "tail: c"),
 		"one 1 to 2 (paper: 3), two 1 to 2 (paper: 4)":           list(Contradicted, true, "34", "one", "two"),
 		"mean: a 1 to 2, tail 1 to 2, tail: b 1 to 2 (paper: 3)": list(Contradicted, true, "333", "mean: a", "tail: a", "tail: b")[:3],
