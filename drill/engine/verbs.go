@@ -84,8 +84,8 @@ var verbs = map[string]verb{
 		doc: "modify the attributes that the script names, and with state= those that the transition needs; notify=1 with SQD asks for its event"},
 	"resize": {object: true, keys: numbers("size"), doc: "change the size of a shared receive queue, which keeps its receives"},
 	"mrc": {object: true, keys: numbers("mpr mpr_dest max_wimm max_wimm_dest timeout linear exp dynamic"),
-		doc: "modify attributes of a queue pair of MRC, as mrc_modify_qp: PSN ranges in 128 PSNs and limits on WRITEs with immediate data, of requester " +
-			"and responder; timeout, 1.024 us * 2^n, linear and exponential retries; dynamic=1 reports the PSN range"},
+		doc: "modify attributes of a queue pair of MRC, as mrc_modify_qp. mpr= and max_wimm= bound the requester, those with _dest the responder. " +
+			"Ranges are in 128 PSNs, the timeout is 1.024 us * 2^n. linear= and exp= are retries. dynamic=1 reports the range"},
 	"limit": {object: true, keys: numbers("limit"), doc: "arm the limit event of a shared receive queue"},
 	"arm": {object: true, keys: numbers("solicited"),
 		doc: "ask for one event COMPLETION of a completion queue: of the next completion, with solicited=1 of the next solicited or failed one"},
