@@ -15,12 +15,13 @@ import (
 // manager is the connection manager of nicAgent, as rdma_cm has it.
 type manager struct {
 	*cm.Agent
-	conns map[string]*cm.Conn // by the name of their listener, or by their own
-	asked map[string]*cm.SIDR // likewise
+	conns     map[string]*cm.Conn // by the name of their listener, or by their own
+	asked     map[string]*cm.SIDR // likewise
+	listeners map[string]*cm.Listener
 }
 
 func (m *manager) start(a *nicAgent, seed [32]byte) {
-	m.conns, m.asked = map[string]*cm.Conn{}, map[string]*cm.SIDR{}
+	m.conns, m.asked, m.listeners = map[string]*cm.Conn{}, map[string]*cm.SIDR{}, map[string]*cm.Listener{}
 	m.Agent = cm.New(cm.Config{Port: a.nic, GUID: 1, Seed: seed})
 	a.nic.SetGSI(m.Agent)
 }
@@ -96,7 +97,8 @@ func (r *request) service() uint64 {
 }
 
 func (a *nicAgent) listen(r *request) (string, error) {
-	_, err := a.cm.Listen(cm.ListenParam{ServiceID: r.service(), Datagram: r.datagrams(), Backlog: int(r.number("backlog", 16))}, owner{a, r.args["name"]})
+	l, err := a.cm.Listen(cm.ListenParam{ServiceID: r.service(), Datagram: r.datagrams(), Backlog: int(r.number("backlog", 16))}, owner{a, r.args["name"]})
+	a.cm.listeners[r.args["name"]] = l
 	return "", err
 }
 
@@ -170,6 +172,20 @@ func (a *nicAgent) establish(r *request) (string, error) {
 		return "", err
 	}
 	return "", c.Establish(a.now, nil)
+}
+
+// end ends a listener and its newest connection, or a connection. It reports whether there is one with that name.
+func (m *manager) end(now mono.Time, name string) bool {
+	l, c := m.listeners[name], m.conns[name]
+	if l != nil {
+		l.Close(now)
+	}
+	if c != nil {
+		c.Close(now)
+	}
+	delete(m.listeners, name)
+	delete(m.conns, name)
+	return l != nil || c != nil
 }
 
 func (a *nicAgent) leave(r *request) (string, error) {

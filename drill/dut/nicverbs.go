@@ -535,6 +535,9 @@ func (a *nicAgent) destroy(r *request) (string, error) {
 	if pd := a.pds[name]; pd != nil {
 		return "", forget(a.pds, name, a.nic.DeallocPD(pd))
 	}
+	if a.cm.end(a.now, name) {
+		return "", nil
+	}
 	return "", fmt.Errorf("no object %q", name)
 }
 
