@@ -100,10 +100,9 @@ struct object *find(enum kind kind, const char *name)
 	return NULL;
 }
 
-/* create returns a place for the object that the argument "name" names. The caller fills it in, and its kind last of all. */
-struct object *create(enum kind kind)
+/* place returns a place for an object. The caller fills it in, and its kind last of all. */
+struct object *place(enum kind kind, const char *name)
 {
-	const char *name = text("name", "");
 	for (struct object *o = objects; o < objects + OBJECTS; o++)
 		if (o->kind == FREE) {
 			memset(o, 0, sizeof *o);
@@ -113,6 +112,16 @@ struct object *create(enum kind kind)
 	errno = ENOSPC;
 	fail("object %s of kind %d", name, kind);
 	return NULL;
+}
+
+/* create is place for the object that the argument "name" names. An earlier object of that name stays, without the name. */
+struct object *create(enum kind kind)
+{
+	const char *name = text("name", "");
+	for (struct object *o = objects; o < objects + OBJECTS; o++)
+		if (o->kind == kind && !strcmp(o->name, name))
+			memcpy(o->name, UNNAMED, sizeof UNNAMED);
+	return place(kind, name);
 }
 
 /* domain returns the protection domain of the argument "pd", by default the one that cmd_open has made. */

@@ -51,6 +51,9 @@ const char *text(const char *key, const char *otherwise);
 uint64_t number(const char *key, uint64_t otherwise);
 bool has(const char *key);
 struct object *find(enum kind kind, const char *name);
+/* UNNAMED is the name of objects that no script can name. */
+#define UNNAMED "\1"
+struct object *place(enum kind kind, const char *name);
 struct object *create(enum kind kind);
 int find_sges(struct ibv_sge *list);
 uint8_t *part(const char *value, struct object **mr, size_t *len);

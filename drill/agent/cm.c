@@ -64,12 +64,11 @@ bool cm_open(void)
 /* adopt keeps a request under the name of its listener. A request for which there is no room is destroyed. */
 static void adopt(struct rdma_cm_id *request)
 {
-	struct object *listener = request->context, *o = create(CONN);
+	struct object *listener = request->context, *o = place(CONN, UNNAMED);
 	if (!o) {
 		rdma_destroy_id(request);
 		return;
 	}
-	o->name[0] = '\1'; /* no script can name it */
 	o->id = request;
 	o->kind = CONN;
 	listener->newest = request;

@@ -209,7 +209,10 @@ int cmd_bind(void)
 	struct ibv_send_wr *bad, wr = {.wr_id = number("wr", 0), .opcode = IBV_WR_BIND_MW, .send_flags = flags(),
 		.bind_mw = {.mw = mw->mw, .rkey = (uint32_t)number("rkey", mw->mw->rkey + 1), .bind_info = {.mr = mr->mr, .addr = (uintptr_t)at, .length = len,
 			.mw_access_flags = (unsigned)access_flags(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)}}};
-	return (errno = ibv_post_send(o->qp, &wr, &bad)) ? fail("post_send") : 0;
+	if ((errno = ibv_post_send(o->qp, &wr, &bad)))
+		return fail("post_send");
+	mw->mw->rkey = wr.bind_mw.rkey; /* as the program has to do for windows of type 2 */
+	return 0;
 }
 
 int cmd_invalidate(void)
