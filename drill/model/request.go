@@ -258,6 +258,8 @@ func (w *world) answer() {
 			if again && (d.one(2) && w.imply() || w.loseResponse()) {
 				again = false
 			}
+		case 10:
+			again = !(again && w.loseResponse()) && again
 		case 8:
 			if d.one(3) && w.wrongResponse() {
 				return

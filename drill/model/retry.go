@@ -21,6 +21,9 @@ func (w *world) loseResponse() bool {
 	if k == nil || k.op != "READ" || k.first+k.packets-w.una < 2 || w.una < w.fresher {
 		return false
 	}
+	if rest := k.first + k.packets - w.una; rest > 2 && w.d.one(2) {
+		w.respondTo(w.una + 1 + w.d.n(rest-2))
+	}
 	i := w.una - k.first
 	j := i + 1 + w.d.n(k.packets-i-1)
 	w.say("read.rest", "< %s", w.readResponse(k, j, position(j-k.base, k.packets-k.base), w.fill(min(w.mtu, k.size-j*w.mtu))))
