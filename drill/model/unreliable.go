@@ -141,6 +141,9 @@ func (w *world) foreign() {
 		others = append(others, "UC_SEND_ONLY psn=%s", "UD_SEND_ONLY psn=%s qkey=0x78 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x80000077 src=0x22",
 			"UD_SEND_ONLY psn=%s qkey=0 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x10077 src=0x22", "UD_SEND_ONLY psn=%s qkey=0x77 src=0x22"+w.toGroup(2))
 	}
+	if w.group && w.generation == 1 { // a group needs the multicast queue pair
+		others = append(others, "UD_SEND_ONLY psn=%s qkey=0x77 src=0x22"+strings.TrimSuffix(w.toGroup(1), " dst=0xffffff"))
+	}
 	own := w.prefix() + "SEND_ONLY psn=%s" + w.datagram(qkey) + w.fill(5)
 	faults := []string{" icrc=bad", " pkey=0x8123", " tver=1", " dst=(qp.num+0x5555)%%0x1000000", " dst=qp.num+1", " udp.dport=4790"}
 	w.say("drop.service", "< "+pick(&w.d, append(others, own+pick(&w.d, faults...))...), w.q(w.next))
