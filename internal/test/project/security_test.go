@@ -20,7 +20,7 @@ func TestSecurityRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile(filepath.Join(root, "internal/lab/siege/attacks.go"))
+	source, err := os.ReadFile(filepath.Join(root, "internal/lab/siege/attacks_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
