@@ -64,6 +64,8 @@ static bool exchange(uint64_t start, uint64_t end, uint64_t offset, enum history
 
 /* ---- replaceable memory ---- */
 
+enum { ARENA_HEAP = 64 << 20 };
+
 /* The parts of a range to replace. The lock guards it: it would take too much of a small stack. */
 static struct plan {
 	struct vma part[PARTS];
@@ -78,12 +80,31 @@ static bool in(const struct vma *v, uint64_t addr)
 	return addr >= v->start && addr < v->end;
 }
 
+/* first_word reads a page of unknown use, as is_zero does. */
+__attribute__((no_sanitize("address"))) static uint64_t first_word(const uint64_t *page)
+{
+	return page[0];
+}
+
+/* holds_arena returns true if plain memory contains the head of a thread's heap of glibc: a page that is aligned to
+ * ARENA_HEAP (HEAP_MAX_SIZE of malloc/arena.c) and begins with a pointer into itself, to the arena. In a child of fork(), glibc
+ * resets arenas before in_child copies the memory, so these pages must not be shared. */
+static bool holds_arena(const struct vma *v)
+{
+	for (uint64_t p = (v->start + ARENA_HEAP - 1) & ~(uint64_t)(ARENA_HEAP - 1); p < v->end; p += ARENA_HEAP) {
+		uint64_t arena = first_word((const uint64_t *)(uintptr_t)p);
+		if (arena > p && arena < p + MR_PAGE)
+			return true;
+	}
+	return false;
+}
+
 static bool look(const struct vma *v, void *arg)
 {
 	struct plan *p = arg;
 	if (v->start != p->at || (v->kind != VMA_PLAIN && v->kind != VMA_OURS) || p->n == PARTS)
 		return false;
-	if (v->kind == VMA_PLAIN && (in(v, p->avoid[0]) || in(v, p->avoid[1])))
+	if (v->kind == VMA_PLAIN && (in(v, p->avoid[0]) || in(v, p->avoid[1]) || holds_arena(v)))
 		return false;
 	p->plain = p->plain || v->kind == VMA_PLAIN;
 	p->part[p->n++] = *v;

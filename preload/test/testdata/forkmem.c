@@ -280,11 +280,48 @@ static void on_huge_page(void)
 	CHECK(ibv_dereg_mr(mr) == 0 && munmap(p, HUGE_PAGE) == 0);
 }
 
+struct rest {
+	struct ibv_mr *mr;
+	pthread_barrier_t before, behind; /* fork() */
+};
+
+/* registers has memory beside the head of its thread's heap, and ends after fork(). */
+static void *registers(void *arg)
+{
+	struct rest *r = arg;
+	char *p = malloc(64);
+	CHECK(p != NULL);
+	r->mr = reg(&l, p, 64);
+	pthread_barrier_wait(&r->before);
+	pthread_barrier_wait(&r->behind);
+	CHECK(ibv_dereg_mr(r->mr) == 0);
+	free(p);
+	return NULL;
+}
+
+/* beside_arena: the C library of the child writes to the heads of heaps before the child copies its memory. */
+static void beside_arena(void)
+{
+	struct rest r;
+	pthread_t t;
+	CHECK(pthread_barrier_init(&r.before, NULL, 2) == 0 && pthread_barrier_init(&r.behind, NULL, 2) == 0);
+	CHECK(pthread_create(&t, NULL, registers, &r) == 0);
+	pthread_barrier_wait(&r.before);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0)
+		_exit(0);
+	finish(pid);
+	pthread_barrier_wait(&r.behind);
+	CHECK(pthread_join(t, NULL) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "init"))
 		CHECK(ibv_fork_init() == 0);
 	l = lab_open();
+	beside_arena();
 	peer = map(AREA, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	peer_mr = reg(&l, peer, AREA);
 	for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++) {
