@@ -16,8 +16,8 @@ const (
 // stream sends some messages of UC, some of them with a fault, and expects the completions of the others.
 func (w *world) stream() {
 	for range 1 + w.d.n(4) {
-		if w.d.one(6) { // every PSN begins a message
-			w.next += pick(&w.d, 1, -1, -w.d.n(1000), 1<<23)
+		if w.d.one(6) { // every PSN begins a message; none of these continues the one before
+			w.next += pick(&w.d, 1, 1+w.d.n(1000), -1<<20-w.d.n(1000), 1<<23)
 		}
 		m := w.choose(false)
 		w.begin(m)
