@@ -132,7 +132,7 @@ func TestAgentIsLost(t *testing.T) {
 		"ends":          {"exit 1", "the agent has ended"},
 		"hangs":         {"sleep 1000", "the agent does not answer \"open device="},
 		"no device":     {"read n line; echo $n error cannot open device; cat", "the agent answers \"cannot open device\" to \"open"},
-		"older agent":   {"read n line; echo $n ok gid4=0 caps=rc; cat", "the agent has version \"\", rocedrill needs 3"},
+		"older agent":   {"read n line; echo $n ok gid4=0 caps=rc; cat", "the agent has version \"\", rocedrill needs " + agentVersion},
 		"silent device": {answers, "it does not answer requests for the MAC address of 198.18.0.2 and fd00::2"},
 	} {
 		t.Run(name, func(t *testing.T) {
