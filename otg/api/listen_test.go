@@ -141,7 +141,7 @@ func TestHTTP(t *testing.T) {
 		{"POST", "/control/state", `{"traffic": {"flow_transmit": {"state": "start"}}}`, 400, "nothing is configured"},
 		{"PATCH", "/config", `{"flows": {}}`, 400, "property_names: is empty"},
 		{"POST", "/monitor/states", `{"ipv4_neighbors": {"ethernet_names": ["x"]}}`, 400, `\"x\": is not configured; configured are none`},
-		{"POST", "/control/state", `{"protocol": {"all": {"state": "start"}, "rocev2": {"peers": {"state": "up"}}}}`, 400, "nothing is configured"},
+		{"POST", "/control/state", `{"protocol": {"all": {"state": "start"}, "rocev2": {"peers": {"state": "up"}}}}`, 400, "all and rocev2 are set"},
 		{"GET", "/nothing", "", 404, ""},
 	} {
 		q, err := http.NewRequest(r.method, base+r.path, strings.NewReader(r.body))
