@@ -25,7 +25,7 @@ func (p *report) page(name string) (string, error) {
 		set := parametersOf(p.sets, r)
 		if first {
 			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md). `configs/sim/papers` has the paper's words and all choices.\n"+
-				"Notes name alternatives, of one seed, that disagree.\n\n", title(r, name))
+				"Notes name alternatives that disagree; each had one seed.\n\n", title(r, name))
 			set.write(&b)
 			b.WriteString(done(runs))
 			first = false
@@ -138,7 +138,8 @@ func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 	}
 }
 
-// noted returns the index of a note, or of that on the same alternative, whose value is another; -1 if there is none.
+// noted returns the index of an earlier note that a new one repeats: the same note, or one on the same alternative with another
+// value. It returns -1 if there is none.
 func noted(notes []string, note string) int {
 	what, _, one := strings.Cut(note, ": ")
 	one = one && strings.Count(note, ": ") == 1
