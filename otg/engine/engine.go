@@ -35,7 +35,8 @@ type running struct {
 	rawOrder []string
 }
 
-var errNothing = errors.New("nothing is configured: apply a configuration first")
+// ErrNothing is the error of commands before a configuration.
+var ErrNothing = errors.New("nothing is configured: apply a configuration first")
 
 // New returns an engine without a configuration.
 func New() Engine { return &engine{} }
@@ -54,7 +55,7 @@ func wall(t mono.Time) time.Time {
 // do runs f on the shard.
 func (e *engine) do(f func(now mono.Time) error) (err error) {
 	if e.run == nil || len(e.run.nics) == 0 {
-		return errNothing
+		return ErrNothing
 	}
 	derr := e.run.nics[0].Do(context.Background(), func(now mono.Time, _ *rocev2.NIC) { err = f(now) })
 	return cmp.Or(derr, err)
@@ -368,7 +369,7 @@ func (e *engine) Err() error { return nil }
 
 func (e *engine) protocols(names []string, state ProtocolState) error {
 	if e.run == nil {
-		return errNothing
+		return ErrNothing
 	}
 	errs := missing("peer", names, func(n string) bool {
 		return slices.ContainsFunc(e.run.peers, func(p *peer) bool { return p.cfg.Name == n })
@@ -430,7 +431,7 @@ func (e *engine) SetLink(names []string, up bool) error {
 // portsBy returns ports by name, all without names.
 func (e *engine) portsBy(names []string) ([]*testPort, error) {
 	if e.run == nil {
-		return nil, errNothing
+		return nil, ErrNothing
 	}
 	err := missing("port", names, func(n string) bool { return e.run.ports[n] != nil })
 	var ports []*testPort

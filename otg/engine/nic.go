@@ -322,7 +322,7 @@ func (n *nics) Protocols(names []string, state ProtocolState) error {
 
 func (n *nics) protocols(names []string, state ProtocolState) error {
 	if n.ctx == nil {
-		return errNothing
+		return ErrNothing
 	}
 	if err := missing("peer", names, func(s string) bool {
 		return slices.ContainsFunc(n.peers, func(p *nicPeer) bool { return p.cfg.Name == s })

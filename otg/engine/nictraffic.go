@@ -131,7 +131,7 @@ func (n *nics) Traffic(names []string, s TrafficState) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ctx == nil {
-		return errNothing
+		return ErrNothing
 	}
 	if err := missing("flow", names, func(s string) bool {
 		return slices.ContainsFunc(n.flows, func(f *nicFlow) bool { return f.cfg.Name == s })

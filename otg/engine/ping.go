@@ -48,7 +48,7 @@ func (e *engine) Ping(all []Ping) ([]Ping, error) {
 	run := e.run
 	if run == nil {
 		e.mu.Unlock()
-		return nil, errNothing
+		return nil, ErrNothing
 	}
 	echoes, err := e.echoes(all)
 	e.mu.Unlock()

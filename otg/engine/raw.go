@@ -307,7 +307,7 @@ func eachRaw[T any](e *engine, all []T, f func(T) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.run == nil {
-		return errNothing
+		return ErrNothing
 	}
 	var errs []error
 	for _, v := range all {

@@ -12,7 +12,7 @@ func (e *engine) Traffic(names []string, s TrafficState) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.run == nil {
-		return errNothing
+		return ErrNothing
 	}
 	err := missing("flow", names, func(n string) bool {
 		return e.run.raws[n] != nil || slices.ContainsFunc(e.run.flows, func(f *flow) bool { return f.cfg.Name == n })

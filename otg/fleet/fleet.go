@@ -31,8 +31,6 @@ type member struct {
 // New returns an engine without a configuration. Without dial, it has no agents.
 func New(dial Dial) engine.Engine { return &fleet{dial: dial} }
 
-var errNothing = errors.New("nothing is configured: apply a configuration first")
-
 // open makes the engine of a part.
 func (f *fleet) open(key string) (engine.Engine, error) {
 	switch {
@@ -102,7 +100,7 @@ func (f *fleet) each(do func(*member) error) error {
 // chosen calls do for the engines that have some of the wanted objects, with their names. No wanted names mean all.
 func (f *fleet) chosen(kind string, wanted []string, have func(*engine.Config) []string, do func(m *member, names []string) error) error {
 	if len(f.members) == 0 {
-		return errNothing
+		return engine.ErrNothing
 	}
 	known := map[string]bool{}
 	err := f.each(func(m *member) error {
