@@ -353,7 +353,7 @@ func (r *Row) disagree(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) (
 			for _, one := range each(c) {
 				for _, point := range r.pointsOf(c, f, v.Name) {
 					if x := f.values(&one, point, v.Name); len(x) > 0 {
-						values = append(values, fmt.Sprintf("%.3g", x[0]))
+						values = append(values, digits(x[0], 3))
 						differ = differ || crit.Same || differs(&one, crit, x, o, point)
 					}
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // Verdict is the result of a claim.
@@ -167,7 +168,7 @@ func (c *Criterion) judgeBounds(lo, hi float64) Verdict {
 // Text formats the paper's value.
 func (c *Criterion) Text() string {
 	if c.Ideal > 0 && c.Same {
-		return fmt.Sprintf("similar to %.4g", c.Ideal)
+		return "similar to " + digits(c.Ideal, 4)
 	}
 	if c.Ideal > 0 {
 		share := *c
@@ -175,7 +176,7 @@ func (c *Criterion) Text() string {
 		for i := range share.Bounds {
 			share.Bounds[i] *= c.Ideal
 		}
-		return fmt.Sprintf("%s of %.4g", share.Text(), c.Ideal)
+		return share.Text() + " of " + digits(c.Ideal, 4)
 	}
 	switch {
 	case c.Same:
@@ -185,15 +186,21 @@ func (c *Criterion) Text() string {
 	case c.Order < 0:
 		return fmt.Sprintf("less than %g", c.Reference)
 	case len(c.Bounds) == 0:
-		return fmt.Sprintf("%.4g", c.Effect)
+		return digits(c.Effect, 4)
 	case math.IsInf(c.Bounds[0], -1):
-		return fmt.Sprintf("at most %.4g", c.Bounds[1])
+		return "at most " + digits(c.Bounds[1], 4)
 	case math.IsInf(c.Bounds[1], 1):
-		return fmt.Sprintf("at least %.4g", c.Bounds[0])
+		return "at least " + digits(c.Bounds[0], 4)
 	case c.Bounds[0] == c.Bounds[1]:
-		return fmt.Sprintf("%.4g", c.Bounds[0])
+		return digits(c.Bounds[0], 4)
 	}
-	return fmt.Sprintf("%.4g to %.4g", c.Bounds[0], c.Bounds[1])
+	return digits(c.Bounds[0], 4) + " to " + digits(c.Bounds[1], 4)
+}
+
+// digits formats a value with n significant digits. Values of pages are read beside each other, so it uses no exponents.
+func digits(v float64, n int) string {
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', n, 64), 64)
+	return strconv.FormatFloat(rounded, 'f', -1, 64)
 }
 
 // Interval is the mean of a value over seeds and its 95 % confidence interval.

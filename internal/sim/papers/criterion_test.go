@@ -183,3 +183,11 @@ func TestMisses(t *testing.T) {
 		}
 	}
 }
+
+func TestDigits(t *testing.T) {
+	for want, v := range map[string]float64{"2340": 2341.7, "10000": 1e4, "0.0346": 0.03459, "0.000787": 0.00078712, "33": 33, "0": 0, "-1.23": -1.2345} {
+		if got := digits(v, 3); got != want {
+			t.Errorf("%v: %s, want %s", v, got, want)
+		}
+	}
+}

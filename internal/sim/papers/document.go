@@ -94,7 +94,7 @@ func texts(at []At, named bool) string {
 		a := &at[i]
 		text := "-"
 		if len(a.Seeds) > 0 {
-			text = fmt.Sprintf("%.3g%s", a.Mean, a.interval())
+			text = digits(a.Mean, 3) + a.interval()
 		}
 		if named {
 			text = a.Point + ": " + text
@@ -110,13 +110,13 @@ func (a *At) interval() string {
 	case len(a.Seeds) < 2 || a.Lo == nil && a.Hi == nil:
 		return ""
 	case a.Lo == nil:
-		return fmt.Sprintf(" [..%.3g]", *a.Hi)
+		return fmt.Sprintf(" [..%s]", digits(*a.Hi, 3))
 	case a.Hi == nil:
-		return fmt.Sprintf(" [%.3g..]", *a.Lo)
+		return fmt.Sprintf(" [%s..]", digits(*a.Lo, 3))
 	case *a.Lo == *a.Hi:
 		return ""
 	}
-	return fmt.Sprintf(" [%.3g..%.3g]", *a.Lo, *a.Hi)
+	return fmt.Sprintf(" [%s..%s]", digits(*a.Lo, 3), digits(*a.Hi, 3))
 }
 
 // earlierFile has, by row and claim, the verdict before the rules, or the row's setting, changed; it lies beside the folder of

@@ -170,7 +170,7 @@ func (c *Claim) brief() string {
 	var each []string
 	for i := range c.At {
 		if a := &c.At[i]; len(a.Seeds) > 0 {
-			means, each = append(means, a.Mean), append(each, fmt.Sprintf("%s %.3g", a.Point, a.Mean))
+			means, each = append(means, a.Mean), append(each, a.Point+" "+digits(a.Mean, 3))
 		}
 	}
 	if c.Verdict == Mixed {
@@ -179,7 +179,7 @@ func (c *Claim) brief() string {
 	if len(means) == 0 {
 		return "-"
 	}
-	least, most := fmt.Sprintf("%.3g", slices.Min(means)), fmt.Sprintf("%.3g", slices.Max(means))
+	least, most := digits(slices.Min(means), 3), digits(slices.Max(means), 3)
 	if least == most {
 		return least
 	}
