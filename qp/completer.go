@@ -321,6 +321,9 @@ func (r *requester) onLoss(now mono.Time, packets uint32, timeout bool) {
 
 // useRetry uses a retry. If none is left, the queue pair gives up and breaks.
 func (r *requester) useRetry(now mono.Time) {
+	if r.q.cfg.Tuning.UnlimitedRetries {
+		return
+	}
 	tolerant := r.q.toleratesSilence(now)
 	if r.retries == 0 && tolerant {
 		return

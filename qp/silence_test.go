@@ -92,6 +92,22 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// TestUnlimitedRetries: with UnlimitedRetries a silent peer is not given up.
+func TestUnlimitedRetries(t *testing.T) {
+	for _, name := range append(extendedProfiles, "rc") {
+		s := newSolo(t, name, func(c *qp.Config) { c.Tuning.UnlimitedRetries = true })
+		s.post1(qp.WRWrite, 8)
+		for range 100 {
+			s.poll()
+			s.now = s.q.NextTimeout()
+			s.q.OnTimeout(s.now)
+		}
+		if s.q.State() != qp.RTS || len(s.h.SendCQ) != 0 || s.ctr.RetryExceededErr != 0 {
+			t.Errorf("%s: %v, completions %+v", name, s.q.State(), s.h.SendCQ)
+		}
+	}
+}
+
 // untilQuiet advances the clock until no timer is pending.
 func (s *solo) untilQuiet() {
 	s.t.Helper()

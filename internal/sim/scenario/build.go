@@ -279,6 +279,7 @@ func (f *File) carries(key string, t *Transport, planes int) (out sim.Transport,
 	if t.AckEach {
 		out.QP.Tuning.AcksPerWindow = 1 << 30
 	}
+	out.QP.Tuning.UnlimitedRetries = t.Unlimited
 	if strings.HasPrefix(t.Congestion.Name, "dcqcn") && t.CNPInterval == 0 && t.Congestion.Params["echo"] == 0 {
 		return out, f.At(key+".cnp_interval", "dcqcn needs CNPs: set their interval, such as 50us, or %s.congestion.echo", key)
 	}

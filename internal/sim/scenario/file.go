@@ -117,6 +117,7 @@ type Transport struct {
 	AckTimeout  engine.Time      `yaml:"ack_timeout"`
 	AckEach     bool             `yaml:"ack_each_packet"`
 	CNPInterval engine.Time      `yaml:"cnp_interval"`
+	Unlimited   bool             `yaml:"unlimited_retries"`
 	Connections string           // message, persistent
 	ClassLimits []quantity.Bytes `yaml:"class_limits"` // remaining bytes, descending
 }
