@@ -34,6 +34,8 @@ type flow struct {
 	// newest is the newest PSN of a response, and msn the MSN of that response, once one has come.
 	answered    bool
 	newest, msn uint64
+
+	sent map[uint64]uint64 // sums of the requests of plain RC, by PSN
 }
 
 // Defaults of keys that a script does not name.
@@ -91,7 +93,7 @@ func (e *Engine) opened(k *command) {
 	profile := k.keys["profile"].text
 	w := &flow{name: k.call.Name, qpn: e.env[k.call.Name+".num"].num, peer: k.numberKey("peer", testerQPN), service: k.word,
 		plain: profile == "" || profile == "rc" || strings.HasPrefix(profile, "rc+"), mtu: int(k.numberKey("mtu", defaultMTU)),
-		pkey: k.numberKey("pkey_index", 0) == 0, tclass: k.numberKey("tclass", 0), vlan: k.numberKey("vlan", uint64(e.o.VLAN)), ttl: k.numberKey("ttl", defaultTTL), ports: map[uint64]bool{}}
+		pkey: k.numberKey("pkey_index", 0) == 0, tclass: k.numberKey("tclass", 0), vlan: k.numberKey("vlan", uint64(e.o.VLAN)), ttl: k.numberKey("ttl", defaultTTL), ports: map[uint64]bool{}, sent: map[uint64]uint64{}}
 	w.begin(k.numberKey("rqpsn", 0))
 	e.flows = append(e.flows, w)
 }
@@ -104,6 +106,11 @@ func (e *Engine) modified(k *command) {
 		}
 		w.peer, w.mtu, w.tclass = k.numberKey("peer", w.peer), int(k.numberKey("mtu", uint64(w.mtu))), k.numberKey("tclass", w.tclass)
 		w.ttl, w.vlan = k.numberKey("ttl", w.ttl), k.numberKey("vlan", w.vlan)
+		if k.keys["state"].text == "RTS" {
+			if _, named := k.keys["psn"]; named {
+				clear(w.sent)
+			}
+		}
 		if _, named := k.keys["rqpsn"]; named || k.keys["state"].text == "RTR" {
 			w.begin(k.numberKey("rqpsn", 0))
 		}

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
+	"hash/fnv"
 	"strings"
 
 	"roced.io/roced/bth"
@@ -35,12 +37,51 @@ func (e *Engine) inspect(f *frame.Frame) string {
 	if w == nil || !w.plain {
 		return ""
 	}
-	if why := w.lengthRules(f); why != "" {
+	if why := cmp.Or(e.flagRules(f), w.lengthRules(f)); why != "" {
 		return why
 	}
-	if w.service == "rc" && f.Opcode.Transport() == bth.TransportRC && f.Opcode.IsResponse() {
+	switch connection := w.service == "rc" && f.Opcode.Transport() == bth.TransportRC; {
+	case connection && f.Opcode.IsResponse():
 		return e.answerRules(f, w)
+	case connection && f.Opcode.IsRequest():
+		return w.repeatRules(f)
 	}
+	return ""
+}
+
+// flagRules checks the bits that only some packets have (IBTA vol.1 9.2). The mark of a packet may come back in a CNP or an
+// acknowledgement (IBTA annex A17.9.3).
+func (e *Engine) flagRules(f *frame.Frame) string {
+	set := func(name string) bool {
+		v, _ := f.Get(name)
+		return v == 1
+	}
+	_, imm := f.Get("imm")
+	solicits := f.Opcode.Ends() && (f.Opcode.IsSend() || imm)
+	switch {
+	case set("se") && !solicits:
+		return "a packet that completes no receive has the solicited event bit (IBTA 9.2)"
+	case set("ackreq") && !f.Opcode.IsRequest():
+		return "a packet that is no request asks for an acknowledgement (IBTA 9.2)"
+	case set("fecn"), set("becn") && !e.marked:
+		return "it reports congestion, but no packet to the device was marked (IBTA A17.9.3)"
+	}
+	return ""
+}
+
+// repeatRules checks that a request which comes again is the same one (IBTA vol.1 9.7). Only its AckReq bit may differ.
+func (w *flow) repeatRules(f *frame.Frame) string {
+	sum := fnv.New64a()
+	for _, name := range []string{"opcode", "se", "va", "rkey", "len", "imm", "inv", "swap", "compare"} {
+		v, _ := f.Get(name)
+		fmt.Fprint(sum, v, " ")
+	}
+	sum.Write(f.Payload)
+	psn := uint64(f.PSN().Uint32())
+	if before, again := w.sent[psn]; again && before != sum.Sum64() {
+		return fmt.Sprintf("it has PSN %d of a request with other fields or data (IBTA 9.7)", psn)
+	}
+	w.sent[psn] = sum.Sum64()
 	return ""
 }
 

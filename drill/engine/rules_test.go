@@ -38,6 +38,17 @@ func TestRules(t *testing.T) {
 		"response behind a gap":    {gap, "READ_RESP_MIDDLE psn=Q+1 payload=count(256)", "it acknowledges PSN"},
 		"NAK of a gap":             {gap, "ACKNOWLEDGE psn=Q syndrome=NAK_SEQ msn=0", ""},
 		"later NAK":                {gap, "ACKNOWLEDGE psn=Q+1 syndrome=NAK_SEQ msn=0", "a NAK has PSN"},
+		"solicited response":       {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 se=1", "has the solicited event bit"},
+		"solicited SEND":           {asks, "SEND_ONLY se=1", ""},
+		"solicited first":          {asks, "SEND_FIRST se=1 payload=count(256)", "has the solicited event bit"},
+		"solicited WRITE":          {asks, "WRITE_ONLY se=1", "has the solicited event bit"},
+		"response asks":            {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 ackreq=1", "asks for an acknowledgement"},
+		"congestion":               {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 becn=1", "no packet to the device was marked"},
+		"congestion ahead":         {asks, "SEND_ONLY fecn=1", "no packet to the device was marked"},
+		"echo":                     {asks + "< SEND_ONLY psn=Q+1 ip.ecn=3\n", "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 becn=1", ""},
+		"repeated":                 {asks, "SEND_ONLY psn=5 payload=count(8);SEND_ONLY psn=5 payload=count(8) ackreq=1", ""},
+		"other data":               {asks, "SEND_ONLY psn=5 payload=count(8);SEND_ONLY psn=5 payload=fill(8, 1)", "it has PSN 5 of a request with other fields or data"},
+		"other address":            {asks, "READ_REQUEST psn=5 va=8;READ_REQUEST psn=5 va=16", "it has PSN 5 of a request with other fields or data"},
 		"broken packet":            {"qp = dut.qp rc rqpsn=Q\n< SEND_ONLY psn=Q ackreq=1 icrc=bad\n", "ACKNOWLEDGE psn=Q syndrome=ACK msn=0", "it acknowledges PSN"},
 		"ACK after a NAK":          {asks, "ACKNOWLEDGE psn=Q syndrome=NAK_INV msn=0;ACKNOWLEDGE psn=Q syndrome=ACK msn=1", "it acknowledges PSN"},
 		"READ":                     {"qp = dut.qp rc rqpsn=Q mtu=256\n< READ_REQUEST psn=Q len=600\n", "READ_RESP_LAST psn=Q+2 syndrome=ACK msn=1 payload=count(88)", ""},
@@ -57,7 +68,7 @@ func TestRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inputs := []input{}
-			for i, p := range strings.Split(c.packets+";SEND_ONLY ackreq=1 payload=count(4)", ";") {
+			for i, p := range strings.Split(c.packets+";SEND_ONLY psn=0x100 ackreq=1 payload=count(4)", ";") {
 				inputs = append(inputs, input{ms + mono.Time(i), p})
 			}
 			r := device(t, c.script+ends, inputs...)

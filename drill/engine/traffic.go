@@ -10,6 +10,9 @@ import (
 	"roced.io/roced/drill/script"
 )
 
+// ce is the codepoint of the IP header by which the network marks a packet (RFC 3168).
+const ce = 3
+
 // mostShown bounds the frames of other traffic in a log.
 const mostShown = 20
 
@@ -23,6 +26,7 @@ type observed struct {
 	others         int                 // frames of other traffic
 	notes          []Note
 	immediate      bool              // a packet to the device had immediate data
+	marked         bool              // a packet to the device was marked
 	posted         map[string]string // operation of each request, by queue pair and number; empty if several share the number
 	broken         map[string]bool   // queue pairs whose errors the device has reported
 	told           map[string]bool   // objects with events that have come
@@ -69,6 +73,8 @@ func (e *Engine) sends(f *frame.Frame) {
 	}
 	_, has := f.Get("imm")
 	e.immediate = e.immediate || has
+	ecn, _ := f.Get("ip.ecn")
+	e.marked = e.marked || ecn == ce
 }
 
 func address(f *frame.Frame, name string) (netip.Addr, bool) {

@@ -19,8 +19,11 @@ func (w *world) remote(op, va, key string, n int) string {
 
 // operation chooses a remote operation.
 func (w *world) operation() string {
-	ops := []string{"WRITE_ONLY", "READ_REQUEST", "WRITE_FIRST"}
-	if w.atomic {
+	ops := []string{"WRITE_ONLY", "WRITE_FIRST"}
+	if w.resources > 0 {
+		ops = append(ops, "READ_REQUEST")
+	}
+	if w.atomic && w.resources > 0 {
 		ops = append(ops, "FETCH_ADD", "CMP_SWAP")
 	}
 	return pick(&w.d, ops...)
@@ -34,6 +37,12 @@ func (w *world) wrongKey() (rule, nak string) {
 	if len(w.keys) > 0 && w.d.one(2) {
 		w.say("window", "< %s", w.remote(w.operation(), "mr.va", pick(&w.d, w.keys...), 1+w.d.n(w.mtu)))
 		return "window", "NAK_ACCESS"
+	}
+	if w.d.one(4) {
+		w.say("", "gone%d = dut.mr size=4096", w.generation)
+		w.say("", "dut.destroy gone%d", w.generation)
+		w.say("access", "< %s", w.remote(w.operation(), fmt.Sprintf("gone%d.va", w.generation), fmt.Sprintf("gone%d.rkey", w.generation), 8))
+		return "access", "NAK_ACCESS"
 	}
 	key := pick(&w.d, "mr.rkey+0x100", "mr.rkey/256*256+(mr.rkey+1)%256", "mr.rkey/256*256+(mr.rkey+0x80)%256", "(mr.rkey+0x40000000)%0x100000000")
 	w.say("access", "< %s", w.remote(w.operation(), "mr.va", key, 1+w.d.n(w.mtu)))
@@ -84,7 +93,7 @@ func (w *world) wrongRight() (rule, nak string) {
 	case 2:
 		return w.forbidden(op, access[1:])
 	case 3:
-		if b := w.bound; b.rights != "" {
+		if b := w.bound; b.rights == "r" || b.rights == "w" && w.resources > 0 {
 			op = map[string]string{"r": "WRITE_ONLY", "w": "READ_REQUEST"}[b.rights]
 			w.say("window", "< %s", w.remote(op, fmt.Sprintf("mr.va+%d", b.from), b.key, 1+w.d.n(w.mtu)))
 			return "window", "NAK_ACCESS"
@@ -151,16 +160,26 @@ func (w *world) tooLong() (rule, nak string) {
 	return "length", "NAK_INV"
 }
 
-// unwritable sends a SEND whose receive has memory that cannot be written.
+// unwritable sends a SEND whose receive has memory that cannot be written, sometimes behind memory for its first packet.
 func (w *world) unwritable() (rule, nak string) {
 	if w.open != nil || len(w.recvs) > 0 {
 		return "", ""
 	}
 	w.works++
-	name := fmt.Sprintf("mr%d", w.generation)
+	id, name, good, kind := w.works, fmt.Sprintf("mr%d", w.generation), "", "ONLY"
 	w.untouched(name, " access=r")
-	w.say("", "dut.recv %s wr=%d %s[0:64]", w.queue(), w.works, name)
-	w.taken = []receive{{id: w.works}}
-	w.say("operation", "< SEND_ONLY psn=%s%s", w.q(w.next), w.fill(1+w.d.n(64)))
+	if w.d.one(2) {
+		list := w.parts(w.inbox, w.mtu)
+		good, kind = list.String(), "LAST"
+		list.scatter(0, unknown(w.mtu))
+	}
+	w.say("", "dut.recv %s wr=%d%s %s[0:64]", w.queue(), id, good, name)
+	w.taken = []receive{{id: id}}
+	if good != "" {
+		w.say("operation", "< SEND_FIRST psn=%s%s", w.q(w.next), w.fill(w.mtu))
+		w.say("ack", ">? %s", w.acknowledges(w.next))
+		w.next++
+	}
+	w.say("operation", "< SEND_%s psn=%s%s", kind, w.q(w.next), w.fill(1+w.d.n(64)))
 	return "operation", "NAK_OP"
 }

@@ -8,10 +8,28 @@ func (w *world) notify() {
 	w.settle()
 	solicited := w.d.n(2)
 	w.say("", "dut.arm cq solicited=%d", solicited)
+	if w.sends && w.service == "rc" && w.d.one(2) { // a successful completion of a request is not solicited
+		if label := w.acknowledged(); solicited == 0 {
+			w.say("notify", "dut.event cq COMPLETION after 1ns of %s", label)
+			return
+		}
+	}
 	for range solicited * w.d.n(3) {
 		w.message(" se=0")
 	}
 	w.say("notify", "dut.event cq COMPLETION after 1ns of %s", w.message(" se=1"))
+}
+
+// acknowledged posts a SEND and acknowledges it. It returns the label of the acknowledgement.
+func (w *world) acknowledged() string {
+	k, label := w.newWork("SEND"), w.label()
+	w.submit(k)
+	w.batch = []*work{k}
+	w.requests(k.first, "")
+	w.completesTo(w.sent, func() {
+		w.say("complete", "%s: < ACKNOWLEDGE psn=%s syndrome=ACK msn=%d", label, w.p(w.sent-1), w.finished)
+	})
+	return label
 }
 
 // message sends a message that completes a receive. It returns the label of its last packet, which has the field.
@@ -27,6 +45,25 @@ func (w *world) message(solicited string) string {
 	}
 	w.await()
 	return m.label
+}
+
+// notified breaks the queue pair while the completion queue of its receives waits for a solicited completion: an error is one.
+func (w *world) notified() {
+	if !w.armed || w.shared || w.open != nil || w.timeout > 0 {
+		return
+	}
+	if w.settle(); w.pending {
+		return
+	}
+	if len(w.recvs) == 0 {
+		w.receive(8)
+	}
+	w.batch = nil
+	w.say("", "wait 5ms") // the device has taken all packets
+	w.say("", "dut.arm cq solicited=1")
+	w.say("", "dut.modify qp state=ERR")
+	w.say("notify", "dut.event cq COMPLETION")
+	w.broken()
 }
 
 // limited arms the limit of a shared receive queue, and takes as many receives as it needs to pass it.
@@ -47,8 +84,9 @@ func (w *world) limited() {
 	w.say("limit", "dut.event srq SRQ_LIMIT_REACHED after 1ns of %s", label)
 }
 
-// query compares the attributes of the queue pair.
+// query compares the attributes of the queue pair, after a change that it refuses.
 func (w *world) query() {
+	w.refuses("state=INIT", "state=RTR", "mtu=256", "peer=0x33", "rqpsn=5", "psn=5", "timeout=14")
 	switch w.service {
 	case "rc":
 		w.say("query", "dut.query qp state=RTS mtu=%d peer=0x11 min_rnr=%d rd_atomic=%d dest_rd_atomic=%d timeout=%d retry=%d rnr_retry=%d", w.mtu, w.minRNR,

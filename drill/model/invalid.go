@@ -68,7 +68,7 @@ func (w *world) again() {
 		return
 	}
 	m := w.past[len(w.past)-1-w.d.n(min(len(w.past), 6))]
-	if m.key != "mr.rkey" && m.key != w.bound.key {
+	if m.key != "" && m.key != "mr.rkey" && m.key != w.bound.key {
 		return
 	}
 	if m.answered() {
@@ -120,7 +120,7 @@ func (w *world) answerAgain(m *message) {
 	}
 	if m.op != "READ" {
 		w.say("dup.atomic", "< %s", w.packet(m, 0))
-		w.say("dup.atomic", "> ATOMIC_ACK psn=%s syndrome=ACK orig=%#x", w.q(m.first), m.original)
+		w.say("dup.atomic", "> ATOMIC_ACK psn=%s syndrome=ACK orig=%#x msn=%d..%d", w.q(m.first), m.original, m.msn, w.executed)
 		return
 	}
 	k := w.d.n(m.packets)
@@ -178,6 +178,9 @@ func (w *world) refuse() {
 	}
 	if w.window && !w.shared {
 		faults = append(faults, w.unknownKey)
+	}
+	if w.resources == 0 {
+		faults = append(faults, w.unprovided)
 	}
 	rule, nak := pick(&w.d, faults...)()
 	if rule == "" {
@@ -288,6 +291,19 @@ func (w *world) abort() {
 	}
 	w.batch = nil
 	w.broken()
+}
+
+// unprovided sends a READ or an atomic to a queue pair without responder resources.
+func (w *world) unprovided() (rule, nak string) {
+	if w.open != nil {
+		return "", ""
+	}
+	op, region := "READ_REQUEST", "mr"
+	if w.atomic && w.d.one(2) {
+		op, region = pick(&w.d, "FETCH_ADD", "CMP_SWAP"), "at"
+	}
+	w.say("resources.none", "< %s", w.remote(op, region+".va", region+".rkey", 8))
+	return "resources.none", "NAK_INV"
 }
 
 // wrongOpcode sends a packet that does not continue the message.

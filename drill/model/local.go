@@ -108,7 +108,8 @@ func (w *world) drain() {
 		w.submit(k)
 		w.batch = append(w.batch, k)
 	}
-	w.say("", "dut.modify qp state=SQD")
+	notify := w.d.n(2)
+	w.say("", "dut.modify qp state=SQD notify=%d", notify)
 	for range 1 + w.d.n(2) {
 		k := w.newWork("SEND", "WRITE")
 		w.submit(k)
@@ -119,12 +120,44 @@ func (w *world) drain() {
 	if w.open == nil && w.d.one(2) {
 		w.burst()
 	}
-	w.batch = before
-	w.respondTo(later[0].first)
+	if w.d.one(4) {
+		w.stray()
+	}
+	w.batch, w.draining = before, true
+	busy := w.label()
+	w.say("query", "%s: dut.query qp state=SQD", busy)
+	w.answer()
+	w.draining = false
+	if notify == 1 {
+		after := map[bool]string{true: " after 1ns of " + busy}[len(before) > 0]
+		w.say("drain", "dut.event qp SQ_DRAINED%s", after)
+	}
 	w.say("drain", "quiet 1ms")
+	w.refuses("state=INIT", "state=RTR", "mtu=256", "psn=5")
 	w.retune()
 	w.say("", "dut.modify qp state=RTS")
 	w.batch = later
-	w.requests(later[0].first, "")
-	w.respondTo(w.sent)
+	if w.requests(later[0].first, ""); w.timeout > 0 {
+		w.respondTo(w.sent)
+	} else {
+		w.answer()
+	}
+}
+
+// pause stops the send queue of UC or UD, which meanwhile takes no requests and receives messages.
+func (w *world) pause() {
+	w.say("", "dut.modify qp state=SQD")
+	w.batch = nil
+	for range 1 + w.d.n(2) {
+		k := w.newWork(w.operations(false)...)
+		w.submit(k)
+		w.batch = append(w.batch, k)
+	}
+	w.say("drain", "quiet 1ms")
+	if w.d.one(2) {
+		w.receives()
+	}
+	w.say("", "dut.modify qp state=RTS")
+	w.requests(w.una, "")
+	w.complete()
 }

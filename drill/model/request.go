@@ -12,6 +12,7 @@ type requester struct {
 	una      int // oldest PSN without a response
 	finished int // messages that the tester has acknowledged
 	batch    []*work
+	draining bool // the queue pair is in SQD: no other requests follow, and none fails
 	fresher  int  // a NAK of an older PSN may be taken for a copy
 	rnrLeft  int  // RNR NAKs that the device takes before it gives up
 	partly   bool // the oldest PSN has moved inside a message since the latest RNR NAK
@@ -222,19 +223,19 @@ func (w *world) limit() int {
 			return max(w.una, k.first)
 		}
 	}
-	return w.sent - 1
+	return w.goal() - 1
 }
 
 // answer answers the requests of a batch, with errors before.
 func (w *world) answer() {
 	d := &w.d
 	again := w.timeout == 0 // NAKs may be sent
-	for w.una < w.sent {
+	for w.una < w.goal() {
 		at := w.una + d.n(w.limit()-w.una+1)
 		inside := w.inside()
 		switch d.n(12) {
 		case 1:
-			w.respondTo(w.una + 1 + d.n(w.sent-w.una))
+			w.respondTo(w.una + 1 + d.n(w.goal()-w.una))
 		case 2, 3:
 			w.ghost()
 		case 4:
@@ -248,7 +249,10 @@ func (w *world) answer() {
 				return
 			}
 		case 6:
-			if !inside && d.one(4) {
+			if inside {
+				at = w.una
+			}
+			if !w.draining && d.one(4) {
 				s := pick(d, [2]string{"NAK_ACCESS", "REM_ACCESS_ERR"}, [2]string{"NAK_INV", "REM_INV_REQ_ERR"}, [2]string{"NAK_OP", "REM_OP_ERR"})
 				w.negative("fatal", at, s[0])
 				w.fails("fatal", at, s[1])
@@ -261,21 +265,47 @@ func (w *world) answer() {
 		case 10:
 			again = !(again && w.loseResponse()) && again
 		case 8:
-			if d.one(3) && w.wrongResponse() {
+			if !w.draining && d.one(3) && w.wrongResponse() {
 				return
 			}
+		case 11:
+			if again {
+				w.meanwhile()
+			}
 		case 9:
-			if again && !inside && w.open == nil && len(w.batch) < mostOutstanding {
+			if again && !inside && !w.draining && w.open == nil && len(w.batch) < mostOutstanding {
 				w.probe() // the device has taken all ghosts
 				w.extend()
 				w.requests(w.batch[len(w.batch)-1].first, "")
 			}
 		default:
-			w.respondTo(w.sent)
+			w.respondTo(w.goal())
 		}
 	}
 	if d.one(3) {
 		w.check(w.sink)
+	}
+}
+
+// goal returns the PSN behind the requests of the batch.
+func (w *world) goal() int {
+	if n := len(w.batch); n > 0 {
+		return w.batch[n-1].first + w.batch[n-1].packets
+	}
+	return w.una
+}
+
+// meanwhile lets the tester send requests while those of the device wait for responses.
+func (w *world) meanwhile() {
+	switch w.d.n(4) {
+	case 1:
+		w.again()
+	case 2:
+		w.dropped()
+	case 3:
+		w.ahead()
+	default:
+		w.burst()
 	}
 }
 
@@ -287,8 +317,8 @@ func (w *world) holdOff() (over bool) {
 	}
 	at := pick(d, starts...)
 	switch {
-	case !w.countsFrom(at):
-	case w.retriesAt(at) == 0 || w.rnrRetry < endless && d.one(3):
+	case !w.countsFrom(at), w.draining && w.retriesAt(at) == 0:
+	case !w.draining && (w.retriesAt(at) == 0 || w.rnrRetry < endless && d.one(3)):
 		w.exhaust(at)
 		return true
 	case w.rnrRetry == endless && d.one(8):
@@ -343,7 +373,9 @@ func (w *world) starts() (list []int) {
 
 // negative sends a NAK or an RNR NAK, which acknowledges the requests before its PSN.
 func (w *world) negative(rule string, psn int, syndrome string) {
-	w.completesTo(psn, func() { w.say(rule, "< ACKNOWLEDGE psn=%s syndrome=%s msn=%d", w.p(psn), syndrome, w.finished) })
+	w.completesTo(psn, func() {
+		w.say(rule, "< ACKNOWLEDGE psn=%s syndrome=%s msn=%d%s", w.p(psn), syndrome, w.finished, w.harmless())
+	})
 }
 
 // completesTo advances the oldest PSN. send sends the acknowledgement, then the completions are due.
@@ -373,8 +405,11 @@ func (w *world) completed(k *work) {
 	if !k.unsignaled || w.sigAll {
 		op := map[string]string{"SEND": "SEND", "WRITE": "RDMA_WRITE", "READ": "RDMA_READ", "FETCH_ADD": "FETCH_ADD", "CMP_SWAP": "COMP_SWAP"}[k.op]
 		length := ""
-		if k.op == "READ" {
+		switch {
+		case k.op == "READ":
 			length = fmt.Sprintf(" len=%d", k.size)
+		case k.responds():
+			length = " len=8"
 		}
 		w.say("complete", "dut.cqe qp SUCCESS wr=%d op=%s%s", k.id, op, length)
 	}
@@ -402,7 +437,9 @@ func (w *world) acknowledge(k *work, to, next int) {
 	if to == k.first+k.packets && to < next && w.d.n(3) > 0 {
 		return
 	}
-	w.completesTo(to, func() { w.say("complete", "< ACKNOWLEDGE psn=%s syndrome=ACK msn=%d", w.p(to-1), w.finished) })
+	w.completesTo(to, func() {
+		w.say("complete", "< ACKNOWLEDGE psn=%s syndrome=ACK msn=%d%s", w.p(to-1), w.finished, w.harmless())
+	})
 }
 
 // response sends response i of a READ or an atomic.
@@ -413,7 +450,7 @@ func (w *world) response(k *work, i int) {
 			v := uint64(w.d.n(1<<30))<<31 | 1
 			w.say("", "%s = host64(%#x)", nameOf(resultBytes+k.id), v)
 			k.list.scatter(0, origin(resultBytes+k.id, 0, 8))
-			w.say("response", "< ATOMIC_ACK psn=%s syndrome=ACK msn=%d orig=%#x", psn, w.finished, v)
+			w.say("response", "< ATOMIC_ACK psn=%s syndrome=ACK msn=%d orig=%#x%s", psn, w.finished, v, w.harmless())
 			return
 		}
 		data := w.payload(min(w.mtu, k.size-i*w.mtu))
@@ -426,7 +463,7 @@ func (w *world) response(k *work, i int) {
 		if len(data) > 0 {
 			text += " payload=" + expression(data)
 		}
-		w.say("response", "< %s", text)
+		w.say("response", "< %s%s", text, w.harmless())
 	})
 }
 
@@ -439,6 +476,8 @@ func (w *world) ghost() {
 	switch d.n(6) {
 	case 1:
 		text = fmt.Sprintf("READ_RESP_ONLY psn=%s syndrome=ACK msn=%d%s", w.p(pick(d, beyond, old)), w.finished, w.fill(8))
+	case 4:
+		text = fmt.Sprintf("READ_RESP_MIDDLE psn=%s%s", w.p(pick(d, beyond, old)), w.fill(w.mtu))
 	case 2:
 		text = fmt.Sprintf("ATOMIC_ACK psn=%s syndrome=ACK msn=%d orig=77", w.p(pick(d, beyond, old)), w.finished)
 	case 3:
@@ -448,17 +487,28 @@ func (w *world) ghost() {
 	w.say("ghost", "< %s", text)
 }
 
+// stray sends a response to a queue pair that has no request outstanding, or waits.
+func (w *world) stray() {
+	w.ghost()
+	w.say("", "wait 1ms") // the device takes it before it goes on
+}
+
 // silence may let the acknowledgement timeout pass, once or until the device gives up, which it reports. From then on the device may
 // send all packets again at any time.
 func (w *world) silence() (over bool) {
 	times, k := pick(&w.d, 0, 1, 0, w.retry), w.batch[0]
+	limit := 4 * 4096 * time.Nanosecond << w.timeout
+	if times == 1 && k.op == "READ" && k.packets > 1 && w.d.one(2) {
+		w.respondTo(w.una + 1 + w.d.n(k.packets-1))
+		w.readAgain(k, "timeout", fmt.Sprintf(" within %dus", limit.Microseconds()))
+		return false
+	}
 	if times > 0 && !k.responds() && k.packets > 1 && w.d.one(2) {
 		w.respondTo(w.una + 1 + w.d.n(k.packets-1))
 	}
 	if times > 0 && w.sent > w.una+1 {
 		w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una+1), w.p(w.sent-1))
 	}
-	limit := 4 * 4096 * time.Nanosecond << w.timeout
 	rule := map[bool]string{true: "timeout.retry"}[times > 1]
 	for range times {
 		w.say(cmp.Or(rule, "timeout"), "> %s within %dus", w.request(k, w.una-k.first), limit.Microseconds())

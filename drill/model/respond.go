@@ -22,6 +22,7 @@ type message struct {
 	solicited  string // field of the last packet, which then has no harmless fields
 	add, match uint64
 	original   uint64 // of atomics
+	msn        int    // messages executed, with this one
 }
 
 // answer is a packet with which the responder answers.
@@ -99,7 +100,11 @@ func (w *world) harmless() string {
 	if !w.d.one(8) {
 		return ""
 	}
-	return pick(&w.d, " mig=0", " se=1", " bth.res6=0x2a", " bth.res7=0x55", " udp.sport=1", " ip.ttl=1", " ip.dscp=9", " ip.ecn=1", " pkey=0x7fff")
+	if w.marks && w.d.one(2) {
+		w.say("", ">? CNP dst=0x11")
+		return " ip.ecn=3"
+	}
+	return pick(&w.d, " mig=0", " se=1", " bth.res6=0x2a", " bth.res7=0x55", " udp.sport=1", " ip.ttl=1", " ip.dscp=9", " ip.ecn=1", " ip.ecn=2", " fecn=1", " pkey=0x7fff")
 }
 
 // burst sends some messages, which may go on in the next burst, and expects the answers.
@@ -117,6 +122,9 @@ func (w *world) burst() {
 		if m.answered() {
 			used++
 		}
+		if i > 0 && w.d.one(6) {
+			w.repeatWithin()
+		}
 		w.begin(m)
 		if i == n-1 && m.packets > 1 && w.d.one(4) {
 			w.transmit(m, 1+w.d.n(m.packets-1), true)
@@ -125,6 +133,18 @@ func (w *world) burst() {
 		}
 	}
 	w.await()
+}
+
+// repeatWithin sends a duplicate of a SEND or WRITE inside a burst. Its acknowledgement may come later, or not at all.
+func (w *world) repeatWithin() {
+	m := w.past[len(w.past)-1-w.d.n(min(len(w.past), 3))]
+	if m.answered() || m.key != "" && m.key != "mr.rkey" {
+		return
+	}
+	duplicate, i := *m, w.d.n(m.packets)
+	duplicate.data = w.payload(m.size)
+	w.say("dup.write", "< %s", w.packet(&duplicate, i))
+	w.answers = append(w.answers, answer{rule: "dup.write", text: fmt.Sprintf("ACKNOWLEDGE psn=%s", w.q(m.first+i)), optional: true, counts: true, msn: w.executed})
 }
 
 // choose chooses a message.
@@ -297,7 +317,7 @@ func (w *world) arrive(m *message, i int) {
 func (w *world) execute(m *message) {
 	w.executed++
 	w.next += m.packets
-	m.sent = m.packets
+	m.sent, m.msn = m.packets, w.executed
 	if m.op == "READ" {
 		m.data = w.target.read(m.at, m.at+m.size)
 		w.respond("read", m, 0, true)
@@ -335,6 +355,10 @@ func (w *world) words() {
 		w.executed++
 		w.next++
 	}
+	if w.resources == 0 {
+		w.probe()
+		return
+	}
 	m := &message{op: "READ", first: w.next, packets: 1, sent: 1, key: "at.rkey"}
 	w.past = append(w.past, m)
 	w.executed++
@@ -358,9 +382,9 @@ func (w *world) respond(rule string, m *message, k int, known bool) {
 		} else {
 			text += fmt.Sprintf(" payload=%d", len(part))
 		}
-		a := answer{rule: rule, text: text, counts: end != "_MIDDLE"}
-		if end != "_FIRST" && rule == "read" {
-			a.msn = w.executed
+		a := answer{rule: rule, text: text, counts: end != "_MIDDLE", msn: m.msn}
+		if end == "_FIRST" {
+			a.msn-- // the READ may count when it has ended
 		}
 		w.answers = append(w.answers, a)
 	}
@@ -378,14 +402,18 @@ func (w *world) await() {
 	var group []string
 	rule := "ack"
 	for i, a := range w.answers {
+		within := a.rule == "dup.write" // it may acknowledge all of the burst
+		if within {
+			a.text += fmt.Sprintf("..%s syndrome=ACK", w.q(w.next-1))
+		}
 		if a.counts {
 			a.text += fmt.Sprintf(" msn=%d..%d", a.msn, w.executed)
 		}
 		switch {
 		case a.local:
-		case i > last: // it may come later
+		case within || i > last: // it may come later
 			w.loose = true
-			w.say("ack", ">? %s", a.text)
+			w.say(a.rule, ">? %s", a.text)
 		case i < last && strings.HasPrefix(a.text, "ACKNOWLEDGE"):
 			group = append(group, "? "+a.text)
 		default:

@@ -27,6 +27,13 @@ func (w *world) loseResponse() bool {
 	i := w.una - k.first
 	j := i + 1 + w.d.n(k.packets-i-1)
 	w.say("read.rest", "< %s", w.readResponse(k, j, position(j-k.base, k.packets-k.base), w.fill(min(w.mtu, k.size-j*w.mtu))))
+	w.readAgain(k, "read.rest", "")
+	return true
+}
+
+// readAgain expects that the requester asks for the rest of a READ or for all of it, and answers. time bounds the request.
+func (w *world) readAgain(k *work, rule, time string) {
+	i := w.una - k.first
 	data := append(k.list.gather()[:i*w.mtu], w.payload(k.size-i*w.mtu)...)
 	branches := []int{i}
 	if i > 0 {
@@ -36,8 +43,8 @@ func (w *world) loseResponse() bool {
 		if i > 0 {
 			w.say("", "%s {", []string{"either", "} or"}[n])
 		}
-		w.say("read.rest", "> %s", w.request(k, base))
-		w.later(k, "read.rest")
+		w.say(rule, "> %s%s", w.request(k, base), time)
+		w.later(k, rule)
 		w.respondAgain(k, base, data)
 	}
 	if i > 0 {
@@ -45,7 +52,6 @@ func (w *world) loseResponse() bool {
 	}
 	w.fresher = w.una + 1
 	w.completesTo(k.first+k.packets, func() { k.list.scatter(0, data) })
-	return true
 }
 
 // respondAgain sends the responses to a READ that begins at a packet.
@@ -154,16 +160,22 @@ func (w *world) wrongResponses(k *work, i int) []string {
 	return texts
 }
 
-// rnrTime returns the time of an RNR timer code below 26.
+// rnrTime returns the time of an RNR timer code.
 func rnrTime(code int) string {
+	switch code {
+	case 0:
+		return "655360us"
+	case 1:
+		return "10us"
+	}
 	return fmt.Sprintf("%dus", map[int]int{0: 10, 1: 15}[code%2]<<(code/2))
 }
 
 // retryLater sends an RNR NAK and expects the request again after its time. A request that is posted meanwhile waits, too.
 func (w *world) retryLater(at int) {
 	const long = 24 // 41 ms
-	code := 2 + w.d.n(18)
-	more := w.open == nil && len(w.batch) < mostOutstanding && w.d.one(6)
+	code := pick(&w.d, 2+w.d.n(18), 1, 2+w.d.n(18), 2+w.d.n(18), w.d.n(32))
+	more := !w.draining && w.open == nil && len(w.batch) < mostOutstanding && w.d.one(6)
 	if more {
 		code = long
 	}
@@ -175,6 +187,9 @@ func (w *world) retryLater(at int) {
 	if more {
 		w.probe() // the device has taken the NAK
 		w.extend()
+	}
+	if w.d.one(6) {
+		w.ghost()
 	}
 	w.requests(at, fmt.Sprintf(" after %s of %s", rnrTime(code), label))
 }

@@ -27,6 +27,8 @@ type config struct {
 	shared               bool // the receives are those of a shared receive queue
 	wraps                bool // the PSNs of the device begin close to 0, not those of the tester
 	armed                bool // the completion queue of receives can be armed
+	sends                bool // and that queue has the completions of requests, too
+	marks                bool // the network marks some packets of the tester
 	group                bool // the queue pair is attached to a multicast group
 	whole                bool // the whole memory is compared at the end
 }
@@ -85,33 +87,12 @@ func newWorld(head draws) *world {
 	w.service = pick(d, "rc", "rc", "rc", "rc", "rc", "rc", "uc", "ud")
 	w.v6, w.atomic = d.one(4), w.service == "rc" && d.n(4) != 1
 	w.window = w.service == "rc" && d.one(4)
-	w.resources, w.readDepth = pick(d, 4, 1, 2, 4), pick(d, 4, 1, 2, 4)
-	w.timeout, w.rnrRetry = pick(d, 0, 0, 0, 16, 17), pick(d, endless, endless, 1, 2, 0)
-	w.retry, w.sigAll = 7, d.one(6)
-	if w.timeout > 0 {
-		w.retry = pick(d, 2, 1, 3)
-	}
-	w.wraps = d.n(2) == 0
-	w.minRNR = pick(d, 12, d.n(32))
+	w.sigAll, w.wraps = d.one(6), d.n(2) == 0
 	w.shared, w.armed, w.whole = w.service != "uc" && d.one(5), d.one(3), d.one(4)
+	w.sends, w.marks = w.armed && d.one(2), d.one(4)
 	w.group = w.service == "ud" && d.one(3)
-	need := w.service
-	if w.v6 {
-		need += ", ipv6"
-	}
-	if w.atomic {
-		need += ", atomic"
-	}
-	if w.window {
-		need += ", mw, inval"
-	}
-	if w.shared {
-		need += ", srq"
-	}
-	if w.group {
-		need += ", multicast"
-	}
-	w.say("", "need %s", need)
+	w.say("", "%s", with("need "+w.service, option{w.v6, ", ipv6"}, option{w.atomic, ", atomic"}, option{w.window, ", mw, inval"}, option{w.shared, ", srq"},
+		option{w.group, ", multicast"}))
 	w.say("", "B = rand(%d)", payloadSize)
 	w.say("", "C = count(%d)", memorySize)
 	w.say("", "A = tester.addr+dut.addr")
@@ -129,13 +110,40 @@ func newWorld(head draws) *world {
 	return w
 }
 
+// option is a word of a statement that some sequences have.
+type option struct {
+	set  bool
+	word string
+}
+
+// with returns a statement with the words of the options that are set.
+func with(text string, options ...option) string {
+	for _, o := range options {
+		if o.set {
+			text += o.word
+		}
+	}
+	return text
+}
+
+// attributes chooses the attributes of a connection.
+func (w *world) attributes() {
+	d := &w.d
+	w.resources, w.readDepth = pick(d, 4, 1, 2, 4, 0), pick(d, 4, 1, 2, 4)
+	w.timeout, w.rnrRetry = pick(d, 0, 0, 0, 16, 17), pick(d, endless, endless, 1, 2, 0)
+	if w.retry = 7; w.timeout > 0 {
+		w.retry = pick(d, 2, 1, 3)
+	}
+	w.minRNR = pick(d, 12, d.n(32))
+}
+
 // firstPSNs chooses the first PSNs of both directions, often close to a wrap. All PSNs of a sequence differ, because "ignore" goes on
-// in later connections. Those of one direction lie around 0, of the other around 2^23.
+// in later connections. Those of one direction lie around 0, of the other around 2^23. A packet of an earlier connection is a duplicate.
 func (w *world) firstPSNs() (p, q int) {
 	const half, distance = 1 << 23, 1 << 14
 	d := &w.d
 	if w.generation > 1 {
-		p, q = w.generation*distance, half+w.generation*distance
+		p, q = half/4+w.generation*distance, half+half/4+w.generation*distance
 	} else {
 		p, q = pick(d, 1000, 2*half-3, 2*half-1-d.n(30), half/8+d.n(half/8)), pick(d, half+1000, half-2, half+half/8+d.n(half/8))
 	}
@@ -147,7 +155,8 @@ func (w *world) firstPSNs() (p, q int) {
 
 // connect makes the queue pair, or connects it again after an error.
 func (w *world) connect() {
-	left := w.recvs
+	left, trace := w.recvs, w.trace()
+	w.attributes()
 	w.responder, w.requester = responder{}, requester{rnrLeft: w.rnrRetry}
 	if w.shared {
 		w.recvs = left
@@ -170,24 +179,18 @@ func (w *world) connect() {
 		init = fmt.Sprintf(" qkey=%#x", qkey)
 	}
 	if w.generation > 1 {
-		w.reconnect(init, rtr, rts)
+		if w.group || !w.d.one(4) {
+			w.reconnect(init, rtr, rts)
+		} else {
+			w.replace(init + rtr + rts)
+		}
+		w.forgotten(trace)
 		return
 	}
-	text := "qp = dut.qp " + w.service + init + rtr + rts
-	if w.sigAll {
-		text += " sigall=1"
-	}
-	if w.shared {
-		text += " srq=srq"
-	}
-	if w.armed {
-		text += " rcq=cq"
-	}
-	if w.service == "ud" { // the path MTU bounds datagrams
+	if w.service == "ud" {
 		w.say("", "ah = dut.ah")
-		text += fmt.Sprintf(" mtu=%d", w.mtu)
 	}
-	w.say("", "%s", text)
+	w.create(init + rtr + rts)
 	if w.window {
 		w.bind()
 	}
@@ -196,20 +199,64 @@ func (w *world) connect() {
 	}
 }
 
+// create makes the queue pair with these attributes. Its path MTU bounds datagrams.
+func (w *world) create(attributes string) {
+	w.say("", "%s", with("qp = dut.qp "+w.service+attributes, option{w.sigAll, " sigall=1"}, option{w.shared, " srq=srq"}, option{w.armed, " rcq=cq"},
+		option{w.sends, " scq=cq"}, option{w.service == "ud", fmt.Sprintf(" mtu=%d", w.mtu)}))
+}
+
+// replace destroys the queue pair and makes another one.
+func (w *world) replace(attributes string) {
+	w.say("", "dut.destroy qp")
+	w.outside()
+	w.create(attributes)
+}
+
+// trace returns an atomic request of this connection, empty for none.
+func (w *world) trace() string {
+	for _, m := range w.past {
+		if m.op == "FETCH_ADD" || m.op == "CMP_SWAP" {
+			return w.packet(m, 0)
+		}
+	}
+	return ""
+}
+
+// forgotten sends an atomic request of the connection before, whose saved result must not come back.
+func (w *world) forgotten(request string) {
+	if request != "" && w.d.one(2) {
+		w.say("reset", "< %s", request)
+		w.say("reset", "quiet 1ms")
+	}
+}
+
 // reconnect takes the queue pair through all states, with the attributes that they need.
 func (w *world) reconnect(init, rtr, rts string) {
 	w.say("", "dut.modify qp state=RESET")
 	w.outside()
+	w.refuses("state=RTR", "state=RTS", "state=SQD")
 	w.say("", "dut.modify qp state=INIT%s", init)
+	w.refuses("state=RTS", "state=SQD")
 	if w.d.one(4) {
 		w.more()
 	}
 	w.outside()
 	w.say("reset", "dut.modify qp state=RTR%s", rtr)
+	w.refuses("state=INIT", "state=SQD")
+	if w.service == "rc" && w.d.one(4) {
+		w.stray()
+	}
 	if w.d.one(3) {
 		w.receives()
 	}
 	w.say("reset", "dut.modify qp state=RTS%s", rts)
+}
+
+// refuses may ask for a change that the state of the queue pair does not permit.
+func (w *world) refuses(changes ...string) {
+	if w.d.one(4) {
+		w.say("refused", "dut.modify qp %s fails=1", pick(&w.d, changes...))
+	}
 }
 
 // outside may send a packet to a queue pair that is not in a state to receive.
