@@ -156,7 +156,7 @@ func (w *world) tooLong() (rule, nak string) {
 			w.next++
 		}
 	}
-	w.recvs, w.taken = w.recvs[1:], []receive{r}
+	w.recvs, w.taken, w.status = w.recvs[1:], []receive{r}, "LOC_LEN_ERR"
 	return "length", "NAK_INV"
 }
 
@@ -174,7 +174,7 @@ func (w *world) unwritable() (rule, nak string) {
 		list.scatter(0, unknown(w.mtu))
 	}
 	w.say("", "dut.recv %s wr=%d%s %s[0:64]", w.queue(), id, good, name)
-	w.taken = []receive{{id: id}}
+	w.taken, w.status = []receive{{id: id}}, "LOC_PROT_ERR"
 	if good != "" {
 		w.say("operation", "< SEND_FIRST psn=%s%s", w.q(w.next), w.fill(w.mtu))
 		w.say("ack", ">? %s", w.acknowledges(w.next))

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -192,7 +193,7 @@ func (w *world) refuse() {
 	} else {
 		w.say(rule, "> ACKNOWLEDGE psn=%s syndrome=%s", w.q(w.next), nak)
 	}
-	w.batch = nil
+	w.batch, w.status = nil, cmp.Or(w.status, "ERROR") // the message may have taken a receive
 	w.broken()
 }
 
@@ -200,15 +201,15 @@ func (w *world) refuse() {
 func (w *world) breaks() {
 	lost := w.taken
 	if w.open != nil && w.open.op == "SEND" {
-		lost = append(lost, w.open.recv)
+		lost, w.status = append(lost, w.open.recv), cmp.Or(w.status, "ERROR")
 	}
 	if !w.shared {
 		lost, w.recvs = append(lost, w.recvs...), nil
 	}
 	for i, r := range lost {
 		status := "WR_FLUSH_ERR"
-		if i == 0 { // the message may have taken it
-			status = "ERROR"
+		if i == 0 {
+			status = cmp.Or(w.status, status)
 		}
 		w.say("broken", "dut.cqe qp %s wr=%d", status, r.id)
 	}
@@ -255,9 +256,23 @@ func (w *world) restart() {
 		w.batch = append(w.batch, k)
 	}
 	w.requests(w.una, "")
+	w.behind()
 	w.batch = nil
 	w.say("", "wait 5ms") // the device has taken all packets
 	w.connect()
+}
+
+// behind posts requests with a fence, if a READ or an atomic is outstanding. They wait for it.
+func (w *world) behind() {
+	if n := len(w.batch); n == 0 || !w.batch[n-1].responds() || w.una >= w.goal() {
+		return
+	}
+	for range w.d.n(3) {
+		k := w.newWork("SEND", "WRITE")
+		k.fence = true
+		w.submit(k)
+		w.batch = append(w.batch, k)
+	}
 }
 
 // abort takes the queue pair to the state of errors, with requests in flight.
@@ -281,6 +296,7 @@ func (w *world) abort() {
 		w.complete()
 	default:
 		w.respondTo(w.una + w.d.n(w.sent-w.una+1))
+		w.behind()
 	}
 	w.say("", "wait 5ms") // the device has taken all packets
 	w.say("", "dut.modify qp state=ERR")

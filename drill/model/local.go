@@ -123,17 +123,17 @@ func (w *world) drain() {
 	if w.d.one(4) {
 		w.stray()
 	}
-	w.batch, w.draining = before, true
+	w.batch, w.steady = before, true
 	busy := w.label()
 	w.say("query", "%s: dut.query qp state=SQD", busy)
 	w.answer()
-	w.draining = false
+	w.steady = false
 	if notify == 1 {
 		after := map[bool]string{true: " after 1ns of " + busy}[len(before) > 0]
 		w.say("drain", "dut.event qp SQ_DRAINED%s", after)
 	}
 	w.say("drain", "quiet 1ms")
-	w.refuses("state=INIT", "state=RTR", "mtu=256", "psn=5")
+	w.refuses("state=INIT", "state=RTR", "mtu=256", "psn=5", "timeout=32", "retry=8", "rnr_retry=8", "rd_atomic=255")
 	w.retune()
 	w.say("", "dut.modify qp state=RTS")
 	w.batch = later

@@ -12,7 +12,8 @@ type requester struct {
 	una      int // oldest PSN without a response
 	finished int // messages that the tester has acknowledged
 	batch    []*work
-	draining bool // the queue pair is in SQD: no other requests follow, and none fails
+	steady   bool // no other requests follow those of the batch, and none fails
+	losses   int  // NAKs and missing responses since the latest completion
 	fresher  int  // a NAK of an older PSN may be taken for a copy
 	rnrLeft  int  // RNR NAKs that the device takes before it gives up
 	partly   bool // the oldest PSN has moved inside a message since the latest RNR NAK
@@ -239,8 +240,8 @@ func (w *world) answer() {
 		case 2, 3:
 			w.ghost()
 		case 4:
-			if again && !inside && at >= w.fresher {
-				w.fresher = at + 1
+			if again && w.bears() && !inside && at >= w.fresher {
+				w.fresher, w.losses = at+1, w.losses+1
 				w.negative("nak", at, "NAK_SEQ")
 				w.requests(at, "")
 			}
@@ -252,20 +253,20 @@ func (w *world) answer() {
 			if inside {
 				at = w.una
 			}
-			if !w.draining && d.one(4) {
+			if !w.steady && d.one(4) {
 				s := pick(d, [2]string{"NAK_ACCESS", "REM_ACCESS_ERR"}, [2]string{"NAK_INV", "REM_INV_REQ_ERR"}, [2]string{"NAK_OP", "REM_OP_ERR"})
 				w.negative("fatal", at, s[0])
 				w.fails("fatal", at, s[1])
 				return
 			}
 		case 7:
-			if again && (d.one(2) && w.imply() || w.loseResponse()) {
+			if again && w.bears() && (d.one(2) && w.imply() || w.loseResponse()) {
 				again = false
 			}
 		case 10:
-			again = !(again && w.loseResponse()) && again
+			again = !(again && w.bears() && w.loseResponse()) && again
 		case 8:
-			if !w.draining && d.one(3) && w.wrongResponse() {
+			if !w.steady && d.one(3) && w.wrongResponse() {
 				return
 			}
 		case 11:
@@ -273,7 +274,7 @@ func (w *world) answer() {
 				w.meanwhile()
 			}
 		case 9:
-			if again && !inside && !w.draining && w.open == nil && len(w.batch) < mostOutstanding {
+			if again && !inside && !w.steady && w.open == nil && len(w.batch) < mostOutstanding {
 				w.probe() // the device has taken all ghosts
 				w.extend()
 				w.requests(w.batch[len(w.batch)-1].first, "")
@@ -287,6 +288,9 @@ func (w *world) answer() {
 	}
 }
 
+// bears reports whether the requester has a retry left for one more loss.
+func (w *world) bears() bool { return w.losses < w.retry }
+
 // goal returns the PSN behind the requests of the batch.
 func (w *world) goal() int {
 	if n := len(w.batch); n > 0 {
@@ -297,7 +301,9 @@ func (w *world) goal() int {
 
 // meanwhile lets the tester send requests while those of the device wait for responses.
 func (w *world) meanwhile() {
-	switch w.d.n(4) {
+	switch w.d.n(5) {
+	case 4:
+		w.beside()
 	case 1:
 		w.again()
 	case 2:
@@ -317,8 +323,8 @@ func (w *world) holdOff() (over bool) {
 	}
 	at := pick(d, starts...)
 	switch {
-	case !w.countsFrom(at), w.draining && w.retriesAt(at) == 0:
-	case !w.draining && (w.retriesAt(at) == 0 || w.rnrRetry < endless && d.one(3)):
+	case !w.countsFrom(at), w.steady && w.retriesAt(at) == 0:
+	case !w.steady && (w.retriesAt(at) == 0 || w.rnrRetry < endless && d.one(3)):
 		w.exhaust(at)
 		return true
 	case w.rnrRetry == endless && d.one(8):
@@ -391,7 +397,7 @@ func (w *world) completesTo(psn int, send func()) {
 		w.partly = len(done) == 0
 	}
 	if len(done) > 0 {
-		w.rnrLeft = w.rnrRetry
+		w.rnrLeft, w.losses = w.rnrRetry, 0
 	}
 	w.una = psn
 	send()

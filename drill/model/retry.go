@@ -107,7 +107,7 @@ func (w *world) imply() bool {
 	w.say("implied", "< %s", text)
 	w.say("implied", "> %s", w.request(k, 0))
 	w.later(k, "implied")
-	k.base, w.fresher = 0, w.una+1
+	k.base, w.fresher, w.losses = 0, w.una+1, w.losses+1
 	return true
 }
 
@@ -175,7 +175,7 @@ func rnrTime(code int) string {
 func (w *world) retryLater(at int) {
 	const long = 24 // 41 ms
 	code := pick(&w.d, 2+w.d.n(18), 1, 2+w.d.n(18), 2+w.d.n(18), w.d.n(32))
-	more := !w.draining && w.open == nil && len(w.batch) < mostOutstanding && w.d.one(6)
+	more := !w.steady && w.open == nil && len(w.batch) < mostOutstanding && w.d.one(6)
 	if more {
 		code = long
 	}

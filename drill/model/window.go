@@ -15,16 +15,30 @@ func (w *world) bind() {
 		w.say("", "mw = dut.mw type=2")
 		w.keys = []string{"mw.rkey"}
 	}
-	w.works++
 	from := w.d.n(memorySize / 2)
-	w.bound = window{fmt.Sprintf("K%d", w.tags), from, from + memorySize/4 + w.d.n(memorySize/4), pick(&w.d, "", "", "w", "r")}
-	access := ""
-	if w.bound.rights != "" {
-		access = " access=" + w.bound.rights
+	b := window{fmt.Sprintf("K%d", w.tags), from, from + memorySize/4 + w.d.n(memorySize/4), pick(&w.d, "", "", "w", "r")}
+	w.say("", "%s = mw.rkey/256*256+(mw.rkey+%d)%%256", b.key, w.tags)
+	bind := fmt.Sprintf("dut.bind qp mw=mw rkey=%s to=mr[%d:%d]", b.key, b.from, b.to)
+	w.local("BIND_MW", with(bind, option{b.rights != "", " access=" + b.rights}))
+	w.bound = b
+}
+
+// local posts a local operation behind some requests. Its completion comes behind theirs.
+func (w *world) local(op, text string) {
+	w.batch = nil
+	for range max(0, w.d.n(4)-1) * map[bool]int{true: 1}[w.timeout == 0] {
+		k := w.newWork(w.operations(len(w.batch) < w.readDepth)...)
+		w.submit(k)
+		w.batch = append(w.batch, k)
 	}
-	w.say("", "%s = mw.rkey/256*256+(mw.rkey+%d)%%256", w.bound.key, w.tags)
-	w.say("", "dut.bind qp wr=%d mw=mw rkey=%s to=mr[%d:%d]%s", w.works, w.bound.key, w.bound.from, w.bound.to, access)
-	w.say("window", "dut.cqe qp SUCCESS wr=%d op=BIND_MW", w.works)
+	w.requests(w.una, "")
+	w.works++
+	id := w.works
+	w.say("", "%s wr=%d", text, id)
+	w.steady = true
+	w.answer()
+	w.steady = false
+	w.say("window", "dut.cqe qp SUCCESS wr=%d op=%s", id, op)
 }
 
 // keyOf chooses a key for an operation on a range of the target.
@@ -53,9 +67,7 @@ func (w *world) unbind() {
 	key := w.bound.key
 	w.bound, w.keys = window{}, append(w.keys, key)
 	if w.d.one(2) {
-		w.works++
-		w.say("", "dut.invalidate qp wr=%d rkey=%s", w.works, key)
-		w.say("window", "dut.cqe qp SUCCESS wr=%d op=LOCAL_INV", w.works)
+		w.local("LOCAL_INV", "dut.invalidate qp rkey="+key)
 		return
 	}
 	w.silent, w.answers = false, nil

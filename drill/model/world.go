@@ -44,6 +44,7 @@ type world struct {
 	tags         int // keys of the window
 
 	target, source, sink, inbox *memory
+	nearby                      *memory   // of the neighbour
 	aside                       []*memory // regions that no message may change
 	word                        [words]uint64
 	stale                       bool // words have changed since the last comparison
@@ -51,6 +52,7 @@ type world struct {
 
 	responder
 	requester
+	other neighbour
 }
 
 // responder is the state of the device as responder.
@@ -61,6 +63,7 @@ type responder struct {
 	past     []*message
 	recvs    []receive
 	taken    []receive // by a message that breaks the queue pair
+	status   string    // of the receive of that message
 	gap      bool      // a NAK for a sequence error is outstanding
 	notReady bool      // an RNR NAK is outstanding
 	fixed    bool      // the rights of the queue pair cannot change
@@ -81,7 +84,7 @@ type receive struct {
 
 func newWorld(head draws) *world {
 	w := &world{d: head, target: newMemory("mr", memorySize), source: newMemory("src", memorySize), sink: newMemory("dst", memorySize),
-		inbox: newMemory("rx", memorySize)}
+		inbox: newMemory("rx", memorySize), nearby: newMemory("nb", memorySize)}
 	d := &w.d
 	w.largest = pick(d, 256, 1024, 512, 2048, 4096)
 	w.service = pick(d, "rc", "rc", "rc", "rc", "rc", "rc", "uc", "ud")
@@ -96,7 +99,7 @@ func newWorld(head draws) *world {
 	w.say("", "B = rand(%d)", payloadSize)
 	w.say("", "C = count(%d)", memorySize)
 	w.say("", "A = tester.addr+dut.addr")
-	for _, m := range []*memory{w.target, w.source, w.sink, w.inbox} {
+	for _, m := range []*memory{w.target, w.source, w.sink, w.inbox, w.nearby} {
 		w.say("", "%s = dut.mr size=%d fill=count", m.name, len(m.cells))
 	}
 	w.say("", "at = dut.mr size=%d", 8*words)
@@ -131,7 +134,8 @@ func (w *world) attributes() {
 	d := &w.d
 	w.resources, w.readDepth = pick(d, 4, 1, 2, 4, 0), pick(d, 4, 1, 2, 4)
 	w.timeout, w.rnrRetry = pick(d, 0, 0, 0, 16, 17), pick(d, endless, endless, 1, 2, 0)
-	if w.retry = 7; w.timeout > 0 {
+	w.retry = pick(d, 7, 1, 2, 3)
+	if w.timeout > 0 {
 		w.retry = pick(d, 2, 1, 3)
 	}
 	w.minRNR = pick(d, 12, d.n(32))
@@ -232,6 +236,9 @@ func (w *world) forgotten(request string) {
 
 // reconnect takes the queue pair through all states, with the attributes that they need.
 func (w *world) reconnect(init, rtr, rts string) {
+	if w.d.one(3) {
+		w.beside()
+	}
 	w.say("", "dut.modify qp state=RESET")
 	w.outside()
 	w.refuses("state=RTR", "state=RTS", "state=SQD")
@@ -285,9 +292,12 @@ func (w *world) receives() {
 func (w *world) p(n int) string { return fmt.Sprintf("P%d%+d", w.generation, n) }
 func (w *world) q(n int) string { return fmt.Sprintf("Q%d%+d", w.generation, n) }
 
-// say appends a statement, with the rule that it checks.
+// say appends a statement, with the rule that it checks. Beside a neighbour, a packet to the queue pair names it.
 func (w *world) say(rule, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
+	if sends := strings.HasPrefix(text, "< ") || strings.Contains(text, ": < "); sends && w.other.made && !strings.Contains(text, " dst=") {
+		text += " dst=qp.num"
+	}
 	if rule != "" {
 		text += " # " + rule
 	}
