@@ -2,22 +2,29 @@ package model
 
 // notify asks for a notification of the next completion of a receive, or of the next solicited one.
 func (w *world) notify() {
+	if w.sends && w.service == "rc" {
+		w.notifyRequests()
+	}
 	if !w.armed || w.open != nil || w.service == "ud" {
 		return
 	}
 	w.settle()
 	solicited := w.d.n(2)
 	w.say("", "dut.arm cq solicited=%d", solicited)
-	if w.sends && w.service == "rc" && w.d.one(2) { // a successful completion of a request is not solicited
-		if label := w.acknowledged(); solicited == 0 {
-			w.say("notify", "dut.event cq COMPLETION after 1ns of %s", label)
-			return
-		}
-	}
 	for range solicited * w.d.n(3) {
 		w.message(" se=0")
 	}
 	w.say("notify", "dut.event cq COMPLETION after 1ns of %s", w.message(" se=1"))
+}
+
+// notifyRequests asks for a notification of the next completion of a request. A successful one is not solicited.
+func (w *world) notifyRequests() {
+	if w.d.one(2) {
+		w.say("", "dut.arm cs solicited=1")
+		w.acknowledged()
+	}
+	w.say("", "dut.arm cs solicited=0")
+	w.say("notify", "dut.event cs COMPLETION after 1ns of %s", w.acknowledged())
 }
 
 // acknowledged posts a SEND and acknowledges it. It returns the label of the acknowledgement.

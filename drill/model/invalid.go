@@ -45,16 +45,16 @@ func (w *world) dropped() {
 	w.say(f.rule, "< %s ackreq=1 %s", w.candidate(w.next), f.fields)
 }
 
-// ahead sends a packet behind a gap.
+// ahead sends a packet behind a gap, which draws one NAK.
 func (w *world) ahead() {
 	skip := pick(&w.d, 1, 2, 1+w.d.n(100), 1<<22, 1<<23-1)
 	w.say("gap", "< %s ackreq=1", w.candidate(w.next+skip))
-	optional := ""
-	if w.gap || w.notReady {
-		optional = "? "
-	}
-	nak := fmt.Sprintf("%sACKNOWLEDGE psn=%s syndrome=NAK_SEQ msn=%d", optional, w.q(w.next), w.executed)
-	if w.say("gap", ">%s %s", optional, nak[len(optional):]); optional == "" {
+	nak := fmt.Sprintf("ACKNOWLEDGE psn=%s syndrome=NAK_SEQ msn=%d", w.q(w.next), w.executed)
+	switch {
+	case w.notReady:
+		w.say("gap", ">? %s", nak)
+	case !w.gap:
+		w.say("gap", "> %s", nak)
 		w.gap = true
 	}
 }
@@ -183,8 +183,13 @@ func (w *world) refuse() {
 	if w.resources == 0 {
 		faults = append(faults, w.unprovided)
 	}
+	w.batch = nil
+	if w.timeout == 0 && w.d.one(3) {
+		w.outstand(1 + w.d.n(3))
+	}
 	rule, nak := pick(&w.d, faults...)()
 	if rule == "" {
+		w.answer()
 		return
 	}
 	if nak == "" { // class J: the requester need not learn of it
@@ -193,8 +198,31 @@ func (w *world) refuse() {
 	} else {
 		w.say(rule, "> ACKNOWLEDGE psn=%s syndrome=%s", w.q(w.next), nak)
 	}
-	w.batch, w.status = nil, cmp.Or(w.status, "ERROR") // the message may have taken a receive
+	w.status = cmp.Or(w.status, "ERROR") // the message may have taken a receive
+	w.flushed()
 	w.broken()
+}
+
+// outstand posts n requests and expects their packets. They wait for responses.
+func (w *world) outstand(n int) {
+	w.batch = nil
+	for range n {
+		k := w.newWork(w.operations(w.service == "rc" && len(w.batch) < w.readDepth)...)
+		k.unsignaled = len(w.batch) < n-1 && w.d.one(2)
+		w.submit(k)
+		w.batch = append(w.batch, k)
+	}
+	w.requests(w.una, "")
+}
+
+// flushed expects the completions of the requests without a response. The queue pair has broken.
+func (w *world) flushed() {
+	for _, k := range w.batch {
+		if w.una < k.first+k.packets {
+			w.say("flush", "dut.cqe qp WR_FLUSH_ERR wr=%d", k.id)
+		}
+	}
+	w.batch = nil
 }
 
 // breaks expects the completions of a broken queue pair. Those of a shared receive queue stay, unless a message has taken them.
@@ -249,13 +277,7 @@ func (w *world) restart() {
 	if w.settle(); w.pending {
 		return
 	}
-	w.batch = nil
-	for range w.d.n(3) * map[bool]int{true: 1}[w.service == "rc"] {
-		k := w.newWork(w.operations(len(w.batch) < w.readDepth)...)
-		w.submit(k)
-		w.batch = append(w.batch, k)
-	}
-	w.requests(w.una, "")
+	w.outstand(w.d.n(3) * map[bool]int{true: 1}[w.service == "rc"])
 	w.behind()
 	w.batch = nil
 	w.say("", "wait 5ms") // the device has taken all packets
@@ -283,14 +305,7 @@ func (w *world) abort() {
 	if w.settle(); w.pending {
 		return
 	}
-	w.batch = nil
-	for range w.d.n(4) {
-		k := w.newWork(w.operations(w.service == "rc" && len(w.batch) < w.readDepth)...)
-		k.unsignaled = w.d.one(2)
-		w.submit(k)
-		w.batch = append(w.batch, k)
-	}
-	w.requests(w.una, "")
+	w.outstand(w.d.n(4))
 	switch {
 	case w.service != "rc":
 		w.complete()
@@ -300,12 +315,7 @@ func (w *world) abort() {
 	}
 	w.say("", "wait 5ms") // the device has taken all packets
 	w.say("", "dut.modify qp state=ERR")
-	for _, k := range w.batch {
-		if w.una < k.first+k.packets {
-			w.say("flush", "dut.cqe qp WR_FLUSH_ERR wr=%d", k.id)
-		}
-	}
-	w.batch = nil
+	w.flushed()
 	w.broken()
 }
 

@@ -93,13 +93,7 @@ func (w *world) drain() {
 	if w.timeout > 0 {
 		return
 	}
-	w.batch = nil
-	for range w.d.n(3) {
-		k := w.newWork(w.operations(len(w.batch) < w.readDepth)...)
-		w.submit(k)
-		w.batch = append(w.batch, k)
-	}
-	w.requests(w.una, "")
+	w.outstand(w.d.n(3))
 	before := w.batch
 	w.batch = nil
 	if len(before) > 0 && before[0].responds() && w.d.one(2) { // it waits already

@@ -27,7 +27,7 @@ func (w *world) beside() {
 		w.say("", "R = %d", half-half/4)
 		w.say("", "S = %d", 2*half-half/4)
 		w.say("", "%s", with(fmt.Sprintf("other = dut.qp rc peer=0x12 mtu=%d timeout=0 psn=R rqpsn=S", besideMTU), option{w.shared, " srq=srq"},
-			option{w.armed, " rcq=cq"}, option{w.sends, " scq=cq"}))
+			option{w.armed, " rcq=cq"}, option{w.sends, " scq=cs"}))
 	}
 	if o.rest > 0 {
 		w.nearby.write(o.at, o.first)

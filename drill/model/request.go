@@ -48,7 +48,7 @@ func (w *world) post() {
 	w.batch = nil
 	n, used, quiet := 1+w.d.n(4), 0, w.d.one(4)
 	if w.timeout > 0 {
-		n = 1 // before the others are posted, the device may send the first again
+		n = pick(&w.d, 1, 1, 2) // before others are posted, the device may send the first again
 	}
 	for i := range n {
 		k := w.newWork(w.operations(used < w.readDepth)...)

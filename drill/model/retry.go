@@ -229,6 +229,8 @@ func (w *world) exhaust(at int) {
 func (w *world) giveUp(timeout time.Duration) {
 	const slowest = 5 * time.Second // a device may wait for a peer that it takes for slow
 	w.say("timeout.retry", "dut.cqe qp RETRY_EXC_ERR wr=%d within %dms", w.batch[0].id, (slowest + timeout).Milliseconds())
+	w.batch = w.batch[1:]
+	w.flushed()
 	w.broken()
 }
 

@@ -260,13 +260,7 @@ func (w *world) settleUnreliable() {
 
 // send posts work requests to a UC or UD queue pair, which complete without an answer.
 func (w *world) send() {
-	w.batch = nil
-	for range 1 + w.d.n(3) {
-		k := w.newWork(w.operations(false)...)
-		w.submit(k)
-		w.batch = append(w.batch, k)
-	}
-	w.requests(w.una, "")
+	w.outstand(1 + w.d.n(3))
 	w.complete()
 }
 

@@ -25,13 +25,7 @@ func (w *world) bind() {
 
 // local posts a local operation behind some requests. Its completion comes behind theirs.
 func (w *world) local(op, text string) {
-	w.batch = nil
-	for range max(0, w.d.n(4)-1) * map[bool]int{true: 1}[w.timeout == 0] {
-		k := w.newWork(w.operations(len(w.batch) < w.readDepth)...)
-		w.submit(k)
-		w.batch = append(w.batch, k)
-	}
-	w.requests(w.una, "")
+	w.outstand(max(0, w.d.n(4)-1) * map[bool]int{true: 1}[w.timeout == 0])
 	w.works++
 	id := w.works
 	w.say("", "%s wr=%d", text, id)

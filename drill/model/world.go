@@ -27,7 +27,7 @@ type config struct {
 	shared               bool // the receives are those of a shared receive queue
 	wraps                bool // the PSNs of the device begin close to 0, not those of the tester
 	armed                bool // the completion queue of receives can be armed
-	sends                bool // and that queue has the completions of requests, too
+	sends                bool // so can that of requests
 	marks                bool // the network marks some packets of the tester
 	group                bool // the queue pair is attached to a multicast group
 	whole                bool // the whole memory is compared at the end
@@ -92,7 +92,7 @@ func newWorld(head draws) *world {
 	w.window = w.service == "rc" && d.one(4)
 	w.sigAll, w.wraps = d.one(6), d.n(2) == 0
 	w.shared, w.armed, w.whole = w.service != "uc" && d.one(5), d.one(3), d.one(4)
-	w.sends, w.marks = w.armed && d.one(2), d.one(4)
+	w.sends, w.marks = d.one(4), d.one(4)
 	w.group = w.service == "ud" && d.one(3)
 	w.say("", "%s", with("need "+w.service, option{w.v6, ", ipv6"}, option{w.atomic, ", atomic"}, option{w.window, ", mw, inval"}, option{w.shared, ", srq"},
 		option{w.group, ", multicast"}))
@@ -108,6 +108,9 @@ func newWorld(head draws) *world {
 	}
 	if w.armed {
 		w.say("", "cq = dut.cq size=256")
+	}
+	if w.sends {
+		w.say("", "cs = dut.cq size=256")
 	}
 	w.connect()
 	return w
@@ -206,7 +209,7 @@ func (w *world) connect() {
 // create makes the queue pair with these attributes. Its path MTU bounds datagrams.
 func (w *world) create(attributes string) {
 	w.say("", "%s", with("qp = dut.qp "+w.service+attributes, option{w.sigAll, " sigall=1"}, option{w.shared, " srq=srq"}, option{w.armed, " rcq=cq"},
-		option{w.sends, " scq=cq"}, option{w.service == "ud", fmt.Sprintf(" mtu=%d", w.mtu)}))
+		option{w.sends, " scq=cs"}, option{w.service == "ud", fmt.Sprintf(" mtu=%d", w.mtu)}))
 }
 
 // replace destroys the queue pair and makes another one.
