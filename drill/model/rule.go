@@ -56,7 +56,7 @@ var Rules = []Rule{
 	{"resources", "IBTA 9.4.4", "At most max_rd_atomic READs and atomics are outstanding; the next one leaves after a response.", "", false},
 	{"fence", "IBTA 10.8.3.3", "A request with a fence waits for the READs and atomics before it.", "", false},
 	{"resources.none", "IBTA 9.7.4.1", "A queue pair without responder resources answers a READ or an atomic with a NAK for an invalid request.", "", false},
-	{"beside", "IBTA 9.7", "A second queue pair with shared queues executes and completes its messages, whatever happens to the first.", "", false},
+	{"beside", "IBTA 9.7.5", "A second queue pair with shared queues executes and completes its messages, whatever happens to the first.", "", false},
 	{"refused", "ibv_modify_qp(3)", "A queue pair refuses changes of state and attributes that its state does not permit, and goes on.", "", false},
 	{"window", "IBTA C10-75", "The key of a memory window gives access to its part of the region, until it is invalidated.", "", false},
 	{"invalidate", "IBTA 9.9.6.3", "A SEND that invalidates a key which does not exist breaks the queue pair.", "a NAK", false},
