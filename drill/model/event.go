@@ -42,7 +42,10 @@ func (w *world) acknowledged() string {
 // message sends a message that completes a receive. It returns the label of its last packet, which has the field.
 func (w *world) message(solicited string) string {
 	w.silent, w.answers = false, nil
-	m := &message{op: pick(&w.d, "SEND", "WRITE"), size: w.size(), imm: 1 + w.d.n(1<<30), label: w.label(), solicited: solicited}
+	m := &message{op: pick(&w.d, "SEND", "WRITE"), size: w.size(), label: w.label(), solicited: solicited}
+	if m.op == "WRITE" || w.d.one(2) {
+		m.imm = 1 + w.d.n(1<<30)
+	}
 	w.begin(m)
 	if w.service == "uc" {
 		w.deliver(m)
@@ -71,6 +74,20 @@ func (w *world) notified() {
 	w.say("", "dut.modify qp state=ERR")
 	w.say("notify", "dut.event cq COMPLETION")
 	w.broken()
+}
+
+// mark lets the network mark a request, of which the device notifies the sender.
+func (w *world) mark() {
+	if !w.notifies || w.open != nil {
+		return
+	}
+	w.settle()
+	w.say("", "wait 1ms") // more than the interval of notifications
+	w.executed++
+	w.say("", "< WRITE_ONLY psn=%s va=1 rkey=1 len=0 ackreq=1 ip.ecn=3", w.q(w.next))
+	w.say("cnp", "> any { CNP dst=0x11 becn=1 ; ACKNOWLEDGE psn=%s syndrome=ACK msn=%d }", w.q(w.next), w.executed)
+	w.next++
+	w.gap, w.notReady = false, false
 }
 
 // limited arms the limit of a shared receive queue, and takes as many receives as it needs to pass it.

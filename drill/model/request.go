@@ -482,6 +482,8 @@ func (w *world) ghost() {
 	switch d.n(6) {
 	case 1:
 		text = fmt.Sprintf("READ_RESP_ONLY psn=%s syndrome=ACK msn=%d%s", w.p(pick(d, beyond, old)), w.finished, w.fill(8))
+	case 5:
+		text = "CNP psn=0 becn=1 payload=fill(16, 0)"
 	case 4:
 		text = fmt.Sprintf("READ_RESP_MIDDLE psn=%s%s", w.p(pick(d, beyond, old)), w.fill(w.mtu))
 	case 2:

@@ -29,6 +29,7 @@ type config struct {
 	armed                bool // the completion queue of receives can be armed
 	sends                bool // so can that of requests
 	marks                bool // the network marks some packets of the tester
+	notifies             bool // the device sends CNPs
 	group                bool // the queue pair is attached to a multicast group
 	whole                bool // the whole memory is compared at the end
 }
@@ -93,9 +94,9 @@ func newWorld(head draws) *world {
 	w.sigAll, w.wraps = d.one(6), d.n(2) == 0
 	w.shared, w.armed, w.whole = w.service != "uc" && d.one(5), d.one(3), d.one(4)
 	w.sends, w.marks = d.one(4), d.one(4)
-	w.group = w.service == "ud" && d.one(3)
+	w.group, w.notifies = w.service == "ud" && d.one(3), w.service == "rc" && d.one(4)
 	w.say("", "%s", with("need "+w.service, option{w.v6, ", ipv6"}, option{w.atomic, ", atomic"}, option{w.window, ", mw, inval"}, option{w.shared, ", srq"},
-		option{w.group, ", multicast"}))
+		option{w.group, ", multicast"}, option{w.notifies, ", ecn"}))
 	w.say("", "B = rand(%d)", payloadSize)
 	w.say("", "C = count(%d)", memorySize)
 	w.say("", "A = tester.addr+dut.addr")
