@@ -78,7 +78,7 @@ func (w *world) notified() {
 
 // mark lets the network mark a request, of which the device notifies the sender.
 func (w *world) mark() {
-	if !w.notifies || w.open != nil {
+	if !w.notifies || w.ignores || w.open != nil { // a CNP has PSN 0
 		return
 	}
 	w.settle()

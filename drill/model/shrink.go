@@ -56,6 +56,9 @@ func (s Sequence) reduce(i int, try func(Sequence) bool) {
 		list, s = c, s.with(i, c)
 		return true
 	}
+	for n := 1; n < len(list) && list[0] > 0; n++ { // the simplest kind of step, with the choices of a later part
+		take(slices.Concat([]uint32{0}, list[n:]))
+	}
 	for n := len(list); n > 0; n /= 2 {
 		for j := len(list) - n; j >= 0; j -= n {
 			if take(slices.Concat(list[:j], list[j+n:])) {

@@ -30,6 +30,7 @@ type config struct {
 	sends                bool // so can that of requests
 	marks                bool // the network marks some packets of the tester
 	notifies             bool // the device sends CNPs
+	ignores              bool // the script ignores some PSNs
 	group                bool // the queue pair is attached to a multicast group
 	whole                bool // the whole memory is compared at the end
 }
@@ -302,6 +303,7 @@ func (w *world) say(rule, format string, args ...any) {
 	if sends := strings.HasPrefix(text, "< ") || strings.Contains(text, ": < "); sends && w.other.made && !strings.Contains(text, " dst=") {
 		text += " dst=qp.num"
 	}
+	w.ignores = w.ignores || strings.HasPrefix(text, "ignore ")
 	if rule != "" {
 		text += " # " + rule
 	}
