@@ -69,7 +69,7 @@ func (e *Engine) flagRules(f *frame.Frame) string {
 	return ""
 }
 
-// repeatRules checks that a request which comes again is the same one (IBTA vol.1 9.7). Only its AckReq bit may differ.
+// repeatRules checks that a retransmission is the same request (IBTA vol.1 9.7). Only its AckReq bit may differ.
 func (w *flow) repeatRules(f *frame.Frame) string {
 	sum := fnv.New64a()
 	for _, name := range []string{"opcode", "se", "va", "rkey", "len", "imm", "inv", "swap", "compare"} {
