@@ -521,8 +521,12 @@ func (w *world) silence() (over bool) {
 		w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una+1), w.p(w.sent-1))
 	}
 	rule := map[bool]string{true: "timeout.retry"}[times > 1]
+	early := ""
+	if w.una == 0 { // a device that knows no round trip cannot probe before
+		early = fmt.Sprintf(" after %dus", limit.Microseconds()*9/40) // the message has begun before its last packet
+	}
 	for range times {
-		w.say(cmp.Or(rule, "timeout"), "> %s within %dus", w.request(k, w.una-k.first), limit.Microseconds())
+		w.say(cmp.Or(rule, "timeout"), "> %s%s within %dus", w.request(k, w.una-k.first), early, limit.Microseconds())
 	}
 	w.say("timeout", "ignore ANY psn=%s..%s", w.p(w.una), w.p(w.sent-1))
 	if over = times == w.retry; over {

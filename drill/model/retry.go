@@ -174,7 +174,7 @@ func rnrTime(code int) string {
 // retryLater sends an RNR NAK and expects the request again after its time. A request that is posted meanwhile waits, too.
 func (w *world) retryLater(at int) {
 	const long = 24 // 41 ms
-	code := pick(&w.d, 2+w.d.n(18), 1, 2+w.d.n(18), 2+w.d.n(18), w.d.n(32))
+	code := pick(&w.d, 2+w.d.n(18), 1, 2+w.d.n(18), 20+w.d.n(12), 0)
 	more := !w.steady && w.open == nil && len(w.batch) < mostOutstanding && w.d.one(6)
 	if more {
 		code = long
