@@ -30,7 +30,7 @@ func TestSingleFrames(t *testing.T) {
 		for _, size := range []int{16, 300, 1080, 4152, 8900} {
 			f := porttest.Frame(a[0], a[1], 7, 0, size)
 			porttest.MustSend(t, tx, f)
-			n, seg, ok := porttest.Recv(t, rx, buf, 2*time.Second)
+			n, seg, ok := porttest.Recv(t, rx, buf, porttest.Limit)
 			if !ok || seg != 0 || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
 				t.Fatalf("%v, %d bytes: received %d bytes, segment size %d, %v", a[0], size, n, seg, ok)
 			}
@@ -66,7 +66,7 @@ func TestVLAN(t *testing.T) {
 		f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 300).AppendTo(nil)
 		f = slices.Concat(f[:12], []byte{0x81, 0}, tci, f[12:])
 		porttest.MustSend(t, tx, &link.Frame{Bufs: [][]byte{f}, Len: len(f)})
-		if n, _, ok := porttest.Recv(t, rx, buf, 2*time.Second); !ok || !bytes.Equal(buf[:n], f) {
+		if n, _, ok := porttest.Recv(t, rx, buf, porttest.Limit); !ok || !bytes.Equal(buf[:n], f) {
 			t.Errorf("tag %x: received %x, %v", tci, buf[:n], ok)
 		}
 	}
@@ -82,7 +82,7 @@ func TestFrameOfManyPieces(t *testing.T) {
 	}
 	porttest.MustSend(t, tx, f)
 	buf := make([]byte, 1<<17)
-	if n, _, ok := porttest.Recv(t, rx, buf, 2*time.Second); !ok || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
+	if n, _, ok := porttest.Recv(t, rx, buf, porttest.Limit); !ok || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
 		t.Fatalf("received %d bytes, %v", n, ok)
 	}
 }
@@ -91,7 +91,7 @@ func TestDeleted(t *testing.T) {
 	b, tx, rx := pair(t, true, true)
 	now := porttest.Clock()
 	porttest.DeleteLink(t, b.NS[0], "roce0")
-	if ev := porttest.WaitFD(tx, time.Second); ev == 0 {
+	if ev := porttest.WaitFD(tx, porttest.Limit); ev == 0 {
 		t.Error("poll does not tell that the device is gone")
 	}
 	buf := make([]byte, 1<<17)

@@ -12,7 +12,7 @@ import (
 
 // TestLate: a tester or an agent that was late makes a run inconclusive, but a device that was late fails.
 func TestLate(t *testing.T) {
-	const slack, late, soon = time.Second, 2 * time.Second, time.Millisecond
+	const slack, late, soon = time.Hour, 2 * time.Hour, time.Millisecond
 	for name, c := range map[string]struct {
 		late    lateness
 		waited  time.Duration
@@ -21,11 +21,11 @@ func TestLate(t *testing.T) {
 		want    string
 	}{
 		"in time":                      {lateness{soon, soon}, soon, engine.Passed, false, ""},
-		"sent late":                    {lateness{sends: late}, 0, engine.Passed, false, "the tester sent late by 2s, more than the slack of 1s (--slack)"},
+		"sent late":                    {lateness{sends: late}, 0, engine.Passed, false, "the tester sent late by 2h0m0s, more than the slack of 1h0m0s (--slack)"},
 		"read late":                    {lateness{reads: late}, 0, engine.Passed, false, ""},
 		"failed":                       {lateness{soon, soon}, soon, engine.Failed, true, ""},
-		"failed, read late":            {lateness{reads: late}, 0, engine.Failed, false, "the tester read late by 2s, more than the slack of 1s (--slack); reason"},
-		"failed, waited":               {lateness{}, late, engine.Failed, true, "the device waited for a processor for 2s"},
+		"failed, read late":            {lateness{reads: late}, 0, engine.Failed, false, "the tester read late by 2h0m0s, more than the slack of 1h0m0s (--slack); reason"},
+		"failed, waited":               {lateness{}, late, engine.Failed, true, "the device waited for a processor for 2h0m0s"},
 		"failed in time, waited":       {lateness{}, late, engine.Failed, false, ""},
 		"failed, read after a timeout": {lateness{reads: soon}, 0, engine.Failed, false, "the tester read late by 1ms, more than the device's acknowledgement timeout of 500µs; reason"},
 		"passed, read after a timeout": {lateness{sends: soon, reads: soon}, 0, engine.Passed, false, ""},

@@ -21,10 +21,17 @@ import (
 	"roced.io/roced/drill/script"
 )
 
-// TestMain shortens the limits, which real devices need.
+// TestMain shortens the limit after which a process is killed, because agents of these tests hang.
 func TestMain(m *testing.M) {
-	answerLimit, macLimit, endLimit = time.Second, time.Second, 200*time.Millisecond
+	endLimit = 200 * time.Millisecond
 	os.Exit(m.Run())
+}
+
+// shorten shortens a limit for the rest of a test that waits until it has passed.
+func shorten(t *testing.T, limit *time.Duration, to time.Duration) {
+	before := *limit
+	*limit = to
+	t.Cleanup(func() { *limit = before })
 }
 
 // fake is a device on AF_UNIX datagrams that only answers requests for its MAC address, and an agent that is a shell script.
@@ -96,6 +103,12 @@ func (f *fake) connect(t *testing.T, v6 bool) {
 	t.Cleanup(f.close)
 }
 
+// started reports whether the agent has written its process ID.
+func (f *fake) started() bool {
+	text, _ := os.ReadFile(f.path("pid"))
+	return len(text) > 0
+}
+
 // gone checks that the agent has ended and that the tester's socket is away.
 func (f *fake) gone(t *testing.T) {
 	t.Helper()
@@ -130,14 +143,13 @@ func TestAgentIsLost(t *testing.T) {
 		want  string
 	}{
 		"ends":          {"exit 1", "the agent has ended"},
-		"hangs":         {"sleep 1000", "the agent does not answer \"open device="},
 		"no device":     {"read n line; echo $n error cannot open device; cat", "the agent answers \"cannot open device\" to \"open"},
 		"older agent":   {"read n line; echo $n ok gid4=0 caps=rc; cat", "the agent has version \"\", rocedrill needs " + agentVersion},
 		"silent device": {answers, "it does not answer requests for the MAC address of 198.18.0.2 and fd00::2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			f := newFake(t, c.agent)
+			shorten(t, &macLimit, 100*time.Millisecond)
 			_, err := StartAgent(t.Context(), f.agent)
 			if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
@@ -145,6 +157,16 @@ func TestAgentIsLost(t *testing.T) {
 			f.gone(t)
 		})
 	}
+	t.Run("hangs", func(t *testing.T) {
+		f := newFake(t, "sleep 1000")
+		for limit := 100 * time.Millisecond; !f.started(); limit *= 2 { // until the limit suffices for its start
+			shorten(t, &answerLimit, limit)
+			if _, err := StartAgent(t.Context(), f.agent); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "the agent does not answer \"open device=") {
+				t.Error(err)
+			}
+		}
+		f.gone(t)
+	})
 	t.Run("no program", func(t *testing.T) {
 		f := newFake(t, "")
 		f.agent.Command = "/nowhere/agent"
@@ -196,6 +218,14 @@ func (f *fake) run(t *testing.T, text string, end func(cancel func())) (*engine.
 	return r, err
 }
 
+// conclusive repeats run until the tester was in time.
+func (f *fake) conclusive(t *testing.T, text string) (r *engine.Result, err error) {
+	t.Helper()
+	for r, err = f.run(t, text, nil); err == nil && r.Outcome == engine.Inconclusive; r, err = f.run(t, text, nil) {
+	}
+	return r, err
+}
+
 // TestLateFrames: a frame of an earlier script that arrives late reaches no other script.
 func TestLateFrames(t *testing.T) {
 	for name, v6 := range map[string]bool{"ARP": false, "neighbour discovery": true} {
@@ -207,6 +237,7 @@ func TestLateFrames(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.late = ack.Bytes
+			f.agent.Slack = time.Hour // delays are not the subject
 			f.connect(t, v6)
 			r, err := f.run(t, "quiet 50ms", nil)
 			if err != nil || r.Outcome != engine.Passed {
@@ -272,6 +303,7 @@ func TestEarlierRuns(t *testing.T) {
 func TestBrokenFrame(t *testing.T) {
 	f := newFake(t, opens+"while read n line; do case $line in qp*) echo >$dir/asked; until [ -e $dir/go ]; do sleep 0.01; done;; esac; "+
 		"echo $n ok va=1 lkey=1 rkey=1 num=5; done\n")
+	f.agent.Slack = time.Hour // delays are not the subject
 	f.connect(t, false)
 	s := f.session(t)
 	broken, err := (&frame.Spec{SrcMAC: dutMAC, DstMAC: testerMAC, Src: dutIP, Dst: testerIP, Opcode: bth.OpAcknowledge, BadICRC: true,
@@ -306,14 +338,14 @@ func TestDeviceIsLost(t *testing.T) {
 	t.Run("works", func(t *testing.T) {
 		f := newFake(t, answers)
 		f.connect(t, false)
-		if r, err := f.run(t, silent, nil); err != nil || r.Outcome != engine.Failed {
+		if r, err := f.conclusive(t, silent); err != nil || r.Outcome != engine.Failed {
 			t.Error(r, err)
 		}
 	})
 	t.Run("by neighbour discovery", func(t *testing.T) {
 		f := newFake(t, answers)
 		f.connect(t, true)
-		if r, err := f.run(t, silent, nil); err != nil || r.Outcome != engine.Failed {
+		if r, err := f.conclusive(t, silent); err != nil || r.Outcome != engine.Failed {
 			t.Error(r, err)
 		}
 	})
@@ -327,7 +359,10 @@ func TestDeviceIsLost(t *testing.T) {
 	t.Run("the device ends", func(t *testing.T) {
 		f := newFake(t, answers)
 		f.connect(t, false)
-		_, err := f.run(t, silent, func(func()) { f.close() })
+		_, err := f.run(t, silent, func(func()) {
+			f.close()
+			shorten(t, &macLimit, 100*time.Millisecond)
+		})
 		if !errors.Is(err, ErrLost) {
 			t.Error(err)
 		}

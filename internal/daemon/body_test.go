@@ -93,7 +93,7 @@ func TestHeaders(t *testing.T) {
 	address, _, _ := strings.Cut(strings.TrimPrefix(p.URL, "http://"), "/")
 	for network, address := range map[string]string{"unix": inner.Addr().String(), "tcp": address} {
 		long, slow := begin(t, network, address, 4*maxHeader), begin(t, network, address, 1)
-		_ = long.SetReadDeadline(time.Now().Add(headerTimeout / 2))
+		_ = long.SetReadDeadline(time.Now().Add(2*headerTimeout + 10*time.Second))
 		if text, _ := io.ReadAll(long); !strings.Contains(string(text), "431") {
 			t.Errorf("%s: a long header: %q", network, text)
 		}

@@ -54,7 +54,7 @@ func configFile(t *testing.T) (path, runDir string) {
 	runDir = filepath.Join(dir, "run")
 	text := fmt.Sprintf(`
 run_dir: %[1]s/run
-drain: 5s
+drain: 1h
 metrics: {listen: "127.0.0.1:0"}
 nics:
   - {name: rxe_a, addresses: [10.0.0.1/24], mtu: 1500, port: {type: unix, local: %[1]s/a, remote: %[1]s/b}}
@@ -183,10 +183,12 @@ func TestProcessLife(t *testing.T) {
 	if err := c.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	late := time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() })
+	defer late.Stop()
 	if err := c.Wait(); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}
-	if d := time.Since(start); d < drainQuiet*drainLook || d > 3*time.Second {
+	if d := time.Since(start); d < drainQuiet*drainLook {
 		t.Errorf("draining an idle client took %v", d)
 	}
 	if _, _, err := conn.Call(uverbs.Command(uverbs.CmdAllocPD, 4, uverbs.AllocPD{}), nil); err == nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func dialNetlink(t *testing.T, path, first string) *net.UnixConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = conn.Write([]byte(first)) // fails if the daemon refuses the connection
@@ -121,23 +122,33 @@ func startNetlinkOf(t *testing.T, d *Daemon, timeout time.Duration) (path string
 	return path
 }
 
-// TestNetlinkSilentReader checks that a client that reads no answer loses its connection, and delays no other client.
+// TestNetlinkSilentReader checks that a client that reads no answer delays no other client, and loses its connection when its
+// time is over.
 func TestNetlinkSilentReader(t *testing.T) {
 	d := &Daemon{cfg: &config.Config{}, log: slog.New(slog.DiscardHandler), ending: make(chan struct{}), quota: quota.New(quota.Amounts{}, quota.Amounts{}, nil)}
-	path := startNetlinkOf(t, d, 50*time.Millisecond)
-	silent, other := dialNetlink(t, path, "\x00"), dialNetlink(t, path, "\x00")
 	var requests []byte
 	for range nldev.MaxRequest / unix.NLMSG_HDRLEN {
 		requests = append(requests, dump(listDevices)...)
 	}
-	var err error
-	for err == nil {
-		_, err = silent.Write(requests)
-		if _, err := devicesOver(other); err != nil {
-			t.Fatal(err)
+	fill := func(silent *net.UnixConn) (err error) {
+		for err == nil {
+			_, err = silent.Write(requests)
 		}
+		return err
 	}
-	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+	path := startNetlinkOf(t, d, time.Hour)
+	silent, other := dialNetlink(t, path, "\x00"), dialNetlink(t, path, "\x00")
+	if err := silent.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if err := fill(silent); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the silent client, in time: %v", err)
+	}
+	if _, err := devicesOver(other); err != nil {
+		t.Errorf("the other client: %v", err)
+	}
+	silent = dialNetlink(t, startNetlinkOf(t, d, 50*time.Millisecond), "\x00")
+	if err := fill(silent); !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("the silent client: %v", err)
 	}
 }
@@ -153,7 +164,7 @@ func limitsConnections(t *testing.T, kind quota.Kind) {
 	var all quota.Amounts
 	all[kind] = limit
 	d := &Daemon{cfg: &config.Config{}, log: slog.New(slog.DiscardHandler), ending: make(chan struct{}), quota: quota.New(quota.Amounts{}, all, nil)}
-	path := startNetlinkOf(t, d, time.Second)
+	path := startNetlinkOf(t, d, time.Hour)
 	var open []*net.UnixConn
 	for range limit {
 		open = append(open, dialNetlink(t, path, "\x00"))

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -51,7 +50,7 @@ func TestSingleFrames(t *testing.T) {
 		for _, size := range []int{16, 300, 1080, 4152, 8900} {
 			f := porttest.Frame(a[0], a[1], 7, 0, size)
 			porttest.MustSend(t, tx, f)
-			n, seg, ok := porttest.Recv(t, rx, buf, 2*time.Second)
+			n, seg, ok := porttest.Recv(t, rx, buf, porttest.Limit)
 			if !ok || seg != 0 || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
 				t.Fatalf("%v, %d bytes: received %d bytes, segment size %d, %v", a[0], size, n, seg, ok)
 			}
@@ -358,7 +357,7 @@ func TestDownAndUp(t *testing.T) {
 	porttest.Until(t, rx, "up", func() bool { return rx.State().Up && rx.FD() >= 0 })
 	porttest.Until(t, tx, "carrier", func() bool { return tx.FD() >= 0 })
 	porttest.MustSend(t, tx, porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 64))
-	if _, _, ok := porttest.Recv(t, rx, make([]byte, 1<<17), 2*time.Second); !ok {
+	if _, _, ok := porttest.Recv(t, rx, make([]byte, 1<<17), porttest.Limit); !ok {
 		t.Error("nothing arrives")
 	}
 	if st := rx.Stats(); st.Lost != 0 || st.Reopened != 0 {
@@ -385,7 +384,7 @@ func TestInterfaceAnew(t *testing.T) {
 		}
 	}
 	porttest.MustSend(t, tx, porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 64))
-	if _, _, ok := porttest.Recv(t, rx, make([]byte, 1<<17), 2*time.Second); !ok {
+	if _, _, ok := porttest.Recv(t, rx, make([]byte, 1<<17), porttest.Limit); !ok {
 		t.Error("nothing arrives")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"roced.io/roced/internal/lab/netlab"
 	"roced.io/roced/internal/lab/porttest"
@@ -38,7 +37,7 @@ func TestAll(t *testing.T) {
 		for { // the kernel sends frames of its own
 			frame, _, err := ports[1].Recv(porttest.Clock(), buf)
 			if errors.Is(err, port.ErrAgain) {
-				if porttest.WaitFD(ports[1], 2*time.Second) == 0 {
+				if porttest.WaitFD(ports[1], porttest.Limit) == 0 {
 					t.Fatalf("no frame %x", want[:20])
 				}
 			} else if err != nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/port"
 	"roced.io/roced/port/link"
 )
@@ -114,7 +115,7 @@ func TestApartWithoutRoom(t *testing.T) {
 	const frames = 10
 	f := frame(addr4[0], addr4[1], 0xc000, 0, sized(40, 1000, 1000)...)
 	for range frames {
-		for deadline := clock().Add(20 * time.Second); ; {
+		for deadline := clock().Add(porttest.Limit); ; {
 			err := tx.Send(clock(), f)
 			if err == nil {
 				break
@@ -129,7 +130,7 @@ func TestApartWithoutRoom(t *testing.T) {
 			take()
 		}
 	}
-	for deadline := clock().Add(20 * time.Second); got < frames*40 && clock() < deadline; time.Sleep(time.Millisecond) {
+	for deadline := clock().Add(porttest.Limit); got < frames*40 && clock() < deadline; time.Sleep(time.Millisecond) {
 		take()
 	}
 	if got != frames*40 || partly == 0 {

@@ -16,6 +16,7 @@ import (
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/namespace"
 	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
 	"roced.io/roced/port/link"
@@ -162,7 +163,7 @@ func waitFD(p *Port, d time.Duration) bool {
 func recvAll(t testing.TB, p *Port, count int) (segments [][]byte) {
 	t.Helper()
 	for len(segments) < count {
-		more := recv(t, p, 5*time.Second)
+		more := recv(t, p, porttest.Limit)
 		if more == nil {
 			t.Fatalf("%d of %d datagrams", len(segments), count)
 		}
@@ -174,7 +175,7 @@ func recvAll(t testing.TB, p *Port, count int) (segments [][]byte) {
 // hello waits until datagrams arrive: the kernel adds the routes of an interface only when it has a carrier.
 func hello(t testing.TB, from, to *Port, src, dst netip.Addr) {
 	t.Helper()
-	for range 50 {
+	for deadline := clock().Add(porttest.Limit); clock() < deadline; {
 		mustSend(t, from, frame(src, dst, 0xc000, 0, packet(0, 4)))
 		if recv(t, to, 100*time.Millisecond) != nil {
 			for recv(t, to, 20*time.Millisecond) != nil {

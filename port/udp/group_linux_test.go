@@ -10,6 +10,7 @@ import (
 
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/namespace"
+	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/port"
 	"roced.io/roced/port/link"
 )
@@ -57,17 +58,18 @@ func TestGroups(t *testing.T) {
 		if group.Is6() {
 			f = frame(src, group, 0xc000, 0, packet(0, 100), packet(1, 100))
 		}
-		arrives := func(p *Port) bool {
+		within := func(p *Port, wait time.Duration) bool {
 			t.Helper()
-			got := recv(t, p, time.Second)
+			got := recv(t, p, wait)
 			for i, s := range got {
 				check(t, s, src, group, 0xc000, 0, packet(i, 100))
 			}
 			return len(got) == 2
 		}
-		for range 50 { // the kernel must first detect the carrier
+		arrives := func(p *Port) bool { return within(p, porttest.Limit) }
+		for deadline := clock().Add(porttest.Limit); clock() < deadline; { // the kernel must first detect the carrier
 			mustSend(t, tx, f)
-			if arrives(far) {
+			if within(far, time.Second) {
 				break
 			}
 		}
@@ -115,7 +117,7 @@ func TestWarm(t *testing.T) {
 	// arrive returns the number of calls that it takes to receive a datagram to an address.
 	arrive := func(from, to netip.Addr) (calls int) {
 		mustSend(t, tx, frame(from, to, 0xc000, 0, packet(0, 3000)))
-		waitFD(rx, 5*time.Second)
+		waitFD(rx, porttest.Limit)
 		for calls = 1; ; calls++ {
 			if _, _, err := rx.Recv(clock(), buf); err == nil {
 				break

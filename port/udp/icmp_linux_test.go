@@ -6,12 +6,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/porttest"
 )
 
 const sourcePort = 0xc000
@@ -83,7 +83,7 @@ func TestForgedICMP(t *testing.T) {
 		recvAll(t, rx, 1)
 		before := tx.Stats().Refused
 		forge(t, b, a[0], a[1])
-		for deadline := clock().Add(10 * time.Second); tx.Stats().Refused == before; {
+		for deadline := clock().Add(porttest.Limit); tx.Stats().Refused == before; {
 			if clock() > deadline {
 				t.Fatalf("%v: no ICMP message arrives", a[1])
 			}

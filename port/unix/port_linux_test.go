@@ -49,7 +49,7 @@ func TestFrames(t *testing.T) {
 	for _, size := range []int{16, 1080, 4152, 9000} {
 		f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, size)
 		porttest.MustSend(t, a, f)
-		n, seg, ok := porttest.Recv(t, b, buf, time.Second)
+		n, seg, ok := porttest.Recv(t, b, buf, porttest.Limit)
 		if !ok || seg != 0 || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
 			t.Fatalf("%d bytes: received %d, %v", size, n, ok)
 		}
@@ -69,7 +69,7 @@ func TestManyPieces(t *testing.T) {
 	}
 	porttest.MustSend(t, a, f)
 	buf := make([]byte, 1<<16)
-	if n, _, ok := porttest.Recv(t, b, buf, time.Second); !ok || !bytes.Equal(buf[:n], flat) {
+	if n, _, ok := porttest.Recv(t, b, buf, porttest.Limit); !ok || !bytes.Equal(buf[:n], flat) {
 		t.Fatalf("received %d, %v", n, ok)
 	}
 }
@@ -102,7 +102,7 @@ func TestFillsUp(t *testing.T) {
 	}
 	buf := make([]byte, 1<<16)
 	for range sent {
-		if _, _, ok := porttest.Recv(t, b, buf, time.Second); !ok {
+		if _, _, ok := porttest.Recv(t, b, buf, porttest.Limit); !ok {
 			t.Fatal("a frame is missing")
 		}
 	}
@@ -129,7 +129,7 @@ func TestOtherEndComesBack(t *testing.T) {
 	b = open(t, cfg.Local, cfg.Remote)
 	porttest.Until(t, a, "the other end to come back", func() bool { return a.State().Up })
 	porttest.MustSend(t, a, f)
-	if _, _, ok := porttest.Recv(t, b, buf, time.Second); !ok {
+	if _, _, ok := porttest.Recv(t, b, buf, porttest.Limit); !ok {
 		t.Fatal("nothing received")
 	}
 	if s := a.Stats(); s.Lost != 1 || s.Reopened != 1 {
@@ -153,7 +153,7 @@ func TestOtherEndReplaced(t *testing.T) {
 	porttest.Until(t, a, "the new socket", func() bool { return a.Stats().Reopened == 1 })
 	porttest.Until(t, b, "the first one", func() bool { return b.State().Up })
 	porttest.MustSend(t, b, porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 100))
-	if _, _, ok := porttest.Recv(t, a, make([]byte, 1<<16), time.Second); !ok {
+	if _, _, ok := porttest.Recv(t, a, make([]byte, 1<<16), porttest.Limit); !ok {
 		t.Fatal("nothing received")
 	}
 }
@@ -212,7 +212,7 @@ func TestOversize(t *testing.T) {
 	porttest.MustSend(t, a, &link.Frame{Bufs: [][]byte{{1, 2, 3}}, Len: 3})
 	small := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 100)
 	porttest.MustSend(t, a, small)
-	n, _, ok := porttest.Recv(t, b, make([]byte, 1000), time.Second)
+	n, _, ok := porttest.Recv(t, b, make([]byte, 1000), porttest.Limit)
 	if !ok || n != small.Len || b.Stats().RecvDropped != 2 {
 		t.Fatalf("received %d, %v, stats %+v", n, ok, b.Stats())
 	}
@@ -308,7 +308,7 @@ func TestPeerLikeQEMU(t *testing.T) {
 	if err := unix.Sendto(peer, flat, 0, &unix.SockaddrUnix{Name: dir + "/a"}); err != nil {
 		t.Fatal(err)
 	}
-	if n, _, ok := porttest.Recv(t, u, buf, time.Second); !ok || !bytes.Equal(buf[:n], flat) {
+	if n, _, ok := porttest.Recv(t, u, buf, porttest.Limit); !ok || !bytes.Equal(buf[:n], flat) {
 		t.Fatalf("received %d, %v", n, ok)
 	}
 	other, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)

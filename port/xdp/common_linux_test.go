@@ -15,6 +15,7 @@ import (
 
 	"roced.io/roced/internal/base/ethtool"
 	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
 	"roced.io/roced/port/link"
@@ -145,7 +146,7 @@ func send(t testing.TB, p *Port, f *link.Frame) {
 func until(t testing.TB, p port.Monitored, what string, cond func() bool) {
 	t.Helper()
 	buf := make([]byte, 1<<17)
-	for deadline := clock().Add(10 * time.Second); !cond(); {
+	for deadline := clock().Add(porttest.Limit); !cond(); {
 		if clock() > deadline {
 			t.Fatalf("waited in vain for %s; state %+v", what, p.State())
 		}

@@ -6,12 +6,12 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"roced.io/roced/bth/inet"
 	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/porttest"
 )
 
 // TestGroups joins and leaves groups. The port joins its groups again on a new interface.
@@ -54,7 +54,7 @@ func TestGroups(t *testing.T) {
 		until(t, p, "the new interface", func() bool { return p.State().Up })
 		peer = open(t, fresh, 0, Config{})
 		send(t, peer, f)
-		if n, ok := recv(t, p, make([]byte, 1<<17), 5*time.Second); !ok || n != f.Len {
+		if n, ok := recv(t, p, make([]byte, 1<<17), porttest.Limit); !ok || n != f.Len {
 			t.Errorf("%v: nothing on the new interface", group)
 		}
 		if !strings.Contains(memberships(t, b), listed) {

@@ -15,6 +15,7 @@ import (
 
 	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/internal/lab/netlab"
+	"roced.io/roced/internal/lab/porttest"
 	"roced.io/roced/port"
 	"roced.io/roced/port/link"
 )
@@ -77,7 +78,7 @@ func TestVLAN(t *testing.T) {
 func expect(t testing.TB, p *Port, f *link.Frame) {
 	t.Helper()
 	buf := make([]byte, 1<<17)
-	if n, ok := recv(t, p, buf, 5*time.Second); !ok || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
+	if n, ok := recv(t, p, buf, porttest.Limit); !ok || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
 		t.Fatalf("frame of %d bytes: received %d, %v; stats %+v", f.Len, n, ok, p.Stats())
 	}
 }
@@ -137,7 +138,7 @@ func udpArrives(t *testing.T, b *netlab.Bed, to string) {
 	defer server.Close()
 	udpSend(t, b, to, 1)
 	buf := make([]byte, 100)
-	server.SetReadDeadline(time.Now().Add(5 * time.Second))
+	server.SetReadDeadline(time.Now().Add(porttest.Limit))
 	if n, _, err := server.ReadFrom(buf); err != nil || string(buf[:n]) != "hello" {
 		t.Fatalf("to %s: %q, %v", to, buf[:n], err)
 	}
@@ -235,7 +236,7 @@ func TestFillsUp(t *testing.T) {
 			from, to := open(t, b, 0, m.cfg), open(t, b, 1, m.cfg)
 			const frames = 2 * rxPerQueue
 			sent := 0
-			for deadline := clock().Add(20 * time.Second); sent < frames && clock() < deadline; {
+			for deadline := clock().Add(porttest.Limit); sent < frames && clock() < deadline; {
 				err := from.Send(clock(), roce(0, false, uint16(sent), 4120))
 				if err == nil {
 					sent++
@@ -269,7 +270,7 @@ func TestFrameStays(t *testing.T) {
 	send(t, from, first)
 	buf := make([]byte, 1<<14)
 	frame, _, err := to.Recv(clock(), buf)
-	for deadline := clock().Add(5 * time.Second); err == port.ErrAgain && clock() < deadline; frame, _, err = to.Recv(clock(), buf) {
+	for deadline := clock().Add(porttest.Limit); err == port.ErrAgain && clock() < deadline; frame, _, err = to.Recv(clock(), buf) {
 		waitFD(to, 10*time.Millisecond)
 	}
 	if err != nil || !bytes.Equal(frame, first.AppendTo(nil)) || &frame[0] == &buf[0] {
@@ -328,7 +329,7 @@ func TestRefused(t *testing.T) {
 	small := roce(0, false, 2, 900)
 	send(t, from, small)
 	buf := make([]byte, 1000)
-	n, ok := recv(t, to, buf, 5*time.Second)
+	n, ok := recv(t, to, buf, porttest.Limit)
 	if !ok || !bytes.Equal(buf[:n], small.AppendTo(nil)) || to.Stats().RecvDropped != 1 {
 		t.Errorf("received %d, %v, stats %+v", n, ok, to.Stats())
 	}
@@ -373,7 +374,7 @@ func TestWakes(t *testing.T) {
 			t.Error("ready with nothing there")
 		}
 		send(t, from, roce(0, false, 1, 100))
-		if waitFD(to, 5*time.Second)&unix.POLLIN == 0 {
+		if waitFD(to, porttest.Limit)&unix.POLLIN == 0 {
 			t.Fatal("not woken")
 		}
 		expect(t, to, roce(0, false, 1, 100))
@@ -398,7 +399,7 @@ func TestAllocations(t *testing.T) {
 		}
 		from.Recv(now, buf)
 		for range frames {
-			for deadline := clock().Add(5 * time.Second); ; {
+			for deadline := clock().Add(porttest.Limit); ; {
 				if _, _, err := to.Recv(now, buf); err == nil {
 					break
 				}

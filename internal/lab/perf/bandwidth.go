@@ -105,10 +105,11 @@ func (f *flow) queues() []*verbs.CQ {
 	return all
 }
 
-// mayPost reports whether the test goes on. For a number of iterations, postSome applies the limit of each lane.
+// mayPost reports whether the test goes on. For a number of iterations, postSome applies the limit of each lane. Each test has
+// messages, also if the duration passes before the first one.
 func (f *flow) mayPost() bool {
 	if f.Duration > 0 {
-		return time.Now().Before(f.deadline)
+		return f.sent == 0 || time.Now().Before(f.deadline)
 	}
 	return f.sent < uint64(f.Iters)*uint64(f.QPs)
 }

@@ -82,7 +82,7 @@ func florClient(ctx context.Context, test string, to netip.AddrPort, o *florOpti
 	return r.print(out, o.JSON)
 }
 
-// callWorker issues one call after the other.
+// callWorker issues one call after the other, and at least one.
 type callWorker struct {
 	calls uint64
 	h     *hdrhistogram.Histogram
@@ -90,7 +90,7 @@ type callWorker struct {
 }
 
 func (w *callWorker) run(ctx context.Context, c *florCaller, size int, until time.Time) {
-	for now := time.Now(); now.Before(until); {
+	for now := time.Now(); w.calls == 0 || now.Before(until); {
 		if w.err = c.call(ctx, size); w.err != nil {
 			return
 		}

@@ -147,13 +147,15 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// TestEndings limits tests by time instead of by messages.
+// TestEndings limits tests by time instead of by messages. Each sends messages, however short the time.
 func TestEndings(t *testing.T) {
 	l := newNICs(t)
 	for _, line := range []string{"write-bw -t 1", "write-bw -t 1 -e", "send-bw -b", "send-lat -e", "read-bw --verify", "send-bw -c ud"} {
 		test, flags, _ := strings.Cut(line, " ")
-		if r := l.start(t, test, flags+" -D 200ms").results(t); len(r) != 1 || r[0].Messages == 0 {
-			t.Errorf("%s: %+v", line, r)
+		for _, duration := range []string{"200ms", "1ns"} {
+			if r := l.start(t, test, flags+" -D "+duration).results(t); len(r) != 1 || r[0].Messages == 0 {
+				t.Errorf("%s, %s: %+v", line, duration, r)
+			}
 		}
 	}
 }

@@ -103,6 +103,9 @@ func isTest(b []byte) bool {
 	return ok && binary.BigEndian.Uint16(b[l4+2:]) == 4791
 }
 
+// Limit is a time to wait for a frame that must arrive. Only a failing test waits so long.
+const Limit = time.Minute
+
 // Recv waits up to the given time for a frame of Frame, and copies it into buf.
 func Recv(t testing.TB, p port.Port, buf []byte, wait time.Duration) (n, segSize int, ok bool) {
 	t.Helper()
@@ -145,7 +148,7 @@ func MustSend(t testing.TB, p port.Port, f *link.Frame) {
 func Until(t testing.TB, p port.Monitored, what string, cond func() bool) {
 	t.Helper()
 	buf := make([]byte, 1<<17)
-	for deadline := Clock().Add(10 * time.Second); !cond(); {
+	for deadline := Clock().Add(Limit); !cond(); {
 		if Clock() > deadline {
 			t.Fatalf("timeout waiting for %s; state %+v", what, p.State())
 		}

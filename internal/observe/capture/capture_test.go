@@ -124,13 +124,11 @@ func TestKeep(t *testing.T) {
 
 func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for range 5000 {
-		if cond() {
-			return
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
 		}
-		time.Sleep(time.Millisecond)
 	}
-	t.Fatalf("waited in vain for %s", what)
 }
 
 // slowFile is a file whose writes block until it is opened.

@@ -4,7 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLEEP_US = 50000, LATE_NS = 40000000, ROUNDS = 3, MOST = 100 };
+enum { SLEEP_US = 50000, LATE_NS = 40000000, ROUNDS = 3, MOST = 30 };
 
 static uint64_t now(clockid_t id)
 {
@@ -20,15 +20,15 @@ static uint64_t device_clock(struct ibv_context *ctx)
 	return v.raw_clock.tv_nsec;
 }
 
-/* exchange sends a message and polls late. The first of the two completions is that of the receive. It
- * returns the age of the later one at the poll. */
-static uint64_t exchange(struct loop *l, struct ibv_qp *qp, struct ibv_cq_ex *cq, uint64_t *last)
+/* exchange sends a message and polls late, after sleep_us. The first of the two completions is that of the receive.
+ * It returns the age of the later one at the poll. */
+static uint64_t exchange(struct loop *l, struct ibv_qp *qp, struct ibv_cq_ex *cq, uint64_t *last, useconds_t sleep_us)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
 	uint64_t posted = device_clock(l->ctx), wall = now(CLOCK_REALTIME), stamp = 0;
 	post_recv(l, qp, 1);
 	CHECK(post_send(l, qp, 2) == 0);
-	usleep(SLEEP_US);
+	usleep(sleep_us);
 	uint64_t polled = device_clock(l->ctx);
 	while (ibv_start_poll(cq, &attr) == ENOENT)
 		;
@@ -97,9 +97,9 @@ int main(void)
 	struct ibv_qp *qp = loop_qp(&l, ibv_cq_ex_to_cq(cq), ibv_cq_ex_to_cq(cq));
 	uint64_t last = 0;
 	int late = 0;
-	for (int i = 0; late < ROUNDS; i++) { /* a message may take longer than usual */
+	for (int i = 0; late < ROUNDS; i++) { /* a message may take longer than usual: sleep longer each time */
 		CHECK(i < MOST);
-		late += exchange(&l, qp, cq, &last) > LATE_NS;
+		late += exchange(&l, qp, cq, &last, (i + 1) * SLEEP_US) > LATE_NS;
 	}
 	for (int i = 0; orders(&l, qp, cq, 64 + i) == 0; i++)
 		CHECK(i < MOST);

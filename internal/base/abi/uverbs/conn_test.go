@@ -84,7 +84,7 @@ func noLeak(t *testing.T, f func()) {
 	before := openFDs(t)
 	f()
 	after := openFDs(t)
-	for deadline := time.Now().Add(2 * time.Second); after != before && time.Now().Before(deadline); after = openFDs(t) {
+	for deadline := time.Now().Add(time.Minute); after != before && time.Now().Before(deadline); after = openFDs(t) {
 		time.Sleep(time.Millisecond)
 	}
 	if after != before {
