@@ -52,7 +52,7 @@ func (r *Row) bound(c *scenario.Claim, f *Found, point string, iv Interval) (Int
 			iv.Hi = math.Inf(1)
 		}
 	}
-	return iv, fmt.Sprintf("%.2g %% of the flows did not finish", 100*max(of, over))
+	return iv, fmt.Sprintf("%.2g %% of flows did not finish", 100*max(of, over))
 }
 
 // number returns a number of the row.

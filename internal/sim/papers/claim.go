@@ -343,8 +343,8 @@ func meanOfLogs(at []At) (means []float64) {
 	return means
 }
 
-// disagree returns the alternative settings with another verdict, or those of a number, and their values. An alternative has one seed, without
-// an interval. So it disagrees only if its value is outside the range of the row's seeds.
+// disagree returns the alternative settings with another verdict, or with a number that misses the row's by more than 10 %, and their values.
+// An alternative has one seed, without an interval. So it disagrees only if its value is outside the range of the row's seeds.
 func (r *Row) disagree(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) (list []string) {
 	for _, open := range r.Paper.Open {
 		for _, v := range open.Vary {
@@ -354,7 +354,7 @@ func (r *Row) disagree(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) (
 				for _, point := range r.pointsOf(c, f, v.Name) {
 					if x := f.values(&one, point, v.Name); len(x) > 0 {
 						values = append(values, digits(x[0], 3))
-						differ = differ || crit.Same || differs(&one, crit, x, o, point)
+						differ = differ || differs(&one, crit, x, o, point)
 					}
 				}
 			}
@@ -373,8 +373,11 @@ func differs(c *scenario.Claim, crit *Criterion, values []float64, o *Claim, poi
 		return false
 	}
 	a, x := &o.At[i], values[0]
-	outside := x < slices.Min(a.Seeds) || x > slices.Max(a.Seeds)
-	return outside && crit.Judge(x, x) != crit.Judge(a.Mean, a.Mean)
+	least, most := slices.Min(a.Seeds), slices.Max(a.Seeds)
+	if crit.Same {
+		return x < least*(1-missed) || x > most*(1+missed)
+	}
+	return (x < least || x > most) && crit.Judge(x, x) != crit.Judge(a.Mean, a.Mean)
 }
 
 // Verdicts of fast forms, whose single seed has no interval, in ascending order.

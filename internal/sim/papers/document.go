@@ -104,7 +104,7 @@ func texts(at []At, named bool) string {
 	return strings.Join(parts, "; ")
 }
 
-// interval formats the confidence interval; empty if it is that of a single seed or a point.
+// interval formats the confidence interval; empty if it is that of a single seed, or its ends are the same three digits.
 func (a *At) interval() string {
 	switch {
 	case len(a.Seeds) < 2 || a.Lo == nil && a.Hi == nil:
@@ -113,10 +113,12 @@ func (a *At) interval() string {
 		return fmt.Sprintf(" [..%s]", digits(*a.Hi, 3))
 	case a.Hi == nil:
 		return fmt.Sprintf(" [%s..]", digits(*a.Lo, 3))
-	case *a.Lo == *a.Hi:
+	}
+	lo, hi := digits(*a.Lo, 3), digits(*a.Hi, 3)
+	if lo == hi {
 		return ""
 	}
-	return fmt.Sprintf(" [%s..%s]", digits(*a.Lo, 3), digits(*a.Hi, 3))
+	return " [" + lo + ".." + hi + "]"
 }
 
 // earlierFile has, by row and claim, the verdict before the rules, or the row's setting, changed; it lies beside the folder of

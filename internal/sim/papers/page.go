@@ -24,8 +24,7 @@ func (p *report) page(name string) (string, error) {
 		}
 		set := parametersOf(p.sets, r)
 		if first {
-			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md). `configs/sim/papers` has the paper's words and all choices.\n"+
-				"Notes name alternatives that disagree; each had one seed.\n\n", title(r, name))
+			fmt.Fprintf(&b, "# %s\n\nFor readers of [the summary](../papers.md).\n\n", title(r, name))
 			set.write(&b)
 			b.WriteString(done(runs))
 			first = false
