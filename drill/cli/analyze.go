@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/check"
 )
@@ -90,7 +91,7 @@ func readCounters(args []string) (check.Counters, error) {
 		if err != nil {
 			return nil, about.Usage(err)
 		}
-		hosts[a], err = check.ReadCounters(f)
+		hosts[a], err = check.ReadCounters(bounded.Reader(f, bounded.Text))
 		f.Close()
 		if err != nil {
 			return nil, about.Usage(fmt.Errorf("%s: %w", path, err))

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"roced.io/roced/drill/model"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/suggest"
 )
 
@@ -22,7 +22,7 @@ func readKnown(path string) (knownFailures, error) {
 	if path == "" {
 		return list, nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := bounded.ReadFile(path, bounded.Text)
 	if err != nil {
 		return nil, about.Usage(err)
 	}

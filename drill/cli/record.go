@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,6 +13,7 @@ import (
 
 	"roced.io/roced/drill/record"
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/output"
 )
 
@@ -42,11 +43,12 @@ what it does not need. CAPTURE is pcap or pcapng; RC, UC and UD can be recorded.
 					return about.Usage(fmt.Errorf("--address: %w", err))
 				}
 			}
-			b, err := os.ReadFile(args[0])
+			f, err := os.Open(args[0])
 			if err != nil {
 				return about.Usage(err)
 			}
-			text, err := record.Script(bytes.NewReader(b), filepath.Base(args[0]), d)
+			defer f.Close()
+			text, err := record.Script(bufio.NewReader(bounded.Reader(f, bounded.Data)), filepath.Base(args[0]), d)
 			if err != nil {
 				return about.Usage(fmt.Errorf("%s: %w", args[0], err))
 			}

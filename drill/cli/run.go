@@ -16,6 +16,7 @@ import (
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/output"
 )
@@ -91,7 +92,7 @@ func load(args []string) (scripts []*script.Script, err error) {
 			if err != nil || d.IsDir() || filepath.Ext(path) != ".drill" && path != arg {
 				return err
 			}
-			text, err := os.ReadFile(path)
+			text, err := bounded.ReadFile(path, bounded.Text)
 			if err != nil {
 				return err
 			}

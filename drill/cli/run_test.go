@@ -376,3 +376,12 @@ func TestInterrupted(t *testing.T) {
 		})
 	}
 }
+
+// TestEndless: a file without end is refused with its name.
+func TestEndless(t *testing.T) {
+	for _, line := range []string{"run /dev/zero", "lint /dev/zero", "run ../suite/windows --known /dev/zero"} {
+		if code, _, diag := call(strings.Fields(line)...); code != 2 || !strings.Contains(diag, "/dev/zero: longer than the limit of 16 MiB") {
+			t.Errorf("%s: exit code %d: %s", line, code, diag)
+		}
+	}
+}

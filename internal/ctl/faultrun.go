@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"roced.io/roced/bpf/attach"
 	bpffault "roced.io/roced/bpf/fault"
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/fault"
 	"roced.io/roced/internal/base/strict"
 )
@@ -120,7 +120,7 @@ func readRules(file string) ([]string, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := bounded.ReadFile(file, bounded.Text)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/pcapng"
@@ -80,7 +81,7 @@ func storedJSON(path string) (*stored, error) {
 		trace.Record
 		BySize json.RawMessage `json:"by_size"`
 	}
-	if err := json.NewDecoder(f).Decode(&first); err != nil {
+	if err := json.NewDecoder(bounded.Reader(f, bounded.Data)).Decode(&first); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	switch {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -18,7 +17,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/version"
+	"roced.io/roced/otg/api"
 	"roced.io/roced/otg/engine"
 	"roced.io/roced/otg/fleet"
 )
@@ -35,11 +36,11 @@ func (i *Identity) credentials() (credentials.TransportCredentials, error) {
 	if i.Certificate == "" || i.Key == "" || i.CA == "" {
 		return nil, errors.New("TLS with agents needs -agent-cert, -agent-key and -agent-ca together")
 	}
-	own, err := tls.LoadX509KeyPair(i.Certificate, i.Key)
+	own, err := api.KeyPair(i.Certificate, i.Key)
 	if err != nil {
 		return nil, err
 	}
-	pem, err := os.ReadFile(i.CA)
+	pem, err := bounded.ReadFile(i.CA, bounded.Text)
 	if err != nil {
 		return nil, err
 	}

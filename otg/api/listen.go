@@ -24,6 +24,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"roced.io/roced/internal/base/bounded"
 )
 
 // Access says where the API listens, and who may use it.
@@ -159,7 +161,7 @@ func (a *Access) TLS() (*tls.Config, error) {
 	if a.ClientCA == "" {
 		return c, nil
 	}
-	pem, err := os.ReadFile(a.ClientCA)
+	pem, err := bounded.ReadFile(a.ClientCA, bounded.Text)
 	if err != nil {
 		return nil, err
 	}
@@ -175,9 +177,22 @@ func (a *Access) certificate() (tls.Certificate, error) {
 		return tls.Certificate{}, errors.New("a certificate needs its key: use --cert and --key together")
 	}
 	if a.Certificate != "" {
-		return tls.LoadX509KeyPair(a.Certificate, a.Key)
+		return KeyPair(a.Certificate, a.Key)
 	}
 	return generate()
+}
+
+// KeyPair reads a certificate and its key from files in PEM.
+func KeyPair(certificate, key string) (tls.Certificate, error) {
+	c, err := bounded.ReadFile(certificate, bounded.Text)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	k, err := bounded.ReadFile(key, bounded.Text)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(c, k)
 }
 
 // generate returns a certificate for this host, which is valid for a year and signed by itself.

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/spf13/viper"
 
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/strict"
 )
 
@@ -104,7 +104,7 @@ func readFile(name string) (text []byte, owner uint32, err error) {
 		}
 		owner = sys.Uid
 	}
-	text, err = io.ReadAll(f)
+	text, err = bounded.ReadAll(f, bounded.Text)
 	return text, owner, err
 }
 

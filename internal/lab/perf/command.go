@@ -16,6 +16,7 @@ import (
 
 	"roced.io/roced/entry/local"
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/base/suggest"
 )
@@ -114,7 +115,7 @@ func newTest(name string) *cobra.Command {
 // run runs one side, on a NIC of its own with --local.
 func (o *Options) run(ctx context.Context, out io.Writer) error {
 	if o.Local != "" {
-		text, err := os.ReadFile(o.Local)
+		text, err := bounded.ReadFile(o.Local, bounded.Text)
 		if err != nil {
 			return about.Usage(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/scenario"
@@ -95,7 +95,7 @@ func (a *app) changes(c *cobra.Command) {
 
 // read reads a scenario and sets its seed unless seed is zero.
 func (a *app) read(name string, seed uint64) (*scenario.File, error) {
-	text, err := os.ReadFile(name)
+	text, err := bounded.ReadFile(name, bounded.Text)
 	if err != nil {
 		return nil, about.Usage(err)
 	}
@@ -117,7 +117,7 @@ func beside(name string) func(string) ([]byte, error) {
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(filepath.Dir(name), file)
 		}
-		return os.ReadFile(file)
+		return bounded.ReadFile(file, bounded.Data)
 	}
 }
 

@@ -206,3 +206,12 @@ func TestFullOutput(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, &diag)
 	}
 }
+
+// TestEndless: a file without end is refused with its name.
+func TestEndless(t *testing.T) {
+	for _, line := range []string{"run /dev/zero", "sweep /dev/zero --out " + t.TempDir()} {
+		if code, _, diag := rocesim(strings.Fields(line)...); code != 2 || !strings.Contains(diag, "/dev/zero: longer than the limit of 16 MiB") {
+			t.Errorf("%s: exit code %d: %s", line, code, diag)
+		}
+	}
+}

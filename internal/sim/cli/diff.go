@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/sweep"
 )
@@ -246,7 +247,7 @@ func readNumbers(file string) (numbers, error) {
 	}
 	defer f.Close()
 	var doc map[string]any
-	if err := json.NewDecoder(f).Decode(&doc); err != nil {
+	if err := json.NewDecoder(bounded.Reader(f, bounded.Data)).Decode(&doc); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if doc["link_transmissions"] == nil {

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/sim/engine"
 	"roced.io/roced/internal/sim/ns3"
@@ -95,7 +96,7 @@ func readFlows(name string) ([]result.Flow, error) {
 		return nil, err
 	}
 	defer f.Close()
-	r := bufio.NewReader(f)
+	r := bufio.NewReader(bounded.Reader(f, bounded.Data))
 	head, _ := r.Peek(3) // the readers report errors
 	var flows []result.Flow
 	if string(head) == "id," {

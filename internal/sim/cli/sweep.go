@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/result"
 	"roced.io/roced/internal/sim/scenario"
@@ -147,7 +147,7 @@ func (a *app) plan(o *sweepOptions) (*sweep.Plan, error) {
 // invalid combinations from p.Runs to p.Refused; if all are invalid, it returns the first error. force accepts large ones. It returns the files
 // that the sweep needs, including the scenario, and the scenario's name.
 func try(name string, p *sweep.Plan, force bool) (files map[string][]byte, title string, err error) {
-	text, err := os.ReadFile(name)
+	text, err := bounded.ReadFile(name, bounded.Text)
 	if err != nil {
 		return nil, "", err
 	}
@@ -267,7 +267,7 @@ func (a *app) tell() func(p sweep.Progress) {
 
 // simulate runs a scenario once. An error of the simulation is sweep.Failed.
 func simulate(ctx context.Context, name string, set []string, report func(part float64)) (*result.Result, error) {
-	text, err := os.ReadFile(name)
+	text, err := bounded.ReadFile(name, bounded.Text)
 	if err != nil {
 		return nil, err
 	}

@@ -7,13 +7,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"roced.io/roced/internal/base/bounded"
 	"roced.io/roced/internal/base/suggest"
 	"roced.io/roced/internal/sim/scenario"
 )
@@ -59,7 +59,7 @@ func order(r *Row) string {
 }
 
 func read(name string) (*Row, error) {
-	text, err := os.ReadFile(name)
+	text, err := bounded.ReadFile(name, bounded.Text)
 	if err != nil {
 		return nil, err
 	}
