@@ -35,7 +35,7 @@ type flow struct {
 	answered    bool
 	newest, msn uint64
 
-	sent map[uint64]uint64 // sums of the requests of plain RC, by PSN
+	sent map[uint64]uint32 // sums of the requests of plain RC, by PSN
 }
 
 // Defaults of keys that a script does not name.
@@ -93,7 +93,7 @@ func (e *Engine) opened(k *command) {
 	profile := k.keys["profile"].text
 	w := &flow{name: k.call.Name, qpn: e.env[k.call.Name+".num"].num, peer: k.numberKey("peer", testerQPN), service: k.word,
 		plain: profile == "" || profile == "rc" || strings.HasPrefix(profile, "rc+"), mtu: int(k.numberKey("mtu", defaultMTU)),
-		pkey: k.numberKey("pkey_index", 0) == 0, tclass: k.numberKey("tclass", 0), vlan: k.numberKey("vlan", uint64(e.o.VLAN)), ttl: k.numberKey("ttl", defaultTTL), ports: map[uint64]bool{}, sent: map[uint64]uint64{}}
+		pkey: k.numberKey("pkey_index", 0) == 0, tclass: k.numberKey("tclass", 0), vlan: k.numberKey("vlan", uint64(e.o.VLAN)), ttl: k.numberKey("ttl", defaultTTL), ports: map[uint64]bool{}, sent: map[uint64]uint32{}}
 	w.begin(k.numberKey("rqpsn", 0))
 	e.flows = append(e.flows, w)
 }

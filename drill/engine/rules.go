@@ -3,7 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
+	"hash/crc32"
 	"strings"
 
 	"roced.io/roced/bth"
@@ -71,17 +71,17 @@ func (e *Engine) flagRules(f *frame.Frame) string {
 
 // repeatRules checks that a retransmission is the same request (IBTA vol.1 9.7). Only its AckReq bit may differ.
 func (w *flow) repeatRules(f *frame.Frame) string {
-	sum := fnv.New64a()
+	var text []byte
 	for _, name := range []string{"opcode", "se", "va", "rkey", "len", "imm", "inv", "swap", "compare"} {
 		v, _ := f.Get(name)
-		fmt.Fprint(sum, v, " ")
+		text = fmt.Append(text, v, " ")
 	}
-	sum.Write(f.Payload)
+	sum := crc32.Update(crc32.ChecksumIEEE(text), crc32.IEEETable, f.Payload)
 	psn := uint64(f.PSN().Uint32())
-	if before, again := w.sent[psn]; again && before != sum.Sum64() {
+	if before, again := w.sent[psn]; again && before != sum {
 		return fmt.Sprintf("it has PSN %d of a request with other fields or data (IBTA 9.7)", psn)
 	}
-	w.sent[psn] = sum.Sum64()
+	w.sent[psn] = sum
 	return ""
 }
 
