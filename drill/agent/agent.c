@@ -200,7 +200,7 @@ static const struct {
 	{"pd", cmd_pd, "name"}, {"mr", cmd_mr, "name pd size fill access"}, {"mw", cmd_mw, "name pd type"}, {"cq", cmd_cq, "name size"},
 	{"srq", cmd_srq, "name pd size limit"}, {"ah", cmd_ah, "name pd group " PATH_KEYS},
 	{"attach", cmd_attach, "on group"}, {"detach", cmd_detach, "on group"},
-	{"qp", cmd_qp, "name type pd scq rcq srq size rsize sges sigall inline profile " QP_KEYS}, {"modify", cmd_modify, "on notify " QP_KEYS},
+	{"qp", cmd_qp, "name type pd scq rcq srq size rsize sges sigall inline profile " QP_KEYS}, {"modify", cmd_modify, "on notify without " QP_KEYS},
 	{"limit", cmd_limit, "on limit"}, {"resize", cmd_resize, "on size"}, {"arm", cmd_arm, "on solicited"}, {"query", cmd_query, "on"}, {"destroy", cmd_destroy, "on"}, {"recv", cmd_recv, "on sge wr"},
 	{"send", cmd_post, POST_KEYS}, {"write", cmd_post, POST_KEYS}, {"read", cmd_post, POST_KEYS}, {"cas", cmd_post, POST_KEYS},
 	{"fadd", cmd_post, POST_KEYS}, {"awrite", cmd_awrite, "on data wr remote rkey signaled"},

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* VERSION counts changes of the commands. */
-enum { OBJECTS = 128, SGES = 8, GROUPS = 8, VERSION = 4 };
+enum { OBJECTS = 128, SGES = 8, GROUPS = 8, VERSION = 5 };
 
 /* Objects of the kinds from CQ on may have reports. */
 enum kind { FREE, PD, MR, MW, CQ, SRQ, AH, QP, LISTENER, CONN };

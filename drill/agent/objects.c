@@ -369,19 +369,20 @@ static int needed(enum ibv_qp_type type, int from, int to)
 	return mask;
 }
 
-/* named returns the attributes that the command names. */
-static int named(void)
+/* attributes are the attributes of the keys of modify. */
+static const struct { const char *key; int mask; } attributes[] = {
+	{"sl", IBV_QP_AV}, {"tclass", IBV_QP_AV}, {"ttl", IBV_QP_AV}, {"flow", IBV_QP_AV}, {"mtu", IBV_QP_PATH_MTU}, {"peer", IBV_QP_DEST_QPN},
+	{"rqpsn", IBV_QP_RQ_PSN}, {"psn", IBV_QP_SQ_PSN}, {"timeout", IBV_QP_TIMEOUT}, {"retry", IBV_QP_RETRY_CNT}, {"rnr_retry", IBV_QP_RNR_RETRY},
+	{"min_rnr", IBV_QP_MIN_RNR_TIMER}, {"rd_atomic", IBV_QP_MAX_QP_RD_ATOMIC}, {"dest_rd_atomic", IBV_QP_MAX_DEST_RD_ATOMIC},
+	{"qkey", IBV_QP_QKEY}, {"pkey_index", IBV_QP_PKEY_INDEX}, {"access", IBV_QP_ACCESS_FLAGS}, {"notify", IBV_QP_EN_SQD_ASYNC_NOTIFY}};
+
+/* chosen returns the attributes that the command names, or the one that it leaves out. */
+static int chosen(const char *left_out)
 {
-	static const struct { const char *key; int mask; } keys[] = {
-		{"sl", IBV_QP_AV}, {"tclass", IBV_QP_AV}, {"ttl", IBV_QP_AV}, {"flow", IBV_QP_AV}, {"mtu", IBV_QP_PATH_MTU}, {"peer", IBV_QP_DEST_QPN},
-		{"rqpsn", IBV_QP_RQ_PSN}, {"psn", IBV_QP_SQ_PSN}, {"timeout", IBV_QP_TIMEOUT}, {"retry", IBV_QP_RETRY_CNT}, {"rnr_retry", IBV_QP_RNR_RETRY},
-		{"min_rnr", IBV_QP_MIN_RNR_TIMER}, {"rd_atomic", IBV_QP_MAX_QP_RD_ATOMIC}, {"dest_rd_atomic", IBV_QP_MAX_DEST_RD_ATOMIC},
-		{"qkey", IBV_QP_QKEY}, {"pkey_index", IBV_QP_PKEY_INDEX}, {"access", IBV_QP_ACCESS_FLAGS},
-		{"notify", IBV_QP_EN_SQD_ASYNC_NOTIFY}};
 	int mask = 0;
-	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-		if (has(keys[i].key))
-			mask |= keys[i].mask;
+	for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+		if (left_out ? !strcmp(attributes[i].key, left_out) : has(attributes[i].key))
+			mask |= attributes[i].mask;
 	return mask;
 }
 
@@ -449,18 +450,18 @@ int cmd_qp(void)
 	return 0;
 }
 
-/* cmd_modify changes the attributes that the command names, and with a state those that the transition needs. */
+/* cmd_modify changes the attributes that the command names, and with a state those that the transition needs, but one. */
 int cmd_modify(void)
 {
 	struct object *o = find(QP, text("on", ""));
-	int mask = named(), to = state_number(text("state", "RTS"));
+	int mask = chosen(NULL), to = state_number(text("state", "RTS"));
 	if (!o)
 		return -1;
 	if (to < 0)
 		return fail("no such state");
 	if (has("state"))
 		mask |= needed(o->qp->qp_type, state(o->qp), to);
-	return modify(o->qp, to, mask);
+	return modify(o->qp, to, mask & ~chosen(text("without", "")));
 }
 
 int cmd_query(void)

@@ -83,7 +83,7 @@ func TestRepeated(t *testing.T) {
 
 // TestSlack: the slack is measured by the agent's round trip, unless the user sets it.
 func TestSlack(t *testing.T) {
-	const slow = "read n line; echo $n ok version=4 caps=rc,ipv4\nwhile read n line; do sleep 0.05; echo $n ok; done\n"
+	const slow = "read n line; echo $n ok version=5 caps=rc,ipv4\nwhile read n line; do sleep 0.05; echo $n ok; done\n"
 	for _, c := range []struct{ set, least, most time.Duration }{{0, leastSlack + 100*time.Millisecond, time.Hour}, {time.Millisecond, time.Millisecond, time.Millisecond}} {
 		f := newFake(t, slow)
 		f.connect(t, false)

@@ -76,7 +76,7 @@ func (a *nicAgent) setAttributes(q *nicQP, r *request, to qp.State, mask qp.Attr
 // testQKey is the Q_Key of queue pairs whose script names none.
 const testQKey = 0x11111111
 
-// modify changes the attributes that the command names, and with a state those that the transition needs.
+// modify changes the attributes that the command names, and with a state those that the transition needs, but one.
 func (a *nicAgent) modify(r *request) (string, error) {
 	q, err := find(a.qps, r.args["on"])
 	if err != nil {
@@ -94,6 +94,13 @@ func (a *nicAgent) modify(r *request) (string, error) {
 		}
 		i := q.Info()
 		mask |= needed(i.Type, i.Attr.State, to)
+	}
+	if r.has("without") {
+		attr, err := find(attributeKeys, r.args["without"])
+		if err != nil {
+			return "", err
+		}
+		mask &^= attr
 	}
 	return "", a.setAttributes(q, r, to, mask)
 }

@@ -137,7 +137,7 @@ func lost(err error) error {
 }
 
 // agentVersion is the version of the agent's commands.
-const agentVersion = "4"
+const agentVersion = "5"
 
 // open lets the agent open the device, and learns the device's capabilities and MAC address.
 func (s *Session) open(ctx context.Context, arguments string) error {

@@ -129,7 +129,7 @@ func (f *fake) gone(t *testing.T) {
 }
 
 // opens is the beginning of an agent that opens its device, and whose round trip is measured.
-const opens = "read n line; echo $n ok version=4 mtu=4096 gid4=0 gid6=1 caps=rc,ipv4,ipv6\n" +
+const opens = "read n line; echo $n ok version=5 mtu=4096 gid4=0 gid6=1 caps=rc,ipv4,ipv6\n" +
 	"for i in 1 2 3 4 5 6 7 8; do read n line; echo $n ok; done\n"
 
 // answers is an agent that answers every command.

@@ -13,9 +13,10 @@ var attributes = map[string][]string{"qp": {"num"}, "mr": {"va", "lkey", "rkey"}
 
 // words are the words that keys, and arguments of verbs, may have.
 var words = map[string][]string{
-	"qp":    {"rc", "uc", "ud"},
-	"fill":  {"count"},
-	"state": {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"},
+	"qp":      {"rc", "uc", "ud"},
+	"fill":    {"count"},
+	"without": {"sl", "mtu", "peer", "rqpsn", "psn", "timeout", "retry", "rnr_retry", "min_rnr", "rd_atomic", "dest_rd_atomic", "qkey", "pkey_index", "access"},
+	"state":   {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"},
 	"op": {"SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV", "FLUSH", "ATOMIC_WRITE", "RECV",
 		"RECV_RDMA_WITH_IMM"},
 	"cqe": {"SUCCESS", "ERROR", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "BAD_RESP_ERR", "LOC_ACCESS_ERR",
