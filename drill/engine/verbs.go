@@ -81,7 +81,7 @@ var verbs = map[string]verb{
 		keyWord, "state profile access"),
 		doc: "create a queue pair of type rc, uc or ud, and bring it to state= (RTS). psn= is its first PSN. It expects rqpsn= first"},
 	"modify": {object: true, keys: with(numbers(qpAttrs+" "+avAttrs+" notify"), keyWord, "state access without"),
-		doc: "modify the attributes that the script names, and with state= those that the transition needs, but the attribute of without=; " +
+		doc: "modify the attributes that the script names, and with state= those that the transition needs. without= leaves one out. " +
 			"notify=1 with SQD asks for its event"},
 	"resize": {object: true, keys: numbers("size"), doc: "change the size of a shared receive queue, which keeps its receives"},
 	"mrc": {object: true, keys: numbers("mpr mpr_dest max_wimm max_wimm_dest timeout linear exp dynamic"),
