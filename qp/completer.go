@@ -321,7 +321,7 @@ func (r *requester) onLoss(now mono.Time, packets uint32, timeout bool) {
 
 // useRetry uses a retry. If none is left, the queue pair gives up and breaks.
 func (r *requester) useRetry(now mono.Time) {
-	if r.q.cfg.Tuning.UnlimitedRetries {
+	if r.q.cfg.UnlimitedRetries {
 		return
 	}
 	tolerant := r.q.toleratesSilence(now)

@@ -80,6 +80,8 @@ type Config struct {
 	// super-frame. The peer executes, counts and checks each by itself. WRITEs with immediate data stay whole, because
 	// the peer's program learns the length.
 	SingleWrites bool
+	// UnlimitedRetries keeps a requester from giving up upon losses, as in the papers' simulators, which have no retry counter.
+	UnlimitedRetries bool
 	// CNPInterval is the shortest time between two CNPs; zero sends none.
 	CNPInterval time.Duration
 	Profile     Profile

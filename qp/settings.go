@@ -32,9 +32,10 @@ type settings struct {
 	MaxSendWR  uint32
 	MaxInline  uint16
 	// SingleWrites is that of Config, for RC with standard packets.
-	SingleWrites bool
-	MaxUnacked   uint32
-	Tuning       Tuning
+	SingleWrites     bool
+	UnlimitedRetries bool
+	MaxUnacked       uint32
+	Tuning           Tuning
 }
 
 func settingsOf(c *Config) settings {
@@ -42,6 +43,7 @@ func settingsOf(c *Config) settings {
 		Type: c.Type, kind: c.Profile.Kind, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
 		MaxSendWR: c.MaxSendWR, MaxSendSGE: uint8(min(c.MaxSendSGE, MaxSGE)), MaxRecvSGE: uint8(min(c.MaxRecvSGE, MaxSGE)),
 		MaxInline: uint16(min(c.MaxInline, math.MaxUint16)), MaxUnacked: c.MaxUnacked, DataHeader: c.DataHeader, Tuning: c.Tuning,
-		SingleWrites: c.SingleWrites && c.Type == RC && c.Profile.Kind == bth.ProfileRC,
+		SingleWrites:     c.SingleWrites && c.Type == RC && c.Profile.Kind == bth.ProfileRC,
+		UnlimitedRetries: c.UnlimitedRetries,
 	}
 }

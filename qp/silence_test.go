@@ -95,7 +95,7 @@ func TestGivenUp(t *testing.T) {
 // TestUnlimitedRetries: with UnlimitedRetries a silent peer is not given up.
 func TestUnlimitedRetries(t *testing.T) {
 	for _, name := range append(extendedProfiles, "rc") {
-		s := newSolo(t, name, func(c *qp.Config) { c.Tuning.UnlimitedRetries = true })
+		s := newSolo(t, name, func(c *qp.Config) { c.UnlimitedRetries = true })
 		s.post1(qp.WRWrite, 8)
 		for range 100 {
 			s.poll()

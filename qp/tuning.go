@@ -27,8 +27,6 @@ type Tuning struct {
 	TailProbe time.Duration
 	// PathSeed is the seed of random paths. Zero: derived from QPN and PSN, which other hosts may share.
 	PathSeed uint64
-	// UnlimitedRetries keeps a requester from giving up upon losses, as in the papers' simulators, which have no retry counter.
-	UnlimitedRetries bool
 }
 
 // Software is the tuning of the daemon. A separate acknowledgement costs it as much as a super-frame of data, so it

@@ -30,11 +30,13 @@ type QPConfig struct {
 	CNPInterval time.Duration
 	Timeout     uint8 // code of the ACK timeout (IBTA vol.1 9.7.6.1.3); default 14, 67 ms
 	RetryCnt    uint8
-	NoRNRRetry  bool // default: unlimited retries
-	ReadDepth   uint8
-	QKey        uint32
-	SRQ         [2]*Receives // by end; nil: the queue pair has its own receive queue
-	Tuning      qp.Tuning
+	// UnlimitedRetries is that of qp.Config.
+	UnlimitedRetries bool
+	NoRNRRetry       bool // default: unlimited retries
+	ReadDepth        uint8
+	QKey             uint32
+	SRQ              [2]*Receives // by end; nil: the queue pair has its own receive queue
+	Tuning           qp.Tuning
 	// Memory is what addresses refer to, by end; nil: payload is phantom.
 	Memory [2][]byte
 	// FirstPSN is the PSN of the first request in either direction.
@@ -184,7 +186,8 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 	const queue = 1 << 20 // the rings are Go slices
 	config := qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr, Scratch: &n.k.temp,
 		MaxSendWR: queue, MaxSendSGE: uint32(max(c.Elements, 1)), MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ[end] != nil,
-		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, DataHeader: uint8(min(n.k.cfg.Framing.Header, 255)), Tuning: tuning, Phantom: q.memory == nil}
+		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, DataHeader: uint8(min(n.k.cfg.Framing.Header, 255)), Tuning: tuning,
+		UnlimitedRetries: c.UnlimitedRetries, Phantom: q.memory == nil}
 	pacedWith(&config)
 	q.core = qp.New(config)
 	q.traffic = q.trafficClass(c)

@@ -272,14 +272,13 @@ func (f *File) carries(key string, t *Transport, planes int) (out sim.Transport,
 	if t.MaxUnacked > 1<<22 {
 		return out, f.At(key+".max_unacked", "%d packets exceed half of the PSN space", t.MaxUnacked)
 	}
-	out.QP = nic.QPConfig{MaxUnacked: t.MaxUnacked, CNPInterval: t.CNPInterval.Duration()}
+	out.QP = nic.QPConfig{MaxUnacked: t.MaxUnacked, CNPInterval: t.CNPInterval.Duration(), UnlimitedRetries: t.Unlimited}
 	if t.AckTimeout > 0 {
 		out.QP.Timeout = workload.AckTimeout(t.AckTimeout.Duration())
 	}
 	if t.AckEach {
 		out.QP.Tuning.AcksPerWindow = 1 << 30
 	}
-	out.QP.Tuning.UnlimitedRetries = t.Unlimited
 	if strings.HasPrefix(t.Congestion.Name, "dcqcn") && t.CNPInterval == 0 && t.Congestion.Params["echo"] == 0 {
 		return out, f.At(key+".cnp_interval", "dcqcn needs CNPs: set their interval, such as 50us, or %s.congestion.echo", key)
 	}

@@ -15,14 +15,14 @@ var budgets = []struct {
 	folders []string
 	lines   int
 }{
-	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 22617},
+	{"core", []string{"bth", "plugin", "ccalgo", "reorder", "retrans", "path", "qp", "rocev2"}, 22619},
 	{"links", []string{"port", "tap", "bpf"}, 5483},
 	{"verbs", []string{"verbs"}, 3591},
 	{"Flor", []string{"flor"}, 4287},
 	{"rocedrill", []string{"drill"}, 12332},
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19919},
 	{"observation", []string{"internal/observe"}, 5077},
-	{"simulator", []string{"internal/sim"}, 17885},
+	{"simulator", []string{"internal/sim"}, 17886},
 	{"laboratory", []string{"internal/lab"}, 13437},
 	{"base", []string{"internal/base"}, 6897},
 	{"traffic generator", []string{"otg"}, 7223},
