@@ -11,6 +11,12 @@ import (
 	"roced.io/roced/drill/frame"
 )
 
+// sentAt is the place of a packet among the requests of a queue pair.
+type sentAt struct {
+	psn bth.PSN
+	op  bth.Opcode
+}
+
 // flow is the engine's knowledge about a queue pair of the device. It comes from the script's verbs and from the frames of
 // both sides, not from the device's word.
 type flow struct {
@@ -35,7 +41,7 @@ type flow struct {
 	answered    bool
 	newest, msn uint64
 
-	sent map[uint64]uint32 // sums of the requests of plain RC, by PSN
+	sent map[sentAt]uint32 // sums of the requests of plain RC
 }
 
 // Defaults of keys that a script does not name.
@@ -93,7 +99,7 @@ func (e *Engine) opened(k *command) {
 	profile := k.keys["profile"].text
 	w := &flow{name: k.call.Name, qpn: e.env[k.call.Name+".num"].num, peer: k.numberKey("peer", testerQPN), service: k.word,
 		plain: profile == "" || profile == "rc" || strings.HasPrefix(profile, "rc+"), mtu: int(k.numberKey("mtu", defaultMTU)),
-		pkey: k.numberKey("pkey_index", 0) == 0, tclass: k.numberKey("tclass", 0), vlan: k.numberKey("vlan", uint64(e.o.VLAN)), ttl: k.numberKey("ttl", defaultTTL), ports: map[uint64]bool{}, sent: map[uint64]uint32{}}
+		pkey: k.numberKey("pkey_index", 0) == 0, tclass: k.numberKey("tclass", 0), vlan: k.numberKey("vlan", uint64(e.o.VLAN)), ttl: k.numberKey("ttl", defaultTTL), ports: map[uint64]bool{}, sent: map[sentAt]uint32{}}
 	w.begin(k.numberKey("rqpsn", 0))
 	e.flows = append(e.flows, w)
 }
@@ -106,19 +112,15 @@ func (e *Engine) modified(k *command) {
 		}
 		w.peer, w.mtu, w.tclass = k.numberKey("peer", w.peer), int(k.numberKey("mtu", uint64(w.mtu))), k.numberKey("tclass", w.tclass)
 		w.ttl, w.vlan = k.numberKey("ttl", w.ttl), k.numberKey("vlan", w.vlan)
-		if k.keys["state"].text == "RTS" {
-			if _, named := k.keys["psn"]; named {
-				clear(w.sent)
-			}
-		}
 		if _, named := k.keys["rqpsn"]; named || k.keys["state"].text == "RTR" {
 			w.begin(k.numberKey("rqpsn", 0))
 		}
 	}
 }
 
-// begin sets the PSN that the responder expects.
+// begin begins a connection. psn is the one that the responder expects.
 func (w *flow) begin(psn uint64) {
+	clear(w.sent)
 	w.next, w.ends, w.owed, w.answered = psn&sequenceMask, map[uint64]bool{}, 0, false
 }
 

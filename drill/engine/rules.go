@@ -69,19 +69,20 @@ func (e *Engine) flagRules(f *frame.Frame) string {
 	return ""
 }
 
-// repeatRules checks that a retransmission is the same request (IBTA vol.1 9.7). Only its AckReq bit may differ.
+// repeatRules checks that a retransmission is the same request (IBTA vol.1 9.7). Only its AckReq bit may differ. A device may begin
+// anew with a FIRST packet where it had a MIDDLE one, so packets of other opcodes are not compared.
 func (w *flow) repeatRules(f *frame.Frame) string {
 	var text []byte
-	for _, name := range []string{"opcode", "se", "va", "rkey", "len", "imm", "inv", "swap", "compare"} {
+	for _, name := range []string{"se", "va", "rkey", "len", "imm", "inv", "swap", "compare"} {
 		v, _ := f.Get(name)
 		text = fmt.Append(text, v, " ")
 	}
 	sum := crc32.Update(crc32.ChecksumIEEE(text), crc32.IEEETable, f.Payload)
-	psn := uint64(f.PSN().Uint32())
-	if before, again := w.sent[psn]; again && before != sum {
-		return fmt.Sprintf("it has PSN %d of a request with other fields or data (IBTA 9.7)", psn)
+	at := sentAt{f.PSN(), f.Opcode}
+	if before, again := w.sent[at]; again && before != sum {
+		return fmt.Sprintf("it has PSN %d of a request with other fields or data (IBTA 9.7)", f.PSN().Uint32())
 	}
-	w.sent[psn] = sum
+	w.sent[at] = sum
 	return ""
 }
 
