@@ -49,7 +49,7 @@ func Main(args []string, out, diag io.Writer) int {
 		return c.ExecuteContext(ctx)
 	})
 	var bad *script.Error
-	switch {
+	switch err = output.Result(out, err); {
 	case err == nil:
 		return 0
 	case errors.Is(err, errFailed):

@@ -84,24 +84,31 @@ func (r *Report) Violated() bool {
 	return has(r.Checks)
 }
 
-// packet is a RoCEv2 packet of the capture.
+// packet is a RoCEv2 packet of the capture. Captures have millions of them.
 type packet struct {
 	frame  int
 	at     int64 // nanoseconds
-	ip     bth.Datagram
-	opcode bth.Opcode
-	psn    bth.PSN
-	dst    bth.QPN
-	aeth   bth.AETH
+	stream *stream
 	reth   bth.RETH
-	stream uint64 // as in flow.Seen
-	copied bool   // the network or the capture has duplicated it
-	fresh  bool   // a request with a new PSN
+	aeth   bth.AETH
+	psn    bth.PSN
+	opcode bth.Opcode
+	marked bool // congestion experienced
+	copied bool // the network or the capture has duplicated it
+	fresh  bool // a request with a new PSN
+}
+
+// stream is the packets from one host to a queue pair of another.
+type stream struct {
+	way
+	qpn     bth.QPN // the destination
+	packets []int32 // places in capture.packets
 }
 
 // capture is a capture in memory.
 type capture struct {
 	packets []packet
+	streams map[uint64]*stream // by the number of flow.Seen
 	flows   []flow.Flow
 	totals  flow.Totals
 	frames  int
@@ -137,7 +144,7 @@ func Read(r io.Reader, o Options) (*Report, error) {
 
 // read reads all packets, and lets the analyzer join them to flows.
 func read(r io.Reader, o Options) (*capture, error) {
-	c := &capture{holes: map[int][]Finding{}}
+	c := &capture{streams: map[uint64]*stream{}, holes: map[int][]Finding{}}
 	a := flow.New(flow.Options{Unseen: true, IgnoreICRC: o.IgnoreICRC})
 	err := dissect.Read(r, func(n int, f *pcapng.Frame, p *dissect.Packet) error {
 		c.frames = n
@@ -153,7 +160,13 @@ func read(r io.Reader, o Options) (*capture, error) {
 // add keeps a packet.
 func (c *capture) add(at int64, d *bth.Datagram, s *flow.Seen) {
 	p := s.Packet
-	c.packets = append(c.packets, packet{c.frames, at, *d, p.Opcode, p.PSN, p.DestQP, p.AETH, p.RETH, s.Stream, s.Copy, s.Fresh})
+	to := c.streams[s.Stream]
+	if to == nil {
+		to = &stream{way: way{d.Src, d.Dst}, qpn: p.DestQP}
+		c.streams[s.Stream] = to
+	}
+	to.packets = append(to.packets, int32(len(c.packets)))
+	c.packets = append(c.packets, packet{c.frames, at, to, p.RETH, p.AETH, p.PSN, p.Opcode, d.Marked(), s.Copy, s.Fresh})
 	for i := 0; i < len(s.Unseen); {
 		n := 1
 		for i+n < len(s.Unseen) && s.Unseen[i+n] == s.Unseen[i].Add(n) {

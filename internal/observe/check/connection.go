@@ -16,29 +16,45 @@ type connection struct {
 	mtu     int
 	holes   []Finding // requests that were acknowledged, but are not in the capture
 	lost    uint64    // requests whose first transmission did not reach the capture
+	// The packets from searched on have no repeated request before repeated.
+	searched, repeated int
 }
 
 // sided is a packet with its side.
 type sided struct {
-	packet
+	*packet
 	request bool
 }
 
-// newConnection selects the packets of a flow.
+// newConnection selects the packets of a flow, in the order of the capture.
 func newConnection(c *capture, f *flow.Flow) *connection {
 	n := &connection{flow: f, mtu: f.MTU, lost: f.Requests.Recovered}
-	for i := range c.packets {
-		p := &c.packets[i]
-		switch {
-		case p.copied || p.opcode.Transport() != bth.TransportRC || p.opcode.IsExt():
-		case p.stream == f.Requests.Stream && p.opcode.IsRequest():
-			n.packets = append(n.packets, sided{*p, true})
-		case p.stream == f.Responses.Stream && p.opcode.IsResponse():
-			n.packets = append(n.packets, sided{*p, false})
+	requests, responses := c.places(f.Requests.Stream), c.places(f.Responses.Stream)
+	for len(requests)+len(responses) > 0 {
+		request := len(responses) == 0 || len(requests) > 0 && requests[0] < responses[0]
+		next := &requests
+		if !request {
+			next = &responses
+		}
+		p := &c.packets[(*next)[0]]
+		*next = (*next)[1:]
+		if p.copied || p.opcode.Transport() != bth.TransportRC || p.opcode.IsExt() || p.opcode.IsRequest() != request || p.opcode.IsResponse() == request {
+			continue
+		}
+		n.packets = append(n.packets, sided{p, request})
+		if !request {
 			n.holes = append(n.holes, c.holes[p.frame]...)
 		}
 	}
 	return n
+}
+
+// places returns the places of a stream's packets.
+func (c *capture) places(number uint64) []int32 {
+	if s := c.streams[number]; s != nil {
+		return s.packets
+	}
+	return nil
 }
 
 func (n *connection) name() string {
@@ -122,14 +138,18 @@ func (n *connection) resume() Check {
 	return k
 }
 
-// retransmission returns the first repeated request after packet i.
+// retransmission returns the first repeated request after packet i. Calls with growing i read each packet once.
 func (n *connection) retransmission(i int) *sided {
-	for j := i + 1; j < len(n.packets); j++ {
-		if p := &n.packets[j]; p.repeats() {
-			return p
+	if i < n.searched || i >= n.repeated {
+		n.searched, n.repeated = i, i+1
+		for n.repeated < len(n.packets) && !n.packets[n.repeated].repeats() {
+			n.repeated++
 		}
 	}
-	return nil
+	if n.repeated == len(n.packets) {
+		return nil
+	}
+	return &n.packets[n.repeated]
 }
 
 // oneNAK checks that a gap causes one NAK only: no other follows before the missing request (IBTA 9.7.5.2.8).
@@ -177,6 +197,9 @@ func (n *connection) monotone() Check {
 	return k.conclude(cases, "ACKs")
 }
 
+// mostReads is more READ requests than a queue pair may have outstanding: max_rd_atomic has 8 bits.
+const mostReads = 1024
+
 // reads checks that a repeated READ request asks for the rest of the first one: address and length advance with the PSN (IBTA
 // 9.7.5.1.3).
 func (n *connection) reads() Check {
@@ -188,12 +211,16 @@ func (n *connection) reads() Check {
 		if !p.request || !p.opcode.IsReadRequest() {
 			continue
 		}
-		j := slices.IndexFunc(first, func(f *sided) bool { return !p.psn.Before(f.psn) && p.psn.Before(f.psn.Add(n.psns(f))) })
+		recent := first[max(0, len(first)-mostReads):]
+		j := -1
+		if !p.fresh {
+			j = slices.IndexFunc(recent, func(f *sided) bool { return !p.psn.Before(f.psn) && p.psn.Before(f.psn.Add(n.psns(f))) })
+		}
 		if j < 0 {
 			first = append(first, p)
 			continue
 		}
-		f := first[j]
+		f := recent[j]
 		cases++
 		off := uint64(p.psn.Diff(f.psn)) * uint64(max(n.mtu, 1))
 		if n.mtu == 0 && off > 0 {
@@ -258,7 +285,10 @@ func (n *connection) nakReaction() Check {
 	var frames [][]int
 	for i := range n.packets {
 		nak := &n.packets[i]
-		if r := n.retransmission(i); nak.isSequenceNAK() && r != nil && r.psn == nak.psn {
+		if !nak.isSequenceNAK() {
+			continue
+		}
+		if r := n.retransmission(i); r != nil && r.psn == nak.psn {
 			times, frames = append(times, time.Duration(r.at-nak.at)), append(frames, []int{nak.frame, r.frame})
 		}
 	}

@@ -51,7 +51,7 @@ var known = []counted{
 	{[]string{"send_rnr_err"}, true, isRNR},
 	{[]string{"np_cnp_sent", "cnp_sent"}, true, func(p *packet) bool { return p.opcode.IsCNP() }},
 	{[]string{"rp_cnp_handled", "cnp_handled"}, false, func(p *packet) bool { return p.opcode.IsCNP() }},
-	{[]string{"np_ecn_marked_roce_packets"}, false, func(p *packet) bool { return p.ip.Marked() }},
+	{[]string{"np_ecn_marked_roce_packets"}, false, func(p *packet) bool { return p.marked }},
 }
 
 func isSequenceError(p *packet) bool {
@@ -68,7 +68,7 @@ func (c *capture) compare(out *Report, counters Counters, holes int) error {
 	}
 	slices.SortFunc(hosts, netip.Addr.Compare)
 	for _, a := range hosts {
-		if !slices.ContainsFunc(c.packets, func(p packet) bool { return p.ip.Src == a || p.ip.Dst == a }) {
+		if !slices.ContainsFunc(c.packets, func(p packet) bool { return p.stream.from == a || p.stream.to == a }) {
 			return fmt.Errorf("counters of %v: the capture has no packets of this host", a)
 		}
 		k := Check{Name: fmt.Sprintf("counters of %v", a)}
@@ -97,7 +97,7 @@ func (c *capture) compare(out *Report, counters Counters, holes int) error {
 func (c *capture) count(a netip.Addr, x *counted, copies bool) (frames []int) {
 	for i := range c.packets {
 		p := &c.packets[i]
-		if (x.sent && p.ip.Src == a || !x.sent && p.ip.Dst == a) && x.is(p) && (copies || !p.copied) {
+		if (x.sent && p.stream.from == a || !x.sent && p.stream.to == a) && x.is(p) && (copies || !p.copied) {
 			frames = append(frames, p.frame)
 		}
 	}

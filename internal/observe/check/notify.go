@@ -26,16 +26,16 @@ func (c *capture) notifications() Check {
 			continue
 		}
 		if !p.opcode.IsCNP() {
-			if p.ip.Marked() {
+			if p.marked {
 				marks++
-				marked[way{p.ip.Src, p.ip.Dst}] = p
+				marked[p.stream.way] = p
 			}
 			continue
 		}
 		cnps++
-		m := marked[way{p.ip.Dst, p.ip.Src}]
+		m := marked[way{p.stream.to, p.stream.from}]
 		if m == nil {
-			k.Findings = append(k.Findings, Finding{[]int{p.frame}, fmt.Sprintf("a CNP for queue pair %#x without a marked packet before", uint32(p.dst))})
+			k.Findings = append(k.Findings, Finding{[]int{p.frame}, fmt.Sprintf("a CNP for queue pair %#x without a marked packet before", uint32(p.stream.qpn))})
 			continue
 		}
 		times, frames = append(times, time.Duration(p.at-m.at)), append(frames, []int{m.frame, p.frame})
@@ -93,13 +93,13 @@ func (c *capture) scope() Check {
 	}
 	for i := range c.packets {
 		if p := &c.packets[i]; p.opcode.IsCNP() && !p.copied {
-			w := way{p.ip.Src, p.ip.Dst}
-			paces["host"].add(p.ip.Src, p)
+			w := p.stream.way
+			paces["host"].add(w.from, p)
 			paces["peer"].add(w, p)
 			paces["queue pair"].add(struct {
 				way
 				qpn bth.QPN
-			}{w, p.dst}, p)
+			}{w, p.stream.qpn}, p)
 		}
 	}
 	if len(paces["host"].intervals) == 0 {

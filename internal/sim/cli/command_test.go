@@ -194,19 +194,6 @@ func TestPapersWithoutDocument(t *testing.T) {
 	}
 }
 
-// TestFullOutput: a command fails if its output takes nothing.
-func TestFullOutput(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
-	var diag strings.Builder
-	if code := Main([]string{"--help"}, full, &diag); code != 1 || !strings.Contains(diag.String(), "no space left") {
-		t.Errorf("exit code %d: %s", code, &diag)
-	}
-}
-
 // TestEndless: a file without end is refused with its name.
 func TestEndless(t *testing.T) {
 	for _, line := range []string{"run /dev/zero", "sweep /dev/zero --out " + t.TempDir()} {

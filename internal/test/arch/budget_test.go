@@ -21,7 +21,7 @@ var budgets = []struct {
 	{"Flor", []string{"flor"}, 4287},
 	{"rocedrill", []string{"drill"}, 12332},
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19919},
-	{"observation", []string{"internal/observe"}, 5077},
+	{"observation", []string{"internal/observe"}, 5_113},
 	{"simulator", []string{"internal/sim"}, 17886},
 	{"laboratory", []string{"internal/lab"}, 13437},
 	{"base", []string{"internal/base"}, 6897},
