@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -50,9 +51,9 @@ func judged(t *testing.T, claim string, runs map[string][]map[string]float64) *C
 		"{name: placed, of: total}", "{name: p90, of: fct, take: p90}, {name: p99, of: fct, take: p99}, {name: placed, of: total}").Replace(two)
 	r := loadText(t, text)
 	f := &Found{Runs: map[string][]Measured{}}
-	for key, list := range runs {
-		for _, numbers := range list {
-			for name := range numbers {
+	for _, key := range slices.Sorted(maps.Keys(runs)) {
+		for _, numbers := range runs[key] {
+			for _, name := range slices.Sorted(maps.Keys(numbers)) { // in order, because equal ratios would be discrete
 				jitter++
 				numbers[name] *= 1 + 1e-7*float64(jitter*jitter%101)
 			}
