@@ -353,10 +353,11 @@ func (w *world) words() {
 		w.word[i] = v
 		w.say("", "< WRITE_ONLY psn=%s va=at.va+%d rkey=at.rkey len=8 payload=host64(%#x)", w.q(w.next), 8*i, v)
 		w.executed++
+		w.answers = append(w.answers, answer{"ack", w.acknowledges(w.next), true, w.executed, true, false})
 		w.next++
 	}
 	if w.resources == 0 {
-		w.probe()
+		w.ask()
 		return
 	}
 	m := &message{op: "READ", first: w.next, packets: 1, sent: 1, key: "at.rkey"}

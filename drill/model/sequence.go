@@ -59,6 +59,11 @@ func (w *world) settle() {
 // probe sends a message without data whose acknowledgement shows that the device has taken all packets before it.
 func (w *world) probe() {
 	w.silent, w.answers = false, nil
+	w.ask()
+}
+
+// ask ends a burst with a message without data that requests an acknowledgement.
+func (w *world) ask() {
 	m := &message{op: "WRITE"}
 	w.begin(m)
 	w.transmit(m, 1, true)
