@@ -271,10 +271,10 @@ func (w *world) refuses(changes ...string) {
 	}
 }
 
-// outside may send a packet to a queue pair that is not in a state to receive.
+// outside may send a packet to a queue pair that is destroyed or not in a state to receive.
 func (w *world) outside() {
 	if w.d.one(4) {
-		w.say("state", "< %s", w.candidate(w.next))
+		w.say("state", "< %s dst=qp.num", w.candidate(w.next))
 		w.say("state", "quiet 1ms")
 	}
 }
