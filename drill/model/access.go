@@ -156,6 +156,7 @@ func (w *world) tooLong() (rule, nak string) {
 			w.next++
 		}
 	}
+	r.list.scatter(last*w.mtu, unknown(r.size-last*w.mtu))
 	w.recvs, w.taken, w.status = w.recvs[1:], []receive{r}, "LOC_LEN_ERR"
 	return "length", "NAK_INV"
 }

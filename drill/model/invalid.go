@@ -355,18 +355,23 @@ func (w *world) wrongOpcode() (rule, nak string) {
 	return "opcode", "NAK_INV"
 }
 
-// wrongLength sends a packet with too much or too little data.
+// wrongLength sends a packet with too much or too little data. The device may have written it before it found the fault.
 func (w *world) wrongLength() (rule, nak string) {
 	d := &w.d
 	psn := w.q(w.next)
 	part := pick(d, w.mtu-1, w.mtu-4, w.mtu+4, w.mtu/2, w.mtu+1)
 	beyond := w.mtu + 1 + d.n(4)
 	write := "va=mr.va rkey=mr.rkey len="
+	if len(w.recvs) == 0 { // else an RNR NAK may come first
+		w.receive(2 * w.mtu)
+	}
 	switch m := w.open; {
 	case m != nil && m.op == "SEND":
+		m.recv.list.scatter(m.sent*w.mtu, unknown(m.recv.size-m.sent*w.mtu))
 		w.say("length", "< %s", pick(d, "SEND_LAST psn="+psn, "SEND_LAST_IMM imm=7 psn="+psn, "SEND_LAST_INV inv=mr.rkey+0x100 psn="+psn, "SEND_MIDDLE psn="+psn+w.fill(part), "SEND_LAST psn="+psn+w.fill(beyond)))
 	case m != nil:
 		rest := m.size - m.sent*w.mtu
+		w.target.write(m.at+m.sent*w.mtu, unknown(rest))
 		texts := []string{"WRITE_LAST psn=" + psn, "WRITE_LAST_IMM imm=7 psn=" + psn, "WRITE_MIDDLE psn=" + psn + w.fill(part), "WRITE_LAST psn=" + psn + w.fill(beyond)}
 		for _, n := range []int{rest - 1, rest + 1} {
 			if n > 0 && n <= w.mtu {
@@ -375,9 +380,8 @@ func (w *world) wrongLength() (rule, nak string) {
 		}
 		w.say("length", "< %s", pick(d, texts...))
 	default:
-		if len(w.recvs) == 0 {
-			w.receive(2 * w.mtu)
-		}
+		w.target.write(0, unknown(2*w.mtu))
+		w.recvs[0].list.scatter(0, unknown(w.recvs[0].size))
 		n := 1 + d.n(w.mtu-1)
 		texts := []string{fmt.Sprintf("WRITE_FIRST psn=%s %s%d%s", psn, write, 2*w.mtu, w.fill(part)),
 			fmt.Sprintf("WRITE_ONLY psn=%s %s%d%s", psn, write, beyond, w.fill(beyond)), fmt.Sprintf("WRITE_ONLY psn=%s %s%d%s", psn, write, n+1, w.fill(n)),

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -369,7 +370,7 @@ func (w *world) words() {
 	w.await()
 }
 
-// respond notes the responses to a READ from packet k on. If the data are unknown, only their length counts.
+// respond notes the responses to a READ from packet k on. If data are unknown, only their length counts.
 func (w *world) respond(rule string, m *message, k int, known bool) {
 	for i := k; i < m.packets; i++ {
 		part := w.part(m.data, i)
@@ -378,7 +379,7 @@ func (w *world) respond(rule string, m *message, k int, known bool) {
 		if end != "_MIDDLE" {
 			text += " syndrome=ACK"
 		}
-		if known {
+		if known && !slices.Contains(part, unknownCell) {
 			text += " payload=" + expression(part)
 		} else {
 			text += fmt.Sprintf(" payload=%d", len(part))

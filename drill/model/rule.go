@@ -37,7 +37,7 @@ var Rules = []Rule{
 	{"rnr", "IBTA 9.7.5", "A message without a receive draws an RNR NAK and is executed when it is repeated after a post.",
 		"the timer; a NAK for packets behind it", false},
 	{"opcode", "IBTA 9.7.4.1", "A packet that does not continue its message draws a NAK for an invalid request.", "", false},
-	{"length", "IBTA 9.7.4.1", "A packet of a wrong length draws a NAK for an invalid request.", "", false},
+	{"length", "IBTA 9.7.4.1", "A packet of a wrong length draws a NAK for an invalid request.", "its data", false},
 	{"access", "IBTA 9.7.4.1.5", "A wrong key, range or right draws a NAK for a remote access error, and no data are written or returned.",
 		"precedence, if a packet has two faults or the queue pair lacks the right", false},
 	{"operation", "IBTA 9.7.5", "A receive whose memory cannot be written draws a NAK for a remote operational error.", "", false},
