@@ -110,7 +110,7 @@ func (w *world) limited() {
 
 // query compares the attributes of the queue pair, after a change that it refuses.
 func (w *world) query() {
-	w.refuses("state=INIT", "state=RTR", "mtu=256", "peer=0x33", "rqpsn=5", "psn=5", "timeout=14", "min_rnr=32")
+	w.refuses("state=INIT", "state=RTR", "mtu=256", "peer=0x33", "rqpsn=5", "psn=5", "timeout=14")
 	switch w.service {
 	case "rc":
 		w.say("query", "dut.query qp state=RTS mtu=%d peer=0x11 min_rnr=%d rd_atomic=%d dest_rd_atomic=%d timeout=%d retry=%d rnr_retry=%d", w.mtu, w.minRNR,

@@ -127,7 +127,7 @@ func (w *world) drain() {
 		w.say("drain", "dut.event qp SQ_DRAINED%s", after)
 	}
 	w.say("drain", "quiet 1ms")
-	w.refuses("state=INIT", "state=RTR", "mtu=256", "psn=5", "timeout=32", "retry=8", "rnr_retry=8", "rd_atomic=255")
+	w.refuses("state=INIT", "state=RTR", "mtu=256", "psn=5")
 	w.retune()
 	w.say("", "dut.modify qp state=RTS")
 	w.batch = later
