@@ -32,7 +32,7 @@ func (w *world) answer() {
 			if again && w.bears() && !inside && at >= w.fresher {
 				w.fresher, w.losses = at+1, w.losses+1
 				w.negative("nak", at, "NAK_SEQ")
-				w.requests(at, "")
+				w.resumes("nak", at, "")
 			}
 		case 5:
 			if again && !inside && w.holdOff() {
@@ -66,7 +66,7 @@ func (w *world) answer() {
 			if again && !inside && !w.steady && w.open == nil && len(w.batch) < mostOutstanding {
 				w.probe() // the device has taken all ghosts
 				w.extend()
-				w.requests(w.batch[len(w.batch)-1].first, "")
+				w.requests(w.batch[len(w.batch)-1].first)
 			}
 		default:
 			w.respondTo(w.goal())
@@ -199,14 +199,17 @@ func (w *world) completesTo(psn int, send func()) {
 func (w *world) completed(k *work) {
 	if !k.unsignaled || w.sigAll {
 		op := map[string]string{"SEND": "SEND", "WRITE": "RDMA_WRITE", "READ": "RDMA_READ", "FETCH_ADD": "FETCH_ADD", "CMP_SWAP": "COMP_SWAP"}[k.op]
-		length := ""
+		length, rule := "", "complete"
+		if k.responds() {
+			rule = "response"
+		}
 		switch {
 		case k.op == "READ":
 			length = fmt.Sprintf(" len=%d", k.size)
 		case k.responds():
 			length = " len=8"
 		}
-		w.say("complete", "dut.cqe qp SUCCESS wr=%d op=%s%s", k.id, op, length)
+		w.say(rule, "dut.cqe qp SUCCESS wr=%d op=%s%s", k.id, op, length)
 	}
 }
 
@@ -287,7 +290,7 @@ func (w *world) ghost() {
 // stray sends a response to a queue pair that has no request outstanding, or waits.
 func (w *world) stray() {
 	w.ghost()
-	w.say("", "wait 1ms") // the device takes it before it goes on
+	w.say("ghost", "quiet 1ms") // the device takes it before it goes on
 }
 
 // silence may let the acknowledgement timeout pass, once or until the device gives up, which it reports. From then on the device may

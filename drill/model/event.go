@@ -32,7 +32,7 @@ func (w *world) acknowledged() string {
 	k, label := w.newWork("SEND"), w.label()
 	w.submit(k)
 	w.batch = []*work{k}
-	w.requests(k.first, "")
+	w.requests(k.first)
 	w.completesTo(w.sent, func() {
 		w.say("complete", "%s: < ACKNOWLEDGE psn=%s syndrome=ACK msn=%d", label, w.p(w.sent-1), w.finished)
 	})

@@ -46,6 +46,7 @@ func (w *world) dropped() {
 	}
 	f := pick(&w.d, faults...)
 	w.say(f.rule, "< %s ackreq=1 %s", w.candidate(w.next), f.fields)
+	w.silently(f.rule)
 }
 
 // ahead sends a packet behind a gap, which draws one NAK.
@@ -140,7 +141,7 @@ func (w *world) answerAgain(m *message) {
 		w.answers[i].optional = rule == "dup.subset"
 	}
 	if w.await(); rule == "dup.subset" {
-		w.say("", "wait 1ms") // later acknowledgements come alone
+		w.say(rule, "quiet 1ms") // later acknowledgements come alone
 	}
 }
 
@@ -215,7 +216,7 @@ func (w *world) outstand(n int) {
 		w.submit(k)
 		w.batch = append(w.batch, k)
 	}
-	w.requests(w.una, "")
+	w.requests(w.una)
 }
 
 // flushed expects the completions of the requests without a response. The queue pair has broken.

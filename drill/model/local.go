@@ -131,7 +131,7 @@ func (w *world) drain() {
 	w.retune()
 	w.say("", "dut.modify qp state=RTS")
 	w.batch = later
-	if w.requests(later[0].first, ""); w.timeout > 0 {
+	if w.requests(later[0].first); w.timeout > 0 {
 		w.respondTo(w.sent)
 	} else {
 		w.answer()
@@ -152,6 +152,6 @@ func (w *world) pause() {
 		w.receives()
 	}
 	w.say("", "dut.modify qp state=RTS")
-	w.requests(w.una, "")
+	w.requests(w.una)
 	w.complete()
 }

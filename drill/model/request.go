@@ -57,7 +57,7 @@ func (w *world) post() {
 		w.submit(k)
 		w.batch = append(w.batch, k)
 	}
-	w.requests(w.una, "")
+	w.requests(w.una)
 	switch {
 	case w.timeout > 0:
 		if w.silence() {
@@ -199,8 +199,11 @@ func (w *world) request(k *work, i int) string {
 	return text + " payload=" + expression(w.part(k.data, i))
 }
 
-// requests expects the packets from a PSN on. time bounds them.
-func (w *world) requests(from int, time string) {
+// requests expects the packets from a PSN on.
+func (w *world) requests(from int) { w.resumes(w.rule("request"), from, "") }
+
+// resumes expects the packets from a PSN on, as a rule demands. time bounds them.
+func (w *world) resumes(rule string, from int, time string) {
 	var list []string
 	for _, k := range w.batch {
 		i := max(0, from-k.first)
@@ -212,5 +215,5 @@ func (w *world) requests(from int, time string) {
 			}
 		}
 	}
-	w.expect(w.rule("request"), list, time)
+	w.expect(rule, list, time)
 }

@@ -191,7 +191,7 @@ func (w *world) retryLater(at int) {
 	if w.d.one(6) {
 		w.ghost()
 	}
-	w.requests(at, fmt.Sprintf(" after %s of %s", rnrTime(code), label))
+	w.resumes("rnr.wait", at, fmt.Sprintf(" after %s of %s", rnrTime(code), label))
 }
 
 // endless is the value of rnr_retry that permits any number of RNR NAKs.
@@ -259,14 +259,14 @@ func (w *world) wait() {
 		whole = append(whole, k)
 	}
 	w.batch = whole[:first]
-	w.requests(w.una, "")
+	w.requests(w.una)
 	w.say("resources", "quiet 1ms")
 	for i, k := range whole {
 		w.batch = whole[:min(i+first, n)]
 		w.respondTo(k.first + k.packets)
 		if i+first < n {
 			w.batch = whole[i+first : i+first+1]
-			w.requests(w.batch[0].first, "")
+			w.requests(w.batch[0].first)
 		}
 	}
 }
@@ -283,12 +283,12 @@ func (w *world) fenced() {
 	k := w.newWork("SEND", "WRITE", "READ")
 	k.fence = true
 	w.submit(k)
-	w.requests(w.una, "")
+	w.requests(w.una)
 	for _, earlier := range before {
 		w.say("fence", "quiet 1ms")
 		w.respondTo(earlier.first + earlier.packets)
 	}
 	w.batch = []*work{k}
-	w.requests(k.first, "")
+	w.requests(k.first)
 	w.respondTo(w.sent)
 }

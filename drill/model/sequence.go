@@ -143,6 +143,11 @@ func (w *world) used() *Text {
 // Text is the script of a sequence, without its head: the statements, and the ID of the rule that each checks.
 type Text struct{ lines, rules []string }
 
+// demands reports whether a statement can fail. Others send, permit or ignore a packet.
+func demands(line string) bool {
+	return !strings.HasPrefix(line, "ignore ") && !strings.HasPrefix(line, ">? ") && !strings.HasPrefix(line, "< ") && !strings.Contains(line, ": < ")
+}
+
 // headLines is the number of lines of the head.
 const headLines = 2
 

@@ -279,6 +279,13 @@ func (w *world) outside() {
 	}
 }
 
+// silently may demand that the device answers nothing.
+func (w *world) silently(rule string) {
+	if w.d.one(2) {
+		w.say(rule, "quiet 1ms")
+	}
+}
+
 // receives sends some messages of the service to a queue pair that is not in RTS.
 func (w *world) receives() {
 	w.fixed = true
