@@ -31,9 +31,6 @@ func (w *world) operation() string {
 
 // wrongKey sends a request with a key that gives access to nothing.
 func (w *world) wrongKey() (rule, nak string) {
-	if w.open != nil {
-		return "", ""
-	}
 	if len(w.keys) > 0 && w.d.one(2) {
 		w.say("window", "< %s", w.remote(w.operation(), "mr.va", pick(&w.d, w.keys...), 1+w.d.n(w.mtu)))
 		return "window", "NAK_ACCESS"
@@ -51,9 +48,6 @@ func (w *world) wrongKey() (rule, nak string) {
 
 // wrongRange sends a request for memory that is not all in its region.
 func (w *world) wrongRange() (rule, nak string) {
-	if w.open != nil {
-		return "", ""
-	}
 	op, n := w.operation(), 1+w.d.n(w.mtu)
 	size := n
 	switch op {
@@ -80,9 +74,6 @@ func (w *world) wrongRange() (rule, nak string) {
 
 // wrongRight sends a request that its region, window or queue pair does not permit, or to a region of another protection domain.
 func (w *world) wrongRight() (rule, nak string) {
-	if w.open != nil {
-		return "", ""
-	}
 	op := w.operation()
 	access := map[string]string{"WRITE_ONLY": "lra", "WRITE_FIRST": "lra", "READ_REQUEST": "lwa", "FETCH_ADD": "lwr", "CMP_SWAP": "lwr"}[op]
 	name := fmt.Sprintf("mr%d", w.generation)
@@ -120,27 +111,18 @@ func (w *world) forbidden(op, rights string) (rule, nak string) {
 
 // huge sends a READ of more than 2 GiB.
 func (w *world) huge() (rule, nak string) {
-	if w.open != nil {
-		return "", ""
-	}
 	w.say("length", "< %s", w.remote("READ_REQUEST", "mr.va", "mr.rkey", 1<<31+1+w.d.n(1<<20)))
 	return "length", "NAK_INV..NAK_ACCESS"
 }
 
 // misaligned sends an atomic operation on an address that is no multiple of eight.
 func (w *world) misaligned() (rule, nak string) {
-	if w.open != nil {
-		return "", ""
-	}
 	w.say("access", "< %s", w.remote(pick(&w.d, "FETCH_ADD", "CMP_SWAP"), fmt.Sprintf("at.va+%d", 1+w.d.n(7)), "at.rkey", 8))
 	return "access", "NAK_INV"
 }
 
 // tooLong sends a SEND that is longer than its receive.
 func (w *world) tooLong() (rule, nak string) {
-	if w.open != nil {
-		return "", ""
-	}
 	if len(w.recvs) == 0 {
 		w.receive(w.size())
 	}
@@ -163,9 +145,6 @@ func (w *world) tooLong() (rule, nak string) {
 
 // unwritable sends a SEND whose receive has memory that cannot be written, sometimes behind memory for its first packet.
 func (w *world) unwritable() (rule, nak string) {
-	if w.open != nil || len(w.recvs) > 0 {
-		return "", ""
-	}
 	w.works++
 	id, name, good, kind := w.works, fmt.Sprintf("mr%d", w.generation), "", "ONLY"
 	w.untouched(name, " access=r")

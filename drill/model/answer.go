@@ -199,15 +199,12 @@ func (w *world) completesTo(psn int, send func()) {
 func (w *world) completed(k *work) {
 	if !k.unsignaled || w.sigAll {
 		op := map[string]string{"SEND": "SEND", "WRITE": "RDMA_WRITE", "READ": "RDMA_READ", "FETCH_ADD": "FETCH_ADD", "CMP_SWAP": "COMP_SWAP"}[k.op]
-		length, rule := "", "complete"
-		if k.responds() {
-			rule = "response"
-		}
+		rule, length := "complete", ""
 		switch {
 		case k.op == "READ":
-			length = fmt.Sprintf(" len=%d", k.size)
+			rule, length = "response", fmt.Sprintf(" len=%d", k.size)
 		case k.responds():
-			length = " len=8"
+			rule, length = "response", " len=8"
 		}
 		w.say(rule, "dut.cqe qp SUCCESS wr=%d op=%s%s", k.id, op, length)
 	}

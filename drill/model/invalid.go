@@ -174,28 +174,24 @@ func (w *world) unready() {
 
 // refuse sends a packet that breaks the connection, and connects again.
 func (w *world) refuse() {
-	faults := []func() (string, string){w.wrongOpcode, w.wrongKey, w.wrongRange, w.wrongRight, w.tooLong, w.unwritable, w.huge}
-	if w.atomic {
-		faults = append(faults, w.misaligned)
+	faults := []func() (string, string){w.wrongOpcode}
+	permit := func(possible bool, more ...func() (string, string)) {
+		if possible {
+			faults = append(faults, more...)
+		}
 	}
-	if !w.shared || w.open != nil && w.open.op == "SEND" { // a device may take a shared receive before it finds the fault
-		faults = append(faults, w.wrongLength)
-	}
-	if w.window && !w.shared {
-		faults = append(faults, w.unknownKey)
-	}
-	if w.resources == 0 {
-		faults = append(faults, w.unprovided)
-	}
+	begins := w.open == nil
+	permit(begins, w.wrongKey, w.wrongRange, w.wrongRight, w.tooLong, w.huge)
+	permit(begins && len(w.recvs) == 0, w.unwritable)
+	permit(begins && w.atomic, w.misaligned)
+	permit(!w.shared || !begins && w.open.op == "SEND", w.wrongLength) // a device may take a shared receive before it finds the fault
+	permit(begins && w.window && !w.shared, w.unknownKey)
+	permit(begins && w.resources == 0, w.unprovided)
 	w.batch = nil
 	if w.timeout == 0 && w.d.one(3) {
 		w.outstand(1 + w.d.n(3))
 	}
 	rule, nak := pick(&w.d, faults...)()
-	if rule == "" {
-		w.answer()
-		return
-	}
 	if nak == "" { // class J: the requester need not learn of it
 		w.say(rule, ">? ACKNOWLEDGE psn=%s syndrome=NAK_INV..NAK_OP", w.q(w.next))
 		w.say(rule, "quiet 2ms")
@@ -325,9 +321,6 @@ func (w *world) abort() {
 
 // unprovided sends a READ or an atomic to a queue pair without responder resources.
 func (w *world) unprovided() (rule, nak string) {
-	if w.open != nil {
-		return "", ""
-	}
 	op, region := "READ_REQUEST", "mr"
 	if w.atomic && w.d.one(2) {
 		op, region = pick(&w.d, "FETCH_ADD", "CMP_SWAP"), "at"

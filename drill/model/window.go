@@ -73,9 +73,6 @@ func (w *world) unbind() {
 
 // unknownKey sends a SEND that invalidates a key which does not exist.
 func (w *world) unknownKey() (rule, nak string) {
-	if w.open != nil {
-		return "", ""
-	}
 	if len(w.recvs) == 0 {
 		w.receive(8)
 	}
