@@ -223,7 +223,7 @@ func (w *world) attach() {
 	w.say("", "G = tester.addr+%s", w.groupOf(1))
 	w.say("", "gah = dut.ah group=%s", w.groupOf(3)) // the device may hear what it sends to its own group
 	w.say("", "dut.attach qp group=%s", w.groupOf(1))
-	w.say("", "wait 20ms") // the device tells the network
+	w.say("", "wait 20ms") // the device joins the group
 }
 
 // overlong sends a datagram that is longer than its receive. It may end the receive or not, so the queue pair begins again.
@@ -240,11 +240,11 @@ func (w *world) overlong() {
 		r.list.scatter(0, unknown(r.size))
 		w.say("ud.long", "< UD_SEND_ONLY psn=%s%s%s", w.q(0), w.datagram(qkey), w.fill(room+1+w.d.n(w.mtu-room)))
 		w.say("ud.long", "quiet 5ms")
-		w.restart()
+		w.connect()
 	}
 }
 
-// settle sends a message whose completion shows that the device has executed all before it.
+// settleUnreliable sends a message whose completion shows that the device has executed all before it.
 func (w *world) settleUnreliable() {
 	if len(w.recvs) == 0 {
 		w.receive(0)

@@ -134,8 +134,11 @@ func with(text string, options ...option) string {
 	return text
 }
 
-// attributes chooses the attributes of a connection.
+// attributes chooses the attributes of a reliable connection.
 func (w *world) attributes() {
+	if w.service != "rc" {
+		return
+	}
 	d := &w.d
 	w.resources, w.readDepth = pick(d, 4, 1, 2, 4, 0), pick(d, 4, 1, 2, 4)
 	w.timeout, w.rnrRetry = pick(d, 0, 0, 0, 16, 17), pick(d, endless, endless, 1, 2, 0)
