@@ -4,7 +4,7 @@
 // The engine is sans-I/O: frames, answers of the agent and the time go in; frames and commands come out. A driver on real links
 // and one on a virtual clock run the same engine (package drill/dut).
 //
-//	e, err := drill.New(script, options)
+//	e, err := engine.New(script, options)
 //	for !e.Done() {
 //		for o, ok := e.Poll(now); ok; o, ok = e.Poll(now) {
 //			... send o.Frame, or pass o.Command to the agent

@@ -250,7 +250,7 @@ func (e *Engine) Lost(now mono.Time, err error) {
 	}
 }
 
-// Stop ends the run because the caller was interrupted. What has not been sent is dropped.
+// Stop ends the run because the caller was interrupted. It drops outputs that Poll has not returned.
 func (e *Engine) Stop() {
 	e.finish(Stopped, e.pos(), "the run was interrupted")
 	e.out = nil

@@ -96,7 +96,7 @@ func (r *Result) Inconclusive(why string) {
 	r.Outcome, r.Text = Inconclusive, why
 }
 
-// Direction tells whether an entry went to or came from the device.
+// Direction is the direction of an entry: to or from the device.
 type Direction uint8
 
 // Directions.

@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/drill/frame"
 )
 
-// Note is a choice of the device that no rule forbids. A run tells each once.
+// Note is a choice of the device that no rule forbids. A run reports each once.
 type Note struct{ Rule, Text string }
 
 // note records a choice of the device, the first of each rule.
@@ -226,7 +226,7 @@ func (e *Engine) choices(f *frame.Frame, w *flow) {
 	}
 }
 
-// kindOf tells CNPs, whose DSCP is often configured apart, from other packets.
+// kindOf returns the kind of a packet in notes. CNPs often have a DSCP of their own.
 func kindOf(f *frame.Frame) string {
 	if f.Opcode.IsCNP() {
 		return "CNPs"

@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/drill/script"
 )
 
-// ce is the codepoint of the IP header by which the network marks a packet (RFC 3168).
+// ce is the ECN codepoint of a packet that the network has marked (RFC 3168).
 const ce = 3
 
 // mostShown bounds the frames of other traffic in a log.
@@ -101,7 +101,7 @@ func (e *Engine) own(f *frame.Frame, whole bool) bool {
 	return !whole || e.anyPeer || e.peers[qpn]
 }
 
-// besides tells of other traffic, which a failure may explain.
+// besides returns a note on other traffic, which may explain a failure.
 func (e *Engine) besides() string {
 	if e.others == 0 {
 		return ""

@@ -128,7 +128,7 @@ func TestDefects(t *testing.T) {
 	}
 }
 
-// TestKnown: a rule that a list names is told once and ends no run.
+// TestKnown: the report has a known failure once, and the run goes on.
 func TestKnown(t *testing.T) {
 	lost := losing(func(f *frame.Frame) bool {
 		v, _ := f.Get("syndrome")

@@ -26,8 +26,8 @@ type config struct {
 	minRNR               int  // timer of RNR NAKs
 	shared               bool // the receives are those of a shared receive queue
 	wraps                bool // the PSNs of the device begin close to 0, not those of the tester
-	armed                bool // the completion queue of receives can be armed
-	sends                bool // so can that of requests
+	armed                bool // the script can arm the completion queue of receives
+	sends                bool // the script can arm the completion queue of requests
 	marks                bool // the network marks some packets of the tester
 	notifies             bool // the device sends CNPs
 	ignores              bool // the script ignores some PSNs
@@ -234,7 +234,7 @@ func (w *world) trace() string {
 	return ""
 }
 
-// forgotten sends an atomic request of the connection before, whose saved result must not come back.
+// forgotten sends an atomic request of the previous connection. The device must not return its saved result.
 func (w *world) forgotten(request string) {
 	if request != "" && w.d.one(2) {
 		w.say("reset", "< %s", request)
