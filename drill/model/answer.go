@@ -311,7 +311,7 @@ func (w *world) silence() (over bool) {
 	}
 	rule := map[bool]string{true: "timeout.retry"}[times > 1]
 	early := ""
-	if w.una == 0 { // a device that knows no round trip cannot probe before
+	if w.una == 0 && len(w.batch) == 1 { // a device that knows no round trip cannot probe before; the agent may be slow with a second request
 		early = fmt.Sprintf(" after %dus", limit.Microseconds()*9/40) // the message has begun before its last packet
 	}
 	for range times {
