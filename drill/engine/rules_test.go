@@ -46,6 +46,7 @@ func TestRules(t *testing.T) {
 		"congestion":               {asks, "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 becn=1", "no packet to the device was marked"},
 		"congestion ahead":         {asks, "SEND_ONLY fecn=1", "no packet to the device was marked"},
 		"echo":                     {asks + "< SEND_ONLY psn=Q+1 ip.ecn=3\n", "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 becn=1", ""},
+		"echo of the BTH":          {asks + "< SEND_ONLY psn=Q+1 fecn=1\n", "ACKNOWLEDGE psn=Q syndrome=ACK msn=1 becn=1", ""},
 		"repeated":                 {asks, "SEND_ONLY psn=5 payload=count(8);SEND_ONLY psn=5 payload=count(8) ackreq=1", ""},
 		"other data":               {asks, "SEND_ONLY psn=5 payload=count(8);SEND_ONLY psn=5 payload=fill(8, 1)", "it has PSN 5 of a request with other fields or data"},
 		"other address":            {asks, "READ_REQUEST psn=5 va=8;READ_REQUEST psn=5 va=16", "it has PSN 5 of a request with other fields or data"},

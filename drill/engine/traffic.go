@@ -74,7 +74,8 @@ func (e *Engine) sends(f *frame.Frame) {
 	_, has := f.Get("imm")
 	e.immediate = e.immediate || has
 	ecn, _ := f.Get("ip.ecn")
-	e.marked = e.marked || ecn == ce
+	fecn, _ := f.Get("fecn") // an adapter of InfiniBand echoes it
+	e.marked = e.marked || ecn == ce || fecn == 1
 }
 
 func address(f *frame.Frame, name string) (netip.Addr, bool) {
