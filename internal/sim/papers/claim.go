@@ -1,6 +1,7 @@
 package papers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -110,6 +111,7 @@ type At struct {
 	Hi    *float64  `json:"greatest,omitempty"`
 	Seeds []float64 `json:"seeds"`
 
+	shown   string // Point without what the claim says
 	iv      Interval
 	verdict Verdict
 	why     string
@@ -170,6 +172,7 @@ func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 	if len(o.At) == 0 {
 		return nil
 	}
+	showPoints(o, len(c.Numbers))
 	o.byValue, o.boundless, o.sizeless = byValue(&crit, o.At), crit.Same, crit.Order != 0
 	if r.own() {
 		o.Paper, o.Verdict = "no paper", NoVerdict
@@ -179,16 +182,52 @@ func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 	o.Misses = slices.ContainsFunc(judgedMeans(c, o.At), crit.misses)
 	combine(c, &crit, o)
 	if o.Verdict != NotRun && o.Verdict != Undecided {
-		if others := r.disagree(c, &crit, f, o); len(others) > 0 {
-			o.Why = strings.Join(others, "; ")
-			if o.Verdict != NumberOnly {
-				o.Verdict = DependsOnChoice
-			}
+		if others, points := r.disagree(c, &crit, f, o); len(others) > 0 {
+			o.dependent(others, points)
 		}
 	}
 	less(c, o)
 	o.Drift = r.drift(c, f)
 	return o
+}
+
+// showPoints leaves out the first words of all points if the claim says them, or has one point and several numbers.
+func showPoints(o *Claim, numbers int) {
+	first := o.At[0].Point
+	for i := range o.At {
+		o.At[i].shown = o.At[i].Point
+		for !strings.HasPrefix(o.At[i].Point, first) {
+			first = first[:strings.LastIndexByte(first[:len(first)-1], ' ')+1]
+		}
+	}
+	said := strings.TrimRight(first, ", ")
+	for i := range o.At {
+		if a := &o.At[i]; len(o.At) > 1 && said != "" && first != a.Point && (len(o.At) == numbers || strings.Contains(o.Says, said)) {
+			a.shown = a.Point[len(first):]
+		}
+	}
+}
+
+// name returns what texts call the point.
+func (a *At) name() string { return cmp.Or(a.shown, a.Point) }
+
+// dependent lowers a verdict because other settings disagree at some points. A claim that other points contradict in all settings
+// does not depend on a choice.
+func (o *Claim) dependent(others []string, points []int) {
+	o.Why = strings.Join(others, "; ")
+	if o.Verdict == NumberOnly {
+		return
+	}
+	o.Verdict = DependsOnChoice
+	var miss []string
+	for i, a := range o.At {
+		if a.verdict == Contradicted && !slices.Contains(points, i) {
+			miss = append(miss, a.name())
+		}
+	}
+	if len(miss) > 0 {
+		o.Verdict, o.Why = Mixed, fmt.Sprintf("contradicted in all settings: %s; %s", strings.Join(miss, ", "), o.Why)
+	}
 }
 
 // less lowers the verdict of a claim for the reasons in its file.
@@ -322,7 +361,7 @@ func judgedMeans(c *scenario.Claim, at []At) (means []float64) {
 func perPoint(at []At) string {
 	of := map[Verdict][]string{}
 	for _, a := range at {
-		of[a.verdict] = append(of[a.verdict], a.Point)
+		of[a.verdict] = append(of[a.verdict], a.name())
 	}
 	var parts []string
 	for _, v := range slices.Sorted(maps.Keys(of)) {
@@ -345,16 +384,21 @@ func meanOfLogs(at []At) (means []float64) {
 
 // disagree returns the alternative settings with another verdict, or with a number that misses the row's by more than 10 %, and their values.
 // An alternative has one seed, without an interval. So it disagrees only if its value is outside the range of the row's seeds.
-func (r *Row) disagree(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) (list []string) {
+func (r *Row) disagree(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) (list []string, points []int) {
 	for _, open := range r.Paper.Open {
 		for _, v := range open.Vary {
 			var values []string
 			differ := false
 			for _, one := range each(c) {
 				for _, point := range r.pointsOf(c, f, v.Name) {
-					if x := f.values(&one, point, v.Name); len(x) > 0 {
-						values = append(values, digits(x[0], 3))
-						differ = differ || differs(&one, crit, x, o, point)
+					x := f.values(&one, point, v.Name)
+					if len(x) == 0 {
+						continue
+					}
+					values = append(values, digits(x[0], 3))
+					i := slices.IndexFunc(o.At, func(a At) bool { return a.Point == label(&one, point) })
+					if i >= 0 && o.At[i].differs(crit, x[0]) {
+						differ, points = true, append(points, i)
 					}
 				}
 			}
@@ -363,16 +407,14 @@ func (r *Row) disagree(c *scenario.Claim, crit *Criterion, f *Found, o *Claim) (
 			}
 		}
 	}
-	return list
+	return list, points
 }
 
-// differs reports whether the first value of an alternative setting disagrees with the claim at a point.
-func differs(c *scenario.Claim, crit *Criterion, values []float64, o *Claim, point string) bool {
-	i := slices.IndexFunc(o.At, func(a At) bool { return a.Point == label(c, point) })
-	if i < 0 || len(values) == 0 || len(o.At[i].Seeds) == 0 {
+// differs reports whether the value of an alternative setting disagrees with that of the claim.
+func (a *At) differs(crit *Criterion, x float64) bool {
+	if len(a.Seeds) == 0 {
 		return false
 	}
-	a, x := &o.At[i], values[0]
 	least, most := slices.Min(a.Seeds), slices.Max(a.Seeds)
 	if crit.Same {
 		return x < least*(1-missed) || x > most*(1+missed)

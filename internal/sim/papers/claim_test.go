@@ -3,6 +3,7 @@ package papers
 import (
 	"encoding/json"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -12,13 +13,12 @@ import (
 // runs returns runs with a number each, which differ a little, as seeds do.
 func runs(values ...float64) (ms []Measured) {
 	for _, v := range values {
-		jitter++
-		ms = append(ms, Measured{Numbers: map[string]float64{"n": v * (1 + 1e-6*float64(jitter*jitter%101))}, Unfinished: new(0.0)})
+		ms = append(ms, Measured{Numbers: map[string]float64{"n": v * (1 + 1e-5*jitter.Float64())}, Unfinished: new(0.0)})
 	}
 	return ms
 }
 
-var jitter int
+var jitter = rand.New(rand.NewPCG(1, 2))
 
 // someRow returns a row of two series and two points with claims.
 func someRow(claims ...scenario.Claim) *Row {
@@ -190,6 +190,19 @@ func TestDisagrees(t *testing.T) {
 		f := &Found{Runs: map[string][]Measured{"a/p": runs(1.98, 2, 2.02), "b/p": runs(1, 1, 1), "other:a/p": runs(c.other), "other:b/p": runs(1)}}
 		if got := r.Judge(f).Claims[0]; got.Verdict != c.want {
 			t.Errorf("%g: %+v, want %v", c.other, got, c.want)
+		}
+	}
+}
+
+// TestRobustMiss: a claim that one point contradicts in all settings does not depend on a choice.
+func TestRobustMiss(t *testing.T) {
+	for _, c := range []struct {
+		differ []int
+		want   Verdict
+	}{{[]int{0}, Mixed}, {[]int{0, 1}, DependsOnChoice}, {[]int{1}, DependsOnChoice}} {
+		o := &Claim{Verdict: Mixed, At: []At{{Point: "p", verdict: Direction}, {Point: "q", verdict: Contradicted}}}
+		if o.dependent([]string{"with x: 1, 2"}, c.differ); o.Verdict != c.want {
+			t.Errorf("%v: %v (%s)", c.differ, o.Verdict, o.Why)
 		}
 	}
 }

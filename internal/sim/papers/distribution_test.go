@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,13 +52,14 @@ func judged(t *testing.T, claim string, runs map[string][]map[string]float64) *C
 		"{name: placed, of: total}", "{name: p90, of: fct, take: p90}, {name: p99, of: fct, take: p99}, {name: placed, of: total}").Replace(two)
 	r := loadText(t, text)
 	f := &Found{Runs: map[string][]Measured{}}
+	jitter := rand.New(rand.NewPCG(1, 2)) // equal ratios of seeds would be discrete
 	for _, key := range slices.Sorted(maps.Keys(runs)) {
 		for _, numbers := range runs[key] {
-			for _, name := range slices.Sorted(maps.Keys(numbers)) { // in order, because equal ratios would be discrete
-				jitter++
-				numbers[name] *= 1 + 1e-7*float64(jitter*jitter%101)
+			m := Measured{Numbers: map[string]float64{}, Unfinished: new(0.0)}
+			for _, name := range slices.Sorted(maps.Keys(numbers)) {
+				m.Numbers[name] = numbers[name] * (1 + 1e-6*jitter.Float64())
 			}
-			f.Runs[key] = append(f.Runs[key], Measured{Numbers: numbers, Unfinished: new(0.0)})
+			f.Runs[key] = append(f.Runs[key], m)
 		}
 	}
 	return r.outcome(&r.Paper.Claims[0], f)

@@ -97,7 +97,7 @@ func texts(at []At, named bool) string {
 			text = digits(a.Mean, 3) + a.interval()
 		}
 		if named {
-			text = a.Point + ": " + text
+			text = a.name() + ": " + text
 		}
 		parts = append(parts, text)
 	}

@@ -99,7 +99,7 @@ func (f *Found) origins(of func(o *Origin) string) (list []string) {
 	return list
 }
 
-// done says by which builds, when and where the runs of rows were done; empty without runs.
+// done says when and by which build the runs of rows were done; empty without runs.
 func done(rows []*Found) string {
 	if len(rows) == 0 {
 		return ""
@@ -109,13 +109,24 @@ func done(rows []*Found) string {
 	if last := dates[len(dates)-1]; last != when {
 		when += " to " + last
 	}
-	return fmt.Sprintf("Runs: %s, build %s, on %s.\n\n", when,
-		strings.Join(builds(rows), " and "), strings.Join(allOrigins(rows, func(o *Origin) string { return o.Machine }), " and "))
+	return fmt.Sprintf("Runs: %s, build %.8s unless a row names another.\n\n", when, usualBuild(rows))
 }
 
-// builds lists the builds of the runs of rows.
-func builds(rows []*Found) []string {
-	return allOrigins(rows, func(o *Origin) string { return o.Build })
+// usualBuild returns the builds of most rows.
+func usualBuild(rows []*Found) (most string) {
+	n := map[string]int{}
+	for _, f := range rows {
+		b := f.builds()
+		if n[b]++; n[b] > n[most] {
+			most = b
+		}
+	}
+	return most
+}
+
+// builds names the builds of the runs.
+func (f *Found) builds() string {
+	return strings.Join(f.origins(func(o *Origin) string { return o.Build }), " and ")
 }
 
 // allOrigins lists the different values that of returns for the runs of rows.
@@ -133,7 +144,7 @@ func (r *Row) unknown(f *Found, form string) string {
 	case f.Setting == "":
 		return "the stored runs have no setting"
 	case f.Setting != r.setting(form == "fast"):
-		return fmt.Sprintf("values of build %.8s with another setting", strings.Join(f.origins(func(o *Origin) string { return o.Build }), " and "))
+		return fmt.Sprintf("values of build %.8s with another setting", f.builds())
 	}
 	return ""
 }

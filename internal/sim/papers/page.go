@@ -30,7 +30,7 @@ func (p *report) page(name string) (string, error) {
 			first = false
 		}
 		errs = append(errs, set.check(r))
-		p.section(&b, r, &p.summaries[i], p.found[i], len(builds(runs)) > 1)
+		p.section(&b, r, &p.summaries[i], p.found[i], usualBuild(runs))
 	}
 	return b.String(), errors.Join(errs...)
 }
@@ -56,7 +56,7 @@ func (p *Parameters) write(b *strings.Builder) {
 }
 
 // section writes the section of a row.
-func (p *report) section(b *strings.Builder, r *Row, s *Summary, f *Found, several bool) {
+func (p *report) section(b *strings.Builder, r *Row, s *Summary, f *Found, usual string) {
 	fmt.Fprintf(b, "## %s\n\n", r.ID)
 	fmt.Fprintf(b, "**%s** (%s). %s\n\n", r.Paper.Title, r.Paper.Section, sentence(r.Paper.Setting))
 	p.claims(b, r, s)
@@ -67,21 +67,21 @@ func (p *report) section(b *strings.Builder, r *Row, s *Summary, f *Found, sever
 		f = nil
 	}
 	if f != nil {
-		if text := f.seedsOf(several); text != "" {
+		if text := f.seedsOf(usual); text != "" {
 			fmt.Fprintf(b, "%s\n\n", text)
 		}
 		fmt.Fprintf(b, "![%s](%s.svg)\n\n", r.ID, r.ID)
 	}
 }
 
-// seedsOf says which seeds the runs have if they are not the usual ones, and which build did them if the page has several.
-func (f *Found) seedsOf(several bool) string {
+// seedsOf says which seeds and which build the runs have if they are not the usual ones.
+func (f *Found) seedsOf(usual string) string {
 	var parts []string
 	if first, n := max(f.First, 1), f.most(); first != firstUnseen || n != usualSeeds {
 		parts = append(parts, fmt.Sprintf("Seeds %d-%d.", first, first+n-1))
 	}
-	if several {
-		parts = append(parts, fmt.Sprintf("Build %.8s.", strings.Join(f.origins(func(o *Origin) string { return o.Build }), " and ")))
+	if build := f.builds(); build != usual {
+		parts = append(parts, fmt.Sprintf("Build %.8s.", build))
 	}
 	return strings.Join(parts, " ")
 }
@@ -110,7 +110,7 @@ func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 			text = "as above"
 		}
 		if c.Verdict == NoVerdict && s.Unfit == "" {
-			verdict = "-"
+			verdict, text = "-", c.brief()
 		}
 		if s.Unfit != "" {
 			text = "earlier: " + text
@@ -130,6 +130,10 @@ func (p *report) claims(b *strings.Builder, r *Row, s *Summary) {
 	}
 	b.WriteString("\n")
 	for k, note := range notes {
+		first, rest, _ := strings.Cut(note, "; ")
+		if i := slices.Index(notes[:k], first); i >= 0 && rest != "" {
+			note = fmt.Sprintf("as (%d); %s", i+1, rest)
+		}
 		fmt.Fprintf(b, "(%d) %s\n", k+1, sentence(note))
 	}
 	if len(notes) > 0 {
@@ -151,7 +155,7 @@ func noted(notes []string, note string) int {
 func (c *Claim) short() string {
 	few := slices.DeleteFunc(slices.Clone(c.At), func(a At) bool { return a.verdict != c.Verdict })
 	switch {
-	case len(c.At) <= 8 || len(few) == 0:
+	case len(c.At) <= 5 || len(few) == 0:
 		return c.Text()
 	case len(few) > 4:
 		return fmt.Sprintf("%s at %d points; %s: %d", c.brief(), len(c.At), c.Verdict, len(few))

@@ -46,12 +46,14 @@ func Load(dir string) (rows []*Row, err error) {
 	return rows, errors.Join(errs...)
 }
 
-// order is the sort key of a row: its ID; rows without a paper are last.
+// order is the sort key of a row: its ID with numbers of four digits; rows without a paper are last.
 func order(r *Row) string {
 	if r == nil {
 		return ""
 	}
-	id := r.ID
+	name, number, _ := strings.Cut(r.ID, "-")
+	digits := strings.TrimRight(number, "abcdefghijklmnopqrstuvwxyz")
+	id := fmt.Sprintf("%s-%4s%s", name, digits, number[len(digits):])
 	if r.Paper != nil && r.Paper.Source == "own" {
 		id = "~" + id
 	}

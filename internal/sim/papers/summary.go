@@ -18,9 +18,9 @@ var groups = []struct {
 	{"Direction only", "direction only", func(c *Claim) bool { return c.Verdict == Direction && !c.sizeless }, true},
 	{"Does not hold", "contradicted", of(Contradicted), true},
 	{"Does not hold", "mixed", of(Mixed), true},
-	{"Depends on choices", "depends on choice", of(DependsOnChoice), false},
-	{"Depends on choices", "calibrated", of(Calibrated), false},
-	{"Depends on choices", "model input", of(ModelInput), false},
+	{"Depends on choice", "depends on choice", of(DependsOnChoice), false},
+	{"Depends on choice", "calibrated", of(Calibrated), false},
+	{"Depends on choice", "model input", of(ModelInput), false},
 	{"Open", "undecided", of(Undecided), false},
 	{"Open", "number", of(NumberOnly), false},
 	{"Open", "not run", of(NotRun), false},
@@ -170,7 +170,7 @@ func (c *Claim) brief() string {
 	var each []string
 	for i := range c.At {
 		if a := &c.At[i]; len(a.Seeds) > 0 {
-			means, each = append(means, a.Mean), append(each, a.Point+" "+digits(a.Mean, 3))
+			means, each = append(means, a.Mean), append(each, a.name()+" "+digits(a.Mean, 3))
 		}
 	}
 	if c.Verdict == Mixed {
@@ -189,12 +189,12 @@ func (c *Claim) brief() string {
 // misses lists claims without figures in the section of their paper that miss the paper's value by more than 10 %, and what
 // rows say against the transports.
 func (p *report) misses(b *strings.Builder) {
-	b.WriteString("## Other values that miss the paper's by more than 10 %\n\nOf claims without a value above: the value, and the paper's.\n\n")
+	b.WriteString("## Other values that miss the paper's by more than 10 %\n\nClaims without a value above.\n\n")
 	for i, r := range p.rows {
 		var parts []string
 		for k := range p.summaries[i].Claims {
 			if c := &p.summaries[i].Claims[k]; c.Misses && c.Verdict > Mixed && c.Verdict < Direction {
-				parts = append(parts, c.brief()+" for "+c.Paper)
+				parts = append(parts, cell(c.Says)+" "+fmt.Sprintf("%s (paper: %s)", c.brief(), c.Paper))
 			}
 		}
 		if r.Paper.Adverse != "" {

@@ -35,11 +35,11 @@ func TestAdverse(t *testing.T) {
 				continue
 			}
 			n++
-			begin, paper := "* ["+r.ID+"](", " for "+c.Paper
+			begin, paper := "* ["+r.ID+"](", "(paper: "+c.Paper+")"
 			if c.Verdict == Contradicted || c.Verdict == Mixed {
-				begin, paper = "* **Does not hold**", "(paper: "+c.Paper+")"
+				begin = "* **Does not hold**"
 			} else if c.Verdict == Direction {
-				begin, paper = "* **Direction only**", "(paper: "+c.Paper+")"
+				begin = "* **Direction only**"
 			}
 			if !slices.ContainsFunc(lines, func(line string) bool {
 				return strings.HasPrefix(line, begin) && slices.ContainsFunc(strings.Split(line, "#"+r.ID+")")[1:], func(rest string) bool {
@@ -125,7 +125,7 @@ func TestShort(t *testing.T) {
 	if got := c.short(); got != "0 to 8 at 9 points; undecided: 5" {
 		t.Error(got)
 	}
-	few := &Claim{Verdict: Undecided, At: c.At[:8]}
+	few := &Claim{Verdict: Undecided, At: c.At[:5]}
 	if got := few.short(); got != few.Text() || !strings.HasPrefix(got, "a: 0; b: 1;") {
 		t.Error(got)
 	}
@@ -168,4 +168,19 @@ func globbed(t *testing.T, pattern string) []string {
 		t.Fatal(err)
 	}
 	return names
+}
+
+// TestShowPoints: points lose their first words if the claim says them, or if there is one point only.
+func TestShowPoints(t *testing.T) {
+	for _, c := range []struct {
+		says    string
+		numbers int
+		want    string
+	}{{"gain, 90 %", 1, "fct, p99"}, {"gain", 1, "90 % fct, 90 % p99"}, {"gain", 2, "fct, p99"}} {
+		o := &Claim{Says: c.says, At: []At{{Point: "90 % fct"}, {Point: "90 % p99"}}}
+		showPoints(o, c.numbers)
+		if got := o.At[0].name() + ", " + o.At[1].name(); got != c.want {
+			t.Errorf("%s: %s", c.says, got)
+		}
+	}
 }
