@@ -129,9 +129,10 @@ type Claim struct {
 	// Misses is set if the value at a point is more than 10 % away from the paper's.
 	Misses bool `json:"misses,omitempty"`
 
-	byValue   int  // the verdict of a fast form
-	boundless bool // similarity without a bound
-	sizeless  bool // a direction without a size
+	take      string // "most" or "least" if the claim is of an extreme
+	byValue   int    // the verdict of a fast form
+	boundless bool   // similarity without a bound
+	sizeless  bool   // a direction without a size
 }
 
 // Judged is the verdict on a row.
@@ -163,7 +164,7 @@ func (r *Row) own() bool { return r.Paper.Source == "own" }
 // outcome judges a claim; nil if these runs do not include its points.
 func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 	crit := criterion(c)
-	o := &Claim{Says: c.Says, Verdict: Reproduced}
+	o := &Claim{Says: c.Says, Verdict: Reproduced, take: c.Take}
 	for _, one := range each(c) {
 		for _, pt := range r.pointsOf(c, f, "") {
 			o.At = append(o.At, r.at(&one, &crit, f, pt))

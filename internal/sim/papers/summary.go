@@ -164,7 +164,7 @@ func (c *Claim) mark() string {
 	return "†"
 }
 
-// brief formats the range of the values, or each if points differ in their verdicts.
+// brief formats the range of the values, the extreme that the claim is of, or each value if points differ in their verdicts.
 func (c *Claim) brief() string {
 	var means []float64
 	var each []string
@@ -180,8 +180,11 @@ func (c *Claim) brief() string {
 		return "-"
 	}
 	least, most := digits(slices.Min(means), 3), digits(slices.Max(means), 3)
-	if least == most {
+	switch {
+	case least == most || c.take == "least":
 		return least
+	case c.take == "most":
+		return most
 	}
 	return least + " to " + most
 }
@@ -189,7 +192,7 @@ func (c *Claim) brief() string {
 // misses lists claims without figures in the section of their paper that miss the paper's value by more than 10 %, and what
 // rows say against the transports.
 func (p *report) misses(b *strings.Builder) {
-	b.WriteString("## Other values that miss the paper's by more than 10 %\n\nClaims without a value above.\n\n")
+	b.WriteString("## Other values that miss the paper's by more than 10 %\n\nClaims without a value above, open ones too.\n\n")
 	for i, r := range p.rows {
 		var parts []string
 		for k := range p.summaries[i].Claims {
