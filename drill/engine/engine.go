@@ -65,8 +65,9 @@ type label struct {
 
 // received is a frame of the device that no statement has taken yet.
 type received struct {
-	at    mono.Time
-	frame *frame.Frame
+	at       mono.Time
+	frame    *frame.Frame
+	repeated bool // a request that the device had sent before
 }
 
 // level is a position in a list of statements: the script, the body of a loop, or a branch.
@@ -205,7 +206,7 @@ func (e *Engine) Frame(at mono.Time, b []byte) {
 		return
 	}
 	if !e.isIgnored(f) {
-		e.frames = append(e.frames, received{at, f})
+		e.frames = append(e.frames, received{at, f, e.repeated})
 	}
 }
 

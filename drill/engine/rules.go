@@ -27,6 +27,7 @@ func (e *Engine) note(rule, format string, args ...any) {
 func (e *Engine) inspect(f *frame.Frame) string {
 	dst, _ := f.Get("dst")
 	w := e.flowTo(dst)
+	e.repeated = false
 	if why := e.headerRules(f, w); why != "" {
 		return why
 	}
@@ -44,7 +45,7 @@ func (e *Engine) inspect(f *frame.Frame) string {
 	case connection && f.Opcode.IsResponse():
 		return e.answerRules(f, w)
 	case connection && f.Opcode.IsRequest():
-		return w.repeatRules(f)
+		return e.repeatRules(f, w)
 	}
 	return ""
 }
@@ -71,7 +72,7 @@ func (e *Engine) flagRules(f *frame.Frame) string {
 
 // repeatRules checks that a retransmission is the same request (IBTA vol.1 9.7). Only its AckReq bit may differ. A device may begin
 // anew with a FIRST packet where it had a MIDDLE one, so packets of other opcodes are not compared.
-func (w *flow) repeatRules(f *frame.Frame) string {
+func (e *Engine) repeatRules(f *frame.Frame, w *flow) string {
 	var text []byte
 	for _, name := range []string{"se", "va", "rkey", "len", "imm", "inv", "swap", "compare"} {
 		v, _ := f.Get(name)
@@ -79,7 +80,8 @@ func (w *flow) repeatRules(f *frame.Frame) string {
 	}
 	sum := crc32.Update(crc32.ChecksumIEEE(text), crc32.IEEETable, f.Payload)
 	at := sentAt{f.PSN(), f.Opcode}
-	if before, again := w.sent[at]; again && before != sum {
+	before, again := w.sent[at]
+	if e.repeated = again; again && before != sum {
 		return fmt.Sprintf("it has PSN %d of a request with other fields or data (IBTA 9.7)", f.PSN().Uint32())
 	}
 	w.sent[at] = sum

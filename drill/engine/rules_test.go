@@ -205,3 +205,13 @@ func TestOtherTraffic(t *testing.T) {
 		t.Errorf("a queue pair that the script names: %v: %s", r.Outcome, r.Text)
 	}
 }
+
+// TestRepeatedIsTimed: a run that fails by a retransmission may have failed because the device was late.
+func TestRepeatedIsTimed(t *testing.T) {
+	for second, want := range map[string]bool{"SEND_ONLY psn=5": true, "SEND_ONLY psn=6": false} {
+		r := device(t, "qp = dut.qp rc rqpsn=Q\n> SEND_ONLY psn=5\n> SEND_ONLY psn=7\n", input{ms, "SEND_ONLY psn=5"}, input{2 * ms, second})
+		if r.Outcome != Failed || r.Timed != want {
+			t.Errorf("%s: %v: %s, timed %v", second, r.Outcome, r.Text, r.Timed)
+		}
+	}
+}

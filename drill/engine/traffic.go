@@ -27,6 +27,7 @@ type observed struct {
 	notes          []Note
 	immediate      bool              // a packet to the device had immediate data
 	marked         bool              // a packet to the device was marked
+	repeated       bool              // the newest packet of the device is a request that it had sent before
 	posted         map[string]string // operation of each request, by queue pair and number; empty if several share the number
 	broken         map[string]bool   // queue pairs whose errors the device has reported
 	told           map[string]bool   // objects with events that have come
