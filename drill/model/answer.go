@@ -29,7 +29,7 @@ func (w *world) answer() {
 		case 2, 3:
 			w.ghost()
 		case 4:
-			if again && w.bears() && !inside && at >= w.fresher {
+			if again && w.hasRetry() && !inside && at >= w.fresher {
 				w.fresher, w.losses = at+1, w.losses+1
 				w.negative("nak", at, "NAK_SEQ")
 				w.resumes("nak", at, "")
@@ -49,18 +49,18 @@ func (w *world) answer() {
 				return
 			}
 		case 7:
-			if again && w.bears() && (d.one(2) && w.imply() || w.loseResponse()) {
+			if again && w.hasRetry() && (d.one(2) && w.imply() || w.loseResponse()) {
 				again = false
 			}
 		case 10:
-			again = !(again && w.bears() && w.loseResponse()) && again
+			again = !(again && w.hasRetry() && w.loseResponse()) && again
 		case 8:
 			if !w.steady && d.one(3) && w.wrongResponse() {
 				return
 			}
 		case 11:
 			if again {
-				w.meanwhile()
+				w.interleave()
 			}
 		case 9:
 			if again && !inside && !w.steady && w.open == nil && len(w.batch) < mostOutstanding {
@@ -77,8 +77,8 @@ func (w *world) answer() {
 	}
 }
 
-// bears reports whether the requester has a retry left for one more loss.
-func (w *world) bears() bool { return w.losses < w.retry }
+// hasRetry reports whether the requester has a retry left for one more loss.
+func (w *world) hasRetry() bool { return w.losses < w.retry }
 
 // goal returns the PSN behind the requests of the batch.
 func (w *world) goal() int {
@@ -88,11 +88,11 @@ func (w *world) goal() int {
 	return w.una
 }
 
-// meanwhile lets the tester send requests while those of the device wait for responses.
-func (w *world) meanwhile() {
+// interleave lets the tester send requests while those of the device wait for responses.
+func (w *world) interleave() {
 	switch w.d.n(5) {
 	case 4:
-		w.beside()
+		w.neighbourMessage()
 	case 1:
 		w.again()
 	case 2:
@@ -284,8 +284,8 @@ func (w *world) ghost() {
 	w.say("ghost", "< %s", text)
 }
 
-// stray sends a response to a queue pair that has no request outstanding, or waits.
-func (w *world) stray() {
+// unsolicited sends a response to a queue pair that has no request outstanding, or waits.
+func (w *world) unsolicited() {
 	w.ghost()
 	w.say("ghost", "quiet 1ms") // the device takes it before it goes on
 }

@@ -46,7 +46,7 @@ func (w *world) dropped() {
 	}
 	f := pick(&w.d, faults...)
 	w.say(f.rule, "< %s ackreq=1 %s", w.candidate(w.next), f.fields)
-	w.silently(f.rule)
+	w.maybeQuiet(f.rule)
 }
 
 // ahead sends a packet behind a gap, which draws one NAK.

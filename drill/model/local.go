@@ -115,7 +115,7 @@ func (w *world) drain() {
 		w.burst()
 	}
 	if w.d.one(4) {
-		w.stray()
+		w.unsolicited()
 	}
 	w.batch, w.steady = before, true
 	busy := w.label()

@@ -12,11 +12,11 @@ type neighbour struct {
 	first    []cell
 }
 
-// besideMTU is the path MTU of the neighbour.
-const besideMTU = 256
+// neighbourMTU is the path MTU of the neighbour.
+const neighbourMTU = 256
 
-// beside lets the neighbour execute a message, or send one.
-func (w *world) beside() {
+// neighbourMessage lets the neighbour execute a message, or send one.
+func (w *world) neighbourMessage() {
 	o := &w.other
 	switch {
 	case w.service != "rc":
@@ -26,22 +26,22 @@ func (w *world) beside() {
 		const half = 1 << 23 // the PSNs are those of no other connection
 		w.say("", "R = %d", half-half/4)
 		w.say("", "S = %d", 2*half-half/4)
-		w.say("", "%s", with(fmt.Sprintf("other = dut.qp rc peer=0x12 mtu=%d timeout=0 psn=R rqpsn=S", besideMTU), option{w.shared, " srq=srq"},
+		w.say("", "%s", with(fmt.Sprintf("other = dut.qp rc peer=0x12 mtu=%d timeout=0 psn=R rqpsn=S", neighbourMTU), option{w.shared, " srq=srq"},
 			option{w.armed, " rcq=cq"}, option{w.sends, " scq=cs"}))
 	}
 	if o.rest > 0 {
 		w.nearby.write(o.at, o.first)
-		w.besideWrite("WRITE_LAST", "", o.at+besideMTU, o.rest)
+		w.besideWrite("WRITE_LAST", "", o.at+neighbourMTU, o.rest)
 		o.rest = 0
 		return
 	}
-	n := 1 + w.d.n(besideMTU)
-	at := w.nearby.reserve(2 * besideMTU)
+	n := 1 + w.d.n(neighbourMTU)
+	at := w.nearby.reserve(2 * neighbourMTU)
 	switch w.d.n(5) {
 	case 1:
-		o.rest, o.at, o.first = n, at, w.payload(besideMTU)
-		w.nearby.write(at, unknown(besideMTU))
-		w.say("", "< WRITE_FIRST dst=other.num psn=S+%d va=nb.va+%d rkey=nb.rkey len=%d payload=%s", o.next, at, besideMTU+n, expression(o.first))
+		o.rest, o.at, o.first = n, at, w.payload(neighbourMTU)
+		w.nearby.write(at, unknown(neighbourMTU))
+		w.say("", "< WRITE_FIRST dst=other.num psn=S+%d va=nb.va+%d rkey=nb.rkey len=%d payload=%s", o.next, at, neighbourMTU+n, expression(o.first))
 		w.say("", ">? ACKNOWLEDGE dst=0x12 psn=S+%d syndrome=ACK", o.next)
 		o.next++
 	case 2:

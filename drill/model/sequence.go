@@ -20,7 +20,7 @@ var kinds = map[string][]kind{
 	"rc": {{8, (*world).burst}, {8, (*world).post}, {2, (*world).more}, {2, (*world).dropped}, {2, (*world).ahead}, {4, (*world).again},
 		{2, (*world).unready}, {3, (*world).refuse}, {2, (*world).verify}, {2, (*world).wait}, {1, (*world).rebind}, {1, (*world).words}, {1, (*world).invalid},
 		{1, (*world).drain}, {1, (*world).abort}, {1, (*world).restart}, {1, (*world).notify}, {1, (*world).limited}, {1, (*world).query},
-		{1, (*world).stray}, {1, (*world).notified}, {2, (*world).beside}, {1, (*world).mark}},
+		{1, (*world).unsolicited}, {1, (*world).notified}, {2, (*world).neighbourMessage}, {1, (*world).mark}},
 	"uc": {{8, (*world).stream}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify},
 		{1, (*world).abort}, {1, (*world).restart}, {1, (*world).notify}, {1, (*world).query}, {1, (*world).stop}, {1, (*world).pause}, {1, (*world).notified}},
 	"ud": {{8, (*world).datagrams}, {6, (*world).send}, {2, (*world).more}, {2, (*world).foreign}, {1, (*world).verify},

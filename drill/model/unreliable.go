@@ -71,7 +71,7 @@ func (w *world) misshapes(m *message) {
 			break
 		}
 	}
-	w.silently("uc.length")
+	w.maybeQuiet("uc.length")
 	w.abandon(m)
 }
 
@@ -111,7 +111,7 @@ func (w *world) denied(m *message) {
 	for i := range m.packets {
 		w.say("uc.access", "< %s", strings.Replace(w.packet(m, i), right, wrong, 1))
 	}
-	if w.silently("uc.access"); rights {
+	if w.maybeQuiet("uc.access"); rights {
 		w.say("", "wait 5ms")
 		w.say("", "dut.modify qp access=wra")
 	}
@@ -148,7 +148,7 @@ func (w *world) foreign() {
 	own := w.prefix() + "SEND_ONLY psn=%s" + w.datagram(qkey) + w.fill(5)
 	faults := []string{" icrc=bad", " pkey=0x8123", " tver=1", " dst=(qp.num+0x5555)%%0x1000000", " dst=qp.num+1", " udp.dport=4790"}
 	w.say("drop.service", "< "+pick(&w.d, append(others, own+pick(&w.d, faults...))...), w.q(w.next))
-	w.silently("drop.service")
+	w.maybeQuiet("drop.service")
 }
 
 // prefix returns the beginning of the names of packets.

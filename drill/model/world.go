@@ -245,7 +245,7 @@ func (w *world) forgotten(request string) {
 // reconnect takes the queue pair through all states, with the attributes that they need.
 func (w *world) reconnect(init, rtr, rts string) {
 	if w.d.one(3) {
-		w.beside()
+		w.neighbourMessage()
 	}
 	w.say("", "dut.modify qp state=RESET")
 	w.outside()
@@ -259,7 +259,7 @@ func (w *world) reconnect(init, rtr, rts string) {
 	w.say("reset", "dut.modify qp state=RTR%s", rtr)
 	w.refuses("state=INIT", "state=SQD")
 	if w.service == "rc" && w.d.one(4) {
-		w.stray()
+		w.unsolicited()
 	}
 	if w.d.one(3) {
 		w.receives()
@@ -282,8 +282,8 @@ func (w *world) outside() {
 	}
 }
 
-// silently may demand that the device answers nothing.
-func (w *world) silently(rule string) {
+// maybeQuiet may demand that the device answers nothing.
+func (w *world) maybeQuiet(rule string) {
 	if w.d.one(2) {
 		w.say(rule, "quiet 1ms")
 	}
