@@ -98,7 +98,8 @@ func (e *Engine) create(k *command, a map[string]string) {
 	for key, text := range a {
 		v, err := strconv.ParseUint(text, 0, 64)
 		if err != nil {
-			e.fail(k.call.Pos, "the agent answers %s=%s, which is not a number", key, text)
+			e.finish(Broken, k.call.Pos, fmt.Sprintf("the agent answers %s=%s to dut.%s, which is not a number of 64 bits", key, text, k.call.Verb))
+			return
 		}
 		e.env[name+"."+key] = numberOf(v)
 	}

@@ -228,8 +228,10 @@ func (e *Engine) Reply(now mono.Time, line string) {
 		e.finish(Broken, e.pos(), "the agent answers without a command: "+line)
 	case word == "ok":
 		e.guard(func() { e.answered(now, Fields(rest)) })
-	default:
+	case word == "error":
 		e.refused(now, rest)
+	default:
+		e.finish(Broken, e.command.call.Pos, fmt.Sprintf("the agent answers %.100q to dut.%s; it must begin with ok or error", line, e.command.call.Verb))
 	}
 }
 

@@ -87,6 +87,12 @@ func opposite(t *testing.T, e *Engine) func(line string) []byte {
 
 // answer is the answer of an agent to a command.
 func answer(command string) string {
+	switch {
+	case strings.Contains(command, "size=77"):
+		return "hello world"
+	case strings.Contains(command, "size=78"):
+		return "ok num=99999999999999999999"
+	}
 	switch verb, _, _ := strings.Cut(command, " "); verb {
 	case "qp":
 		return "ok num=5"
@@ -217,6 +223,10 @@ func TestOutcomes(t *testing.T) {
 		"refused":                  {qp + "dut.destroy qp", nil, "failed: dut.destroy: the device answers: busy"},
 		"not applicable":           {"> SEND_ONLY", nil, "failed"},
 		"no verb":                  {"p = dut.pd", nil, "broken: the agent answers: no verb pd"},
+		"too long a frame":         {"< SEND_ONLY dst=5 payload=rand(70000)", nil, "bad script: the frame has 70058 bytes; no link takes more than 65554"},
+		"too many options":         {"< SEND_ONLY dst=5 ip.options=rand(44)", nil, "bad script: IP options need IPv4 and a multiple of four bytes up to 40"},
+		"another answer":           {"a = dut.cq size=77 fails=1", nil, `broken: the agent answers "hello world" to dut.cq; it must begin with ok or error`},
+		"no number":                {"a = dut.cq size=78", nil, "broken: the agent answers num=99999999999999999999 to dut.cq, which is not a number of 64 bits"},
 		"no answer expected":       {"wait 1ms", []input{{1, "ok"}}, "broken: the agent answers without a command"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -192,11 +192,15 @@ func (l *linter) call(c *script.Call) {
 	case !v.creates && c.Name != "":
 		l.fail(c.Pos, "dut.%s creates no object", c.Verb)
 	}
-	if v.object && len(args) > 0 {
+	if v.object && len(args) == 0 {
+		l.fail(c.Pos, "dut.%s needs an object", c.Verb)
+	} else if v.object {
 		l.object(args[0])
 		args = args[1:]
 	}
-	if v.word != "" && len(args) > 0 {
+	if v.word != "" && len(args) == 0 {
+		l.fail(c.Pos, "dut.%s: the %s is missing", c.Verb, v.word)
+	} else if v.word != "" {
 		if n, ok := args[0].(*script.Name); ok && words[c.Verb] != nil {
 			l.known(n.Pos, v.word, n.Name, words[c.Verb])
 		}
@@ -249,26 +253,70 @@ func (l *linter) object(x script.Expr) {
 	}
 }
 
-// expr checks the names in an expression.
+// expr checks the names in an expression, and evaluates what does not depend on a run.
 func (l *linter) expr(x script.Expr) {
+	if l.constant(x) {
+		l.evaluate(x)
+	}
+}
+
+// constant checks the names in an expression. It reports whether the value is the same in all runs; else it evaluates the parts
+// whose value is.
+func (l *linter) constant(x script.Expr) bool {
 	switch x := x.(type) {
+	case *script.Number, *script.Duration, *script.Text:
+		return true
 	case *script.Name:
 		l.name(x)
 	case *script.Binary:
-		l.expr(x.X)
-		l.expr(x.Y)
+		return l.constants(x.X, x.Y)
 	case *script.Slice:
 		l.expr(x.Of)
 		l.expr(x.From)
 		l.expr(x.To)
 	case *script.Function:
-		if f, ok := functions[x.Name]; l.known(x.Pos, "function", x.Name, sortedKeys(functions)) && ok && len(x.Args) != f.args {
+		f, ok := functions[x.Name]
+		if l.known(x.Pos, "function", x.Name, sortedKeys(functions)) && ok && len(x.Args) != f.args {
 			l.fail(x.Pos, "%s has %d arguments, not %d", x.Name, f.args, len(x.Args))
+			return false
 		}
-		for _, a := range x.Args {
-			l.expr(a)
+		if !l.constants(x.Args...) || !ok || x.Name == "cm" {
+			return false
+		}
+		if x.Name != "rand" && x.Name != "count" && x.Name != "fill" {
+			return true
+		}
+		if v, ok := l.evaluate(x.Args[0]); ok && (v.kind != isNumber || v.num > maxBytes) { // their bytes are not made here
+			l.fail(x.Pos, "%s: %v is not a number of bytes up to %d", x.Name, v, maxBytes)
 		}
 	}
+	return false
+}
+
+// constants is constant of several parts.
+func (l *linter) constants(list ...script.Expr) bool {
+	var fixed []script.Expr
+	for _, x := range list {
+		if l.constant(x) {
+			fixed = append(fixed, x)
+		}
+	}
+	if len(fixed) < len(list) {
+		for _, x := range fixed {
+			l.evaluate(x)
+		}
+	}
+	return len(fixed) == len(list)
+}
+
+// evaluate returns the value of a constant, or reports its error.
+func (l *linter) evaluate(x script.Expr) (v value, ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			l.errs, ok = append(l.errs, r.(*script.Error)), false
+		}
+	}()
+	return (&Engine{script: l.script}).eval(x), true
 }
 
 func (l *linter) name(x *script.Name) {

@@ -36,16 +36,23 @@ func TestLint(t *testing.T) {
 		"> MRC_WRITE_ONLY t.time=5 m.ts=1":         "",
 		"> EXT_SEND_ONLY x.sack=1":                 "",
 		"< UD_SEND_ONLY dst=1 payload=cm(REQ) req.psn=1 private=be32(1)": "",
-		"x = P + q":                                                "2:9: q is not defined before this line",
-		"a: > SEND_ONLY\nx = a.psn + a.ps":                         `3:13: there is no field ps; did you mean "psn"?`,
-		"a: > SEND_ONLY\nx = a.time - a.time":                      "",
-		"post: < SEND_ONLY dst=5\n> SEND_ONLY within 1ms of pots":  `3:13: there is no label pots before this line; did you mean "post"?`,
-		"x = conut(3)":                                             `2:5: there is no function conut; did you mean "count"?`,
-		"> SEND_ONLY psn=x\n> SEND_ONLI":                           `2:17: x is not defined before this line|3:3: there is no packet SEND_ONLI; did you mean "SEND_ONLY"?`,
-		"for i in 0..x { y = i }\nz = y":                           "2:13: x is not defined before this line",
+		"x = P + q":                                               "2:9: q is not defined before this line",
+		"a: > SEND_ONLY\nx = a.psn + a.ps":                        `3:13: there is no field ps; did you mean "psn"?`,
+		"a: > SEND_ONLY\nx = a.time - a.time":                     "",
+		"post: < SEND_ONLY dst=5\n> SEND_ONLY within 1ms of pots": `3:13: there is no label pots before this line; did you mean "post"?`,
+		"x = 1+5/(2-2)":                                           "2:8: division by zero",
+		"x = P/0":                                                 "",
+		"x = fill(17000000, 1)":                                   "2:5: fill: 0x1036640 is not a number of bytes up to 16777216",
+		`x = hex("zz")`:                                           "2:5: hex: encoding/hex: invalid byte: U+007A 'z'",
+		"x = P+(1ms+1)":                                           "2:11: 1ms + 0x1: neither numbers nor durations",
+		"dut.send":                                                "2:1: dut.send needs an object",
+		"qp = dut.qp":                                             "2:1: dut.qp: the type is missing",
+		"x = conut(3)":                                            `2:5: there is no function conut; did you mean "count"?`,
+		"> SEND_ONLY psn=x\n> SEND_ONLI":                          `2:17: x is not defined before this line|3:3: there is no packet SEND_ONLI; did you mean "SEND_ONLY"?`,
+		"for i in 0..x { y = i }\nz = y":                          "2:13: x is not defined before this line",
 		"m = dut.mr size=8\nx = m.va + m.lkey + m.rkey\ny = m.key": `4:5: m.key is not defined before this line; did you mean "m.lkey"?`,
-		"print \"x\" y":                                            "2:11: y is not defined before this line",
-		"> SEND_ONLY icrc=bad":                                     "",
+		"print \"x\" y":        "2:11: y is not defined before this line",
+		"> SEND_ONLY icrc=bad": "",
 	} {
 		s, err := script.Parse("x", "spec \"x\" must\n"+text)
 		if err != nil {
@@ -78,7 +85,7 @@ func TestDurations(t *testing.T) {
 		{"within 9ms/3ms of a", 1, "bad script: 0x3 is not a duration such as 20ms"},
 		{"within n of a", 1, "bad script: 0x3 is not a duration such as 20ms"},
 		{"within 1ms-2ms of a", 1, "bad script: -1ms is not a duration such as 20ms"},
-		{"within 1ms*1ms of a", 1, "bad script: 1ms * 1ms: neither numbers nor durations"},
+		{"within n*1ms*1ms of a", 1, "bad script: 3ms * 1ms: neither numbers nor durations"},
 	} {
 		r := device(t, sent+c.bounds+"\nprint \"gap\" b.time-a.time\nprint \"count\" n+1\nwait n*1ms", input{mono.Time(c.at) * ms, "SEND_ONLY"})
 		if got := fmt.Sprintf("%v: %s", r.Outcome, r.Text); !strings.HasPrefix(got, c.want) {

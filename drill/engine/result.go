@@ -121,13 +121,17 @@ func (e *Engine) record(now mono.Time, d Direction, f *frame.Frame, text string)
 	if f != nil {
 		size += len(f.Bytes)
 	}
-	if e.result == nil && !e.fits(uint64(size)) {
+	switch {
+	case e.result != nil || e.fits(uint64(size)):
+	case d == FromDUT:
+		e.finish(Broken, e.pos(), fmt.Sprintf("the device's packets and reports, with values and regions, exceed %d bytes; --force records more", e.o.Memory))
+	default:
 		e.finish(BadScript, e.pos(), fmt.Sprintf("the recorded packets and commands, with values and regions, exceed %d bytes; --force records more", e.o.Memory))
 	}
 }
 
 // entryBytes is the memory of an entry besides the frame and the text.
-const entryBytes = 300
+const entryBytes = 600
 
 // fits counts n more bytes of memory, if there is room for them.
 func (e *Engine) fits(n uint64) bool {

@@ -2,7 +2,6 @@ package frame
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -32,12 +31,18 @@ type Spec struct {
 	BadICRC        bool
 }
 
+// Bounds of a frame: the options of an IPv4 header (RFC 791), and an IP packet of 64 KiB with a tagged Ethernet header.
+const (
+	mostOptions = 40
+	mostBytes   = ethernetLen + vlanLen + 1<<16
+)
+
 // Build returns the frame. It computes lengths, checksums, pad and ICRC last, from the fields as they are then. Fields that
 // the specification names keep their value.
 func (s *Spec) Build() (*Frame, error) {
 	f := &Frame{Opcode: s.Opcode}
-	if len(s.Options) > 0 && !s.Src.Is4() || len(s.Options)%4 != 0 {
-		return nil, errors.New("IP options need IPv4 and a multiple of four bytes")
+	if len(s.Options) > 0 && !s.Src.Is4() || len(s.Options)%4 != 0 || len(s.Options) > mostOptions {
+		return nil, fmt.Errorf("IP options need IPv4 and a multiple of four bytes up to %d", mostOptions)
 	}
 	pad := -len(s.Payload) & 3
 	padding := s.Padding
@@ -55,6 +60,9 @@ func (s *Spec) Build() (*Frame, error) {
 	f.Bytes = append(f.Bytes, make([]byte, icrcLen)...)
 	f.Bytes = append(f.Bytes, s.Trail...)
 	f.end = len(f.Bytes)
+	if f.end > mostBytes {
+		return nil, fmt.Errorf("the frame has %d bytes; no link takes more than %d", f.end, mostBytes)
+	}
 	if err := s.apply(f); err != nil {
 		return nil, err
 	}

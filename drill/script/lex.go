@@ -48,6 +48,9 @@ var punctuation = []string{"..", "!=", "<<", ">>", "=", "<", ">", "{", "}", "(",
 func lex(line string, number int) (tokens []token, err error) {
 	for i := 0; i < len(line); {
 		at := Pos{number, i + 1}
+		if len(tokens) > maxTokens {
+			return nil, &Error{Pos: at, Text: fmt.Sprintf("the script has more than %d words and signs up to here; split it", maxTokens)}
+		}
 		rest := line[i:]
 		c := rest[0]
 		n := 1

@@ -11,10 +11,15 @@ type parser struct {
 	s      *Script
 	tokens []token
 	depth  int
+	terms  int // operators and slices of the statement
 }
 
-// maxDepth bounds the nesting of expressions and blocks.
-const maxDepth = 50
+// Bounds of a script: the nesting of expressions and blocks, the operators of a statement, and the words and signs of all lines.
+const (
+	maxDepth  = 50
+	maxTerms  = 10_000
+	maxTokens = 2 << 20
+)
 
 // Parse parses a script. The error is an *Error.
 func Parse(path, text string) (s *Script, err error) {
@@ -32,6 +37,9 @@ func Parse(path, text string) (s *Script, err error) {
 			panic(err)
 		}
 		p.tokens = append(append(p.tokens, tokens...), token{Pos: Pos{i + 1, len(line) + 1}, kind: tokNewline})
+		if len(p.tokens) > maxTokens {
+			p.fail(Pos{i + 1, 1}, "the script has more than %d words and signs up to here; split it", maxTokens)
+		}
 	}
 	p.tokens = append(p.tokens, token{Pos: Pos{len(s.Lines) + 1, 1}, kind: tokEnd})
 	p.head()
@@ -155,7 +163,15 @@ func (p *parser) nest() func() {
 	return func() { p.depth-- }
 }
 
+// term counts an operator or a slice. Trees of expressions are as deep as a statement has of them.
+func (p *parser) term() {
+	if p.terms++; p.terms > maxTerms {
+		p.fail(p.peek().Pos, "the statement has more than %d operators; assign parts to names", maxTerms)
+	}
+}
+
 func (p *parser) stmt() Stmt {
+	p.terms = 0
 	label := ""
 	if p.peek().kind == tokName && p.second().kind == tokPunct && p.second().text == ":" {
 		label = p.next().text
@@ -353,6 +369,7 @@ func (p *parser) expr(level int) Expr {
 	}
 	x := p.expr(level + 1)
 	for p.peek().kind == tokPunct && slices.Contains(levels[level], p.peek().text) {
+		p.term()
 		t := p.next()
 		x = &Binary{t.Pos, t.text, x, p.expr(level + 1)}
 	}
@@ -363,6 +380,7 @@ func (p *parser) expr(level int) Expr {
 func (p *parser) operand() Expr {
 	x := p.single()
 	for p.accept("[") {
+		p.term()
 		x = p.slice(x)
 	}
 	return x

@@ -80,9 +80,12 @@ func TestErrors(t *testing.T) {
 		head + "either { > ? CNP }":                    `2:8: a branch begins with a packet of the device, "> PACKET"`,
 		head + "either { > CNP } or CNP":               "2:21: CNP instead of {",
 		head + "x = " + strings.Repeat("(", 100) + "1": "2:13: nested more than 50 deep",
+		head + "x = 1" + strings.Repeat("+1", 20_000):  "2:20006: the statement has more than 10000 operators; assign parts to names",
+		head + "x = P" + strings.Repeat("[:]", 20_000): "2:30007: the statement has more than 10000 operators; assign parts to names",
+		head + "x = " + strings.Repeat("1 ", 3<<20):    "2:4194306: the script has more than 2097152 words and signs up to here; split it",
 	} {
 		if _, err := Parse("f", text); err == nil || err.Error() != "f:"+want {
-			t.Errorf("%q: %v, want %s", text, err, want)
+			t.Errorf("%.60q: %v, want %s", text, err, want)
 		}
 	}
 }
