@@ -69,7 +69,7 @@ func newEnd(b *testing.B, name string, qpn uint32, scratch *qp.Scratch) *end {
 		b.Fatal(err)
 	}
 	e := &end{h: &host{Host: qptest.NewHost()}, out: make([]flight, 0, 1<<13)}
-	e.q = qp.New(qp.Config{Type: qp.RC, QPN: bth.QPN(qpn), MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1,
+	e.q = qp.New(qp.Config{Type: qp.RC, QPN: bth.QPN(qpn), MaxSendWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1,
 		Host: e.h, Profile: p, Scratch: scratch, Tuning: qp.Software})
 	a := qp.Attr{PathMTU: mtu, AccessFlags: qp.AccessRemoteWrite, Timeout: 14, RetryCnt: 7, DestQPN: qpn ^ 1}
 	if err := qptest.Connect(1, e.q, qp.RC, a, qp.RTS); err != nil {
