@@ -105,7 +105,7 @@ func (a *app) printChecks(r *check.Report) error {
 	if a.json {
 		return output.JSON(a.out, r)
 	}
-	fmt.Fprintf(a.out, "%d frames\n", r.Frames)
+	fmt.Fprintf(a.out, "%d frames%v\n", r.Frames, r.Cut)
 	a.checks(r.Checks)
 	for _, c := range r.Connections {
 		fmt.Fprintln(a.out, c.Flow)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -332,6 +333,15 @@ func TestAnalyze(t *testing.T) {
 		t.Error(code, out)
 	}
 	const captures = "../../internal/test/captures/testdata/"
+	short := filepath.Join(t.TempDir(), "cut.pcap")
+	if err := os.WriteFile(short, read(t, capture)[:5000], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for option, want := range map[string]string{"": " frames; the capture is cut at byte 4", "--json": `"cut_at": 4`} {
+		if code, out, diag = call("analyze", short, "--json="+strconv.FormatBool(option != "")); code != 0 || diag != "" || !strings.Contains(out, want) {
+			t.Error(code, out, diag)
+		}
+	}
 	code, out, diag = call("analyze", captures+"v4frag.pcap")
 	if code != exitNothing || diag != "rocedrill: the capture has no frame of RoCEv2\n" {
 		t.Error(code, out, diag)

@@ -30,6 +30,7 @@ type packet struct {
 type capture struct {
 	packets []packet
 	streams []flow.Stream
+	end     dissect.Cut
 	cut     []damaged // truncated inside their headers
 	bad     []damaged // malformed, or with a wrong ICRC
 }
@@ -41,10 +42,10 @@ type damaged struct {
 }
 
 // read reads the RoCEv2 packets of a capture.
-func read(in io.Reader, ignoreICRC bool) (*capture, error) {
-	c := &capture{}
+func read(in io.Reader, ignoreICRC bool) (c *capture, err error) {
+	c = &capture{}
 	a := flow.New(flow.Options{IgnoreICRC: ignoreICRC})
-	err := dissect.Read(in, func(n int, f *pcapng.Frame, p *dissect.Packet) error {
+	c.end, err = dissect.Read(in, func(n int, f *pcapng.Frame, p *dissect.Packet) error {
 		seen, ok := p.Analyse(a, f)
 		switch d := (damaged{n, p.Datagram.Src, p.Datagram.Dst}); {
 		case !p.RoCE:
@@ -225,7 +226,7 @@ func (c *capture) queuePairs() string {
 	return strings.Join(text, ", ")
 }
 
-// Script returns a script of the queue pair's packets. name describes the capture.
+// Script returns a script of the queue pair's packets. name describes the capture, which may be cut.
 func Script(in io.Reader, name string, d Device) (string, error) {
 	c, err := read(in, d.IgnoreICRC)
 	if err != nil {
@@ -236,7 +237,7 @@ func Script(in io.Reader, name string, d Device) (string, error) {
 		return "", err
 	}
 	w := newWriter(packets, strings.ToLower(s.Transport), s.MTU)
-	w.head(name, d)
+	w.head(name+c.end.String(), d)
 	if list := c.omitted(s); len(list) > 0 {
 		w.printf("# Omitted frames, which are malformed or have a wrong ICRC: %s", strings.Trim(fmt.Sprint(list), "[]"))
 	}

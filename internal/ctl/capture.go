@@ -146,8 +146,8 @@ func (a *app) decodeStream(in io.Reader, carry flor.QueuePairs) error {
 	if errors.Is(err, unix.EPIPE) {
 		return nil // the reader of our output closed the pipe
 	}
-	fmt.Fprintf(a.diag, "%d frames, %d RoCE, %d other%v, %d truncated, %d malformed, %d with a bad ICRC\n",
-		st.Frames, st.RoCE, st.Skipped, st.Others, st.Truncated, st.Malformed, st.BadICRC)
+	fmt.Fprintf(a.diag, "%d frames, %d RoCE, %d other%v, %d truncated, %d malformed, %d with a bad ICRC%v\n",
+		st.Frames, st.RoCE, st.Skipped, st.Others, st.Truncated, st.Malformed, st.BadICRC, st.Cut)
 	if err == nil && st.RoCE == 0 {
 		return errNoRoCE
 	}

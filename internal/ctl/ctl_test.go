@@ -201,9 +201,14 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestFilesWithoutRoCE: a file without RoCEv2 has an exit code of its own, and the reasons are printed.
+// TestFilesWithoutRoCE: a file without RoCEv2 has an exit code of its own, and the reasons are printed. A cut file has a note.
 func TestFilesWithoutRoCE(t *testing.T) {
 	const captures = "../test/captures/testdata/"
+	whole, err := os.ReadFile("../../bth/testdata/rc_send.pcap")
+	short := filepath.Join(t.TempDir(), "short.pcap")
+	if err = errors.Join(err, os.WriteFile(short, whole[:1000], 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		code       int
 		args, word string
@@ -211,8 +216,10 @@ func TestFilesWithoutRoCE(t *testing.T) {
 		{4, "decode " + captures + "v4frag.pcap", "2 other (2 IP fragments)"}, {4, "watch " + captures + "v4frag.pcap", "no frame of RoCEv2"},
 		{0, "decode " + captures + "ng_unsup.pcapng", "1 other (1 link type 220)"}, {0, "watch " + captures + "many_comments.pcapng.gz --icrc ignore", ""},
 		{2, "watch " + captures + "vxlan.pcap --icrc maybe", `"maybe": must be check or ignore`},
+		{0, "decode " + short, "; the capture is cut at byte "}, {0, "watch " + short, "; the capture is cut at byte "},
+		{0, "watch --qp 0x11 " + short, "short.pcap; the capture is cut at byte "}, {0, "watch --json " + short, `"cut_at":`},
 	} {
-		if code, _, diag := ctl(strings.Fields(c.args)...); code != c.code || !strings.Contains(diag, c.word) {
+		if code, out, diag := ctl(strings.Fields(c.args)...); code != c.code || !strings.Contains(out+diag, c.word) {
 			t.Errorf("%s: %d, %s", c.args, code, diag)
 		}
 	}

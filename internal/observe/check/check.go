@@ -59,7 +59,8 @@ type Connection struct {
 // Report is the outcome of all checks.
 type Report struct {
 	Frames      int          `json:"frames"`
-	Checks      []Check      `json:"checks"` // of the whole capture, that of its packets first
+	Cut         dissect.Cut  `json:"cut_at,omitempty"` // the byte at which the capture ends early
+	Checks      []Check      `json:"checks"`           // of the whole capture, that of its packets first
 	Connections []Connection `json:"connections"`
 }
 
@@ -112,6 +113,7 @@ type capture struct {
 	flows   []flow.Flow
 	totals  flow.Totals
 	frames  int
+	cut     dissect.Cut
 	holes   map[int][]Finding // of the response in a frame: requests that it acknowledges although the capture lacks them
 }
 
@@ -127,7 +129,7 @@ func Read(r io.Reader, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Report{Frames: c.frames, Checks: []Check{c.integrity()}}
+	out := &Report{Frames: c.frames, Cut: c.cut, Checks: []Check{c.integrity()}}
 	holes := 0
 	for i := range c.flows {
 		f := &c.flows[i]
@@ -143,10 +145,10 @@ func Read(r io.Reader, o Options) (*Report, error) {
 }
 
 // read reads all packets, and lets the analyzer join them to flows.
-func read(r io.Reader, o Options) (*capture, error) {
-	c := &capture{streams: map[uint64]*stream{}, holes: map[int][]Finding{}}
+func read(r io.Reader, o Options) (c *capture, err error) {
+	c = &capture{streams: map[uint64]*stream{}, holes: map[int][]Finding{}}
 	a := flow.New(flow.Options{Unseen: true, IgnoreICRC: o.IgnoreICRC})
-	err := dissect.Read(r, func(n int, f *pcapng.Frame, p *dissect.Packet) error {
+	c.cut, err = dissect.Read(r, func(n int, f *pcapng.Frame, p *dissect.Packet) error {
 		c.frames = n
 		if seen, ok := p.Analyse(a, f); ok {
 			c.add(f.Time, &p.Datagram, &seen)

@@ -262,7 +262,7 @@ func TestCounters(t *testing.T) {
 			t.Errorf("%q: %s, want %s", c.text, got, c.want)
 		}
 	}
-	if got := newTrace(t).steps("s1 a1 s3 a3").check("counters of 198.18.0.1", Counters{hostA: {"sent_pkts": 9}}); !strings.HasPrefix(got, "undecidable (the capture has holes)") {
+	if got := newTrace(t).steps("s1 a1 s3 a3").check("counters of 198.18.0.1", Counters{hostA: {"sent_pkts": 9}}); !strings.HasPrefix(got, "undecidable (the capture has holes or is cut)") {
 		t.Error(got)
 	}
 	if _, err := ReadCounters(strings.NewReader("a 1\nb x")); err == nil || err.Error() != `line 2: "b x": must be a name and a number` {
@@ -282,5 +282,9 @@ func TestBroken(t *testing.T) {
 	}
 	if _, err := Read(strings.NewReader("no capture"), Options{}); err == nil {
 		t.Error("no error")
+	}
+	r, err = Read(bytes.NewReader(b[:len(b)-2]), Options{Counters: Counters{hostA: {"sent_pkts": 9}}})
+	if err != nil || r.Frames != 2 || r.Cut == 0 || r.Violated() || r.Checks[len(r.Checks)-1].Verdict != Undecidable {
+		t.Errorf("cut: %v %+v", err, r)
 	}
 }

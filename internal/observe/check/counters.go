@@ -85,8 +85,8 @@ func (c *capture) compare(out *Report, counters Counters, holes int) error {
 		if k.Verdict == Violated {
 			k.Text += " differ from the capture"
 		}
-		if holes > 0 && k.Verdict != NoCase {
-			k.Verdict, k.Text = Undecidable, "the capture has holes"
+		if (holes > 0 || out.Cut > 0) && k.Verdict != NoCase {
+			k.Verdict, k.Text = Undecidable, "the capture has holes or is cut"
 		}
 		out.Checks = append(out.Checks, k)
 	}

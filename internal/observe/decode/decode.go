@@ -30,20 +30,21 @@ type Stats struct {
 	Truncated int         // RoCEv2, the capture holds only the first part
 	Malformed int         // RoCEv2 with an error
 	BadICRC   int         // RoCEv2 with a wrong ICRC
+	Cut       dissect.Cut
 }
 
 // Stream reads a pcap or pcapng file from r and writes one line to w for every RoCEv2 frame (UDP port 4791, and 4971 of MRC). Each
 // line is one Write. Stream counts other frames and skips them. A malformed RoCEv2 frame produces a line with an
 // error. A damaged file ends the stream with an error that names the packet and the byte offset; earlier frames are
-// already printed.
-func Stream(r io.Reader, w io.Writer, opt Options) (Stats, error) {
-	s := Stats{Others: flow.Others{}}
+// already printed. A cut file sets Stats.Cut.
+func Stream(r io.Reader, w io.Writer, opt Options) (s Stats, err error) {
+	s.Others = flow.Others{}
 	put := textWriter(w)
 	if opt.JSON {
 		put = jsonWriter(w)
 	}
 	p := parser{flor: opt.Flor}
-	err := dissect.Read(r, func(n int, f *pcapng.Frame, packet *dissect.Packet) error {
+	s.Cut, err = dissect.Read(r, func(n int, f *pcapng.Frame, packet *dissect.Packet) error {
 		s.Frames = n
 		if !packet.RoCE {
 			s.Skipped++

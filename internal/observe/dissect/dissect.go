@@ -3,6 +3,7 @@
 package dissect
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -126,24 +127,40 @@ func (p *Packet) HopLimit() uint8 {
 // FlowLabel returns the flow label of the innermost IP header, 0 for IPv4.
 func (p *Packet) FlowLabel() uint32 { return inet.FlowLabel(p.IP) }
 
-// Read dissects the frames of a capture, and calls take for each. n counts frames from 1, as Wireshark does.
-func Read(r io.Reader, take func(n int, f *pcapng.Frame, p *Packet) error) error {
+// Cut is the offset of the incomplete packet at the end of a capture whose writer was killed. It is 0 for a complete capture.
+type Cut int64
+
+// String returns the note for users, to append to a line. It is empty for a complete capture.
+func (c Cut) String() string {
+	if c == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the capture is cut at byte %d, inside a packet", int64(c))
+}
+
+// Read dissects the frames of a capture, and calls take for each. n counts frames from 1, as Wireshark does. A capture that is cut
+// after its first packet is no error.
+func Read(r io.Reader, take func(n int, f *pcapng.Frame, p *Packet) error) (Cut, error) {
 	rd, err := pcapng.NewReader(r)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var f pcapng.Frame
 	var p Packet
 	for n := 1; ; n++ {
-		switch err := rd.Next(&f); {
+		err := rd.Next(&f)
+		at, damaged := errors.AsType[*pcapng.FileError](err)
+		switch {
 		case err == io.EOF:
-			return nil
+			return 0, nil
+		case damaged && n > 1 && at.Err == pcapng.ErrTruncated:
+			return Cut(at.Offset), nil
 		case err != nil:
-			return err
+			return 0, err
 		}
 		p.Frame(&f)
 		if err := take(n, &f, &p); err != nil {
-			return err
+			return 0, err
 		}
 	}
 }

@@ -28,7 +28,7 @@ func packets(t *testing.T, name string) (all []*dissect.Packet) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := dissect.Read(file, func(_ int, f *pcapng.Frame, _ *dissect.Packet) error {
+	if _, err := dissect.Read(file, func(_ int, f *pcapng.Frame, _ *dissect.Packet) error {
 		all = append(all, read(bytes.Clone(f.Data), f.Link))
 		return nil
 	}); err != nil {

@@ -13,9 +13,9 @@ import (
 
 // Replay analyses the capture r, pcap or pcapng, until r or ctx ends. It calls show with a final report, even after a
 // read error. Unless every is 0, Replay also calls show at this interval of capture time.
-func Replay(ctx context.Context, r io.Reader, rep *Reporter, a *flow.Analyzer, every time.Duration, show func(*Report) error) error {
+func Replay(ctx context.Context, r io.Reader, rep *Reporter, a *flow.Analyzer, every time.Duration, show func(*Report) error) (err error) {
 	var last, next time.Time
-	err := dissect.Read(r, func(_ int, f *pcapng.Frame, p *dissect.Packet) (err error) {
+	rep.cut, err = dissect.Read(r, func(_ int, f *pcapng.Frame, p *dissect.Packet) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

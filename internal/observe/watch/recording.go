@@ -33,7 +33,7 @@ func Record(ctx context.Context, r io.Reader) *Recording {
 	p.turn = sync.NewCond(&p.mu)
 	go func() {
 		defer close(p.ended)
-		p.err = dissect.Read(r, p.frame)
+		_, p.err = dissect.Read(r, p.frame)
 	}()
 	return p
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"roced.io/roced/internal/observe/dissect"
 	"roced.io/roced/internal/observe/flow"
 )
 
@@ -30,7 +31,9 @@ type Report struct {
 	// Lost is the number of packets that the program was too slow to see. The flows' counters are then too low.
 	Lost  uint64 `json:"lost"`
 	Flows []Row  `json:"flows"`
-	Live  bool   `json:"-"` // as in Reporter
+	// Cut is the byte at which a file ends early, in its last report.
+	Cut  dissect.Cut `json:"cut_at,omitempty"`
+	Live bool        `json:"-"` // as in Reporter
 }
 
 // Selection selects flows and their order.
@@ -86,11 +89,12 @@ type Reporter struct {
 	Live   bool // the source is no file
 	Select Selection
 	last   map[uint64]before
+	cut    dissect.Cut
 }
 
 // Report creates a report of a at time now. lost is the number of dropped packets.
 func (r *Reporter) Report(now time.Time, a *flow.Analyzer, lost uint64) *Report {
-	out := &Report{Time: now, Source: r.Source, Totals: a.Totals(), Lost: lost, Flows: []Row{}, Live: r.Live}
+	out := &Report{Time: now, Source: r.Source, Totals: a.Totals(), Lost: lost, Flows: []Row{}, Cut: r.cut, Live: r.Live}
 	state := map[uint64]before{}
 	for _, f := range a.Flows() {
 		row := Row{Flow: f}

@@ -32,7 +32,7 @@ func WriteTable(out io.Writer, r *Report, rows int) error {
 			fmt.Fprintf(out, ", %d %s", n.count, n.what)
 		}
 	}
-	fmt.Fprintln(out)
+	fmt.Fprintln(out, r.Cut)
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, header)
 	for i := range r.Flows {
@@ -116,6 +116,9 @@ func digitsFor(v float64) int {
 
 // WriteDetails writes all data of each flow.
 func WriteDetails(w io.Writer, r *Report) {
+	if r.Cut > 0 {
+		fmt.Fprintf(w, "%s%v\n", r.Source, r.Cut)
+	}
 	for i := range r.Flows {
 		f := &r.Flows[i]
 		fmt.Fprintf(w, "%s > %s %s", endpoint(f.Requester), endpoint(f.Responder), f.Transport)

@@ -147,7 +147,7 @@ func TestBadFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := read(t, file[:len(file)-3])
-	if !errors.Is(err, pcapng.ErrTruncated) || a.Totals().Packets != 44 {
+	if err != nil || a.Totals().Packets != 44 {
 		t.Errorf("truncated file: %v, %d packets", err, a.Totals().Packets)
 	}
 	if _, err := read(t, []byte("no capture at all")); !errors.Is(err, pcapng.ErrFormat) {

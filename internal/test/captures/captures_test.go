@@ -3,7 +3,9 @@ package captures
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -115,6 +117,35 @@ func load(t *testing.T, name string) []byte {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// TestCut: all programs read a file whose writer was killed up to the same byte, and refuse one without a complete packet.
+func TestCut(t *testing.T) {
+	file := load(t, "two_conn.pcap")
+	for size := range len(file) {
+		b := file[:size]
+		d, err := decode.Stream(bytes.NewReader(b), io.Discard, decode.Options{})
+		var last watch.Report
+		watched := watch.Replay(t.Context(), bytes.NewReader(b), &watch.Reporter{}, flow.New(flow.Options{}), 0, func(r *watch.Report) error { last = *r; return nil })
+		r, analyzed := check.Read(bytes.NewReader(b), check.Options{})
+		script, recorded := record.Script(bytes.NewReader(b), "test", record.Device{QPN: 0x11})
+		if d.Frames == 0 {
+			if want := size != 24; (err != nil) != want || (watched != nil) != want || (analyzed != nil) != want || recorded == nil {
+				t.Fatalf("%d bytes: %v, %v, %v, %v", size, err, watched, analyzed, recorded)
+			}
+			continue
+		}
+		if err = errors.Join(err, watched, analyzed, recorded); err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		note := ""
+		if d.Cut > 0 {
+			note = fmt.Sprintf("Recorded from test; the capture is cut at byte %d, inside a packet: queue pair", d.Cut)
+		}
+		if last.Cut != d.Cut || r.Cut != d.Cut || r.Frames != d.Frames || strings.Contains(script, " is cut ") != (note != "") || !strings.Contains(script, note) {
+			t.Fatalf("%d bytes: %+v, %+v, %+v\n%s", size, d, last, r, script)
+		}
+	}
 }
 
 // TestCopies: frames that were captured twice are no retransmissions, acknowledgements, or steps of a script.
