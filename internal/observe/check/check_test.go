@@ -120,12 +120,12 @@ func (x *trace) cnp(from, to netip.Addr, qpn bth.QPN) {
 }
 
 // steps writes packets between queue pair 3 of A and 7 of B: "s5" a SEND ONLY of A with PSN 5, "m5" with a CE mark, "a5" and "n5" an ACK and a NAK of B,
-// "c" a CNP of B, "d5:2048@100" a READ request of 2048 bytes at address 100, "f5" a READ response FIRST of 1024 bytes.
+// "-" sets the time back by 10 s, "c" a CNP of B, "d5:2048@100" a READ request of 2048 bytes at address 100, "f5" a READ response FIRST of 1024 bytes.
 func (x *trace) steps(text string) *trace {
 	msn := uint32(0)
 	for _, s := range strings.Fields(text) {
 		var psn, length, va uint32
-		if s != "c" {
+		if s != "c" && s != "-" {
 			if n, _ := fmt.Sscanf(s[1:], "%d:%d@%d", &psn, &length, &va); n == 0 {
 				x.t.Fatal(s)
 			}
@@ -136,6 +136,8 @@ func (x *trace) steps(text string) *trace {
 		}
 		request := to(bth.Packet{Opcode: bth.OpSendOnly, DestQP: 7, Payload: make([]byte, 8)})
 		switch s[0] {
+		case '-':
+			x.at -= 1e10
 		case 's':
 			x.packet(hostA, hostB, 0, request)
 		case 'm':
@@ -214,6 +216,12 @@ func TestRules(t *testing.T) {
 		{"NAK reaction", "s2 s4 n3 s5 s3 s4 s5", "ok (1 retransmissions after their NAK: 2µs to 2µs, median 2µs) [5 7] the slowest: 2µs"},
 		{"retransmission without NAK", "s2 s3 s2 s3", "ok (1 retransmissions after the request: 2µs to 2µs, median 2µs) [3 5] the slowest: 2µs"},
 		{"retransmission without NAK", "s2 s3 n2 s2 s3", "no case ()"},
+
+		{"CNPs for marks", "m2 - c", "undecidable (times decrease at frame 4)"},
+		{"pacing of CNPs", "m2 c - c c", "undecidable (times decrease at frame 5)"},
+		{"NAK generation", "s2 s4 s5 - n3", "undecidable (times decrease at frame 6)"},
+		{"NAK reaction", "s2 s4 n3 s5 - s3 s4 s5", "undecidable (times decrease at frame 7)"},
+		{"retransmission without NAK", "s2 s3 - s2 s3", "undecidable (times decrease at frame 5)"},
 	} {
 		if got := newTrace(t).steps("s1 a1 "+c.steps).check(c.name, nil); got != c.want {
 			t.Errorf("%s, %q:\n%s\nwant\n%s", c.name, c.steps, got, c.want)

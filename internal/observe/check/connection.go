@@ -234,6 +234,11 @@ func (n *connection) reads() Check {
 	return k.conclude(cases, "repeated READ requests")
 }
 
+// backwards makes a check undecidable: the time of the second frame is before that of the first.
+func (k *Check) backwards(frames []int) {
+	k.Verdict, k.Text = Undecidable, fmt.Sprintf("times decrease at frame %d", frames[1])
+}
+
 // measure sums up times. Findings name the frames of the slowest one.
 func measure(name string, times []time.Duration, frames [][]int, what string) Check {
 	k := Check{Name: name, Verdict: NoCase}
@@ -242,6 +247,10 @@ func measure(name string, times []time.Duration, frames [][]int, what string) Ch
 	}
 	slow := 0
 	for i, t := range times {
+		if t < 0 {
+			k.backwards(frames[i])
+			return k
+		}
 		if t > times[slow] {
 			slow = i
 		}

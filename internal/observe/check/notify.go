@@ -47,6 +47,8 @@ func (c *capture) notifications() Check {
 	switch {
 	case len(violations) > 0:
 		k.Verdict = Violated
+	case m.Verdict == Undecidable:
+		k.Verdict, k.Text = m.Verdict, m.Text
 	case marks+cnps == 0:
 		k.Verdict, k.Text = NoCase, ""
 	default:
@@ -102,7 +104,11 @@ func (c *capture) scope() Check {
 			}{w, p.stream.qpn}, p)
 		}
 	}
-	if len(paces["host"].intervals) == 0 {
+	switch host := paces["host"]; {
+	case host.least < 0:
+		k.backwards(host.frames)
+		return k
+	case host.frames == nil:
 		return k
 	}
 	for _, name := range scopes {

@@ -170,12 +170,15 @@ func TestResponses(t *testing.T) {
 	f.tos = 3
 	f.request(7, 2)
 	f.send(hostB, hostA, bth.Packet{Opcode: bth.OpAcknowledge, DestQP: 3, PSN: bth.MakePSN(2), BECN: true, AETH: bth.AETH{Syndrome: 0x1f}})
+	f.request(7, 3)
+	f.now -= 1e9
+	f.answer(3, 3, bth.SyndromeACK) // the time goes back: no sample
 	g := f.only(t)
 	s := g.Responses
 	if want := (flow.NAKs{Total: 7, PSNSequence: 1, InvalidRequest: 1, RemoteAccess: 1, RemoteOp: 2, InvalidRD: 1, Other: 1}); s.NAKs != want {
 		t.Errorf("NAKs %+v", s.NAKs)
 	}
-	if s.Acks != 3 || s.RNRNaks != 1 || s.BECN != 1 || g.CNPs != 1 || g.SentCNPs != 2 || g.Requests.CE != 1 || s.CE != 1 {
+	if s.Acks != 4 || s.RNRNaks != 1 || s.BECN != 1 || g.CNPs != 1 || g.SentCNPs != 2 || g.Requests.CE != 2 || g.RTT.Samples != 2 || g.RTT.Min != 1000 || s.CE != 2 {
 		t.Errorf("%+v", g)
 	}
 }

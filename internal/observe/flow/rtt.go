@@ -75,7 +75,9 @@ func (t *timer) answered(p bth.PSN, now mono.Time, exact bool) {
 }
 
 func (t *timer) add(d time.Duration) {
-	d = max(d, 0)
+	if d < 0 { // the capture's times decrease
+		return
+	}
 	t.Samples++
 	t.Last = d
 	t.Max = max(t.Max, d)
