@@ -359,6 +359,7 @@ func TestAnalyze(t *testing.T) {
 		{"run_test.go: ", []string{"analyze", "run_test.go"}},
 		{"--counters x: must be ADDRESS=FILE", []string{"analyze", capture, "--counters", "x"}},
 		{"run_test.go: line 1: \"package cli\": must be a name and a number", []string{"analyze", capture, "--counters", "198.18.0.1=run_test.go"}},
+		{"rocedrill: /dev/zero: line 1: longer than 65536 bytes: must be a name and a number\n", []string{"analyze", capture, "--counters", "198.18.0.1=/dev/zero"}},
 	} {
 		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {
 			t.Errorf("%v: %d %s", c.args, code, diag)

@@ -273,8 +273,14 @@ func TestCounters(t *testing.T) {
 	if got := newTrace(t).steps("s1 a1 s3 a3").check("counters of 198.18.0.1", Counters{hostA: {"sent_pkts": 9}}); !strings.HasPrefix(got, "undecidable (the capture has holes or is cut)") {
 		t.Error(got)
 	}
-	if _, err := ReadCounters(strings.NewReader("a 1\nb x")); err == nil || err.Error() != `line 2: "b x": must be a name and a number` {
-		t.Error(err)
+	for text, want := range map[string]string{
+		"b x":                             `line 2: "b x": must be a name and a number`,
+		strings.Repeat("\x00", 1000):      `line 2: "` + strings.Repeat(`\x00`, 40) + `": must be a name and a number`,
+		strings.Repeat("\x00", 1_000_000): `line 2: longer than 65536 bytes: must be a name and a number`,
+	} {
+		if _, err := ReadCounters(strings.NewReader("a 1\n" + text)); err == nil || err.Error() != want {
+			t.Error(err)
+		}
 	}
 }
 

@@ -19,17 +19,21 @@ type Counters map[netip.Addr]map[string]uint64
 func ReadCounters(r io.Reader) (map[string]uint64, error) {
 	m := map[string]uint64{}
 	s := bufio.NewScanner(r)
-	for n := 1; s.Scan(); n++ {
+	n := 1
+	for ; s.Scan(); n++ {
 		f := strings.FieldsFunc(s.Text(), func(c rune) bool { return strings.ContainsRune(" \t:=", c) })
 		if len(f) == 0 {
 			continue
 		}
 		v, err := strconv.ParseUint(f[len(f)-1], 10, 64)
 		if len(f) < 2 || err != nil {
-			return nil, fmt.Errorf("line %d: %q: must be a name and a number", n, s.Text())
+			return nil, fmt.Errorf("line %d: %.40q: must be a name and a number", n, s.Text())
 		}
 		name := f[len(f)-2]
 		m[name[strings.LastIndexByte(name, '/')+1:]] = v
+	}
+	if s.Err() == bufio.ErrTooLong {
+		return nil, fmt.Errorf("line %d: longer than %d bytes: must be a name and a number", n, bufio.MaxScanTokenSize)
 	}
 	return m, s.Err()
 }

@@ -44,7 +44,8 @@ func Read(r io.Reader) (*Trace, error) {
 	t, err := new(Trace), ErrCut
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, maxLine)
-	for n := 1; s.Scan(); n++ {
+	n := 1
+	for ; s.Scan(); n++ {
 		var rec Record
 		if bad := json.Unmarshal(s.Bytes(), &rec); bad != nil {
 			return nil, fmt.Errorf("trace: line %d: %w", n, bad)
@@ -72,7 +73,10 @@ func Read(r io.Reader) (*Trace, error) {
 			t.Records = append(t.Records, rec)
 		}
 	}
-	if s.Err() != nil {
+	switch {
+	case s.Err() == bufio.ErrTooLong:
+		return nil, fmt.Errorf("trace: line %d: longer than %d bytes: name a file that rocectl trace has written", n, maxLine)
+	case s.Err() != nil:
 		return nil, fmt.Errorf("trace: %w", s.Err())
 	}
 	if t.Start == (Start{}) {
@@ -90,7 +94,7 @@ func (r *Record) check() error {
 			return fmt.Errorf("%s without a PSN", r.Event)
 		}
 	default:
-		return fmt.Errorf("unknown event %q", r.Event)
+		return fmt.Errorf("unknown event %.40q", r.Event)
 	}
 	if r.T < 0 || r.RTT < 0 || r.Bytes < 0 {
 		return errors.New("negative number")

@@ -203,14 +203,15 @@ const begin = `{"event":"start","start":{"qpn":1}}` + "\n"
 // A file is hostile.
 func TestReadRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                     "does not begin",
-		`{"event":"end"}`:                      "does not begin",
-		"frob":                                 "line 1",
-		begin + `{"event":"frob"}`:             `line 2: unknown event "frob"`,
-		begin + `{"event":"sent"}`:             "sent without a PSN",
-		begin + `{"event":"ack"}`:              "ack without a PSN",
-		begin + `{"event":"end","t":-1}`:       "negative",
-		begin + strings.Repeat("x", maxLine+1): "too long",
+		"":                         "does not begin",
+		`{"event":"end"}`:          "does not begin",
+		"frob":                     "line 1",
+		begin + `{"event":"frob"}`: `line 2: unknown event "frob"`,
+		begin + `{"event":"` + strings.Repeat("frob", 100) + `"}`:              `line 2: unknown event "` + strings.Repeat("frob", 10) + `"`,
+		begin + `{"event":"sent"}`:                                             "sent without a PSN",
+		begin + `{"event":"ack"}`:                                              "ack without a PSN",
+		begin + `{"event":"end","t":-1}`:                                       "negative",
+		begin + strings.Repeat("x", maxLine+1):                                 "line 2: longer than 65536 bytes: name a file",
 		begin + `{"event":"limits","t":9223372036854775807}`:                   "out of range",
 		begin + `{"event":"limits","t":2}` + "\n" + `{"event":"limits","t":1}`: "time goes back",
 		begin: "ends early",
