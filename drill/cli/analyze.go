@@ -57,7 +57,7 @@ capture has no RoCEv2.`,
 			case r.Violated():
 				return errFailed
 			case r.Empty():
-				return errNothing
+				return fmt.Errorf("%w: %s", errNothing, r.Checks[0].Text)
 			}
 			return nil
 		},

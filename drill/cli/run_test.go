@@ -343,7 +343,7 @@ func TestAnalyze(t *testing.T) {
 		}
 	}
 	code, out, diag = call("analyze", captures+"v4frag.pcap")
-	if code != exitNothing || diag != "rocedrill: the capture has no frame of RoCEv2\n" {
+	if code != exitNothing || diag != "rocedrill: the capture has no frame of RoCEv2: 2 other frames (2 IP fragments)\n" {
 		t.Error(code, out, diag)
 	}
 	if code, out, _ = call("analyze", captures+"vxlan.pcap", "--icrc", "ignore"); code != 0 || !strings.Contains(out, "3 RoCEv2 packets") {

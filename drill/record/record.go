@@ -30,6 +30,7 @@ type packet struct {
 type capture struct {
 	packets []packet
 	streams []flow.Stream
+	totals  flow.Totals
 	end     dissect.Cut
 	cut     []damaged // truncated inside their headers
 	bad     []damaged // malformed, or with a wrong ICRC
@@ -60,7 +61,7 @@ func read(in io.Reader, ignoreICRC bool) (c *capture, err error) {
 		}
 		return nil
 	})
-	c.streams = a.Streams()
+	c.streams, c.totals = a.Streams(), a.Totals()
 	return c, err
 }
 
@@ -215,7 +216,7 @@ func (c *capture) queuePairs() string {
 		}
 	}
 	if len(list) == 0 {
-		return "no RoCEv2 packets"
+		return "no RoCEv2 packets" + c.totals.Others.Instead()
 	}
 	slices.Sort(list)
 	const most = 20

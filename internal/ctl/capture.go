@@ -149,7 +149,7 @@ func (a *app) decodeStream(in io.Reader, carry flor.QueuePairs) error {
 	fmt.Fprintf(a.diag, "%d frames, %d RoCE, %d other%v, %d truncated, %d malformed, %d with a bad ICRC%v\n",
 		st.Frames, st.RoCE, st.Skipped, st.Others, st.Truncated, st.Malformed, st.BadICRC, st.Cut)
 	if err == nil && st.RoCE == 0 {
-		return errNoRoCE
+		return fmt.Errorf("%w%s", errNoRoCE, st.Others.Instead())
 	}
 	return err
 }

@@ -213,7 +213,7 @@ func TestFilesWithoutRoCE(t *testing.T) {
 		code       int
 		args, word string
 	}{
-		{4, "decode " + captures + "v4frag.pcap", "2 other (2 IP fragments)"}, {4, "watch " + captures + "v4frag.pcap", "no frame of RoCEv2"},
+		{4, "decode " + captures + "v4frag.pcap", "2 other (2 IP fragments)"}, {4, "watch " + captures + "v4frag.pcap", "no frame of RoCEv2 (2 IP fragments)"},
 		{0, "decode " + captures + "ng_unsup.pcapng", "1 other (1 link type 220)"}, {0, "watch " + captures + "many_comments.pcapng.gz --icrc ignore", ""},
 		{2, "watch " + captures + "vxlan.pcap --icrc maybe", `"maybe": must be check or ignore`},
 		{0, "decode " + short, "; the capture is cut at byte "}, {0, "watch " + short, "; the capture is cut at byte "},

@@ -153,7 +153,7 @@ func (a *app) watchFile(ctx context.Context, in io.Reader, o *watching) error {
 	analyzer := o.analyzer()
 	err := watch.Replay(ctx, in, &o.reporter, analyzer, every, func(r *watch.Report) error { return a.showTraffic(o, r, 0) })
 	if err == nil && analyzer.Totals().Packets == 0 {
-		return errNoRoCE
+		return fmt.Errorf("%w%s", errNoRoCE, analyzer.Totals().Others.Instead())
 	}
 	return err
 }

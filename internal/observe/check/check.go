@@ -188,7 +188,7 @@ func (c *capture) integrity() Check {
 	t := &c.totals
 	k := Check{Name: "packets", Verdict: OK, Text: fmt.Sprintf("%d RoCEv2 packets, %d others%v", t.Packets, t.Other, t.Others)}
 	if t.Packets == 0 {
-		k.Verdict = NoCase
+		k.Verdict, k.Text = NoCase, fmt.Sprintf("%d other frames%s", t.Other, t.Others.Instead())
 	}
 	if bad := t.Malformed + t.BadICRC; bad > 0 {
 		k.Verdict, k.Text = Violated, fmt.Sprintf("%d malformed packets and %d with a wrong ICRC", t.Malformed, t.BadICRC)

@@ -59,6 +59,20 @@ func (o Others) String() string {
 	return " (" + strings.Join(list, ", ") + ")"
 }
 
+// KnownLinks names the link types whose frames package pcapng reads.
+const KnownLinks = "1 (Ethernet), 0 and 108 (loopback), 113 and 276 (Linux cooked), 12, 14, 101, 228 and 229 (IP)"
+
+// Instead describes the frames of a capture without RoCEv2, as String does. Of unknown link types it names the first one, and those
+// that are known.
+func (o Others) Instead() string {
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		if strings.HasPrefix(name, "link type ") {
+			return o.String() + "; " + name + " is not known, only " + KnownLinks
+		}
+	}
+	return o.String()
+}
+
 // Totals counts all packets of an Analyzer.
 type Totals struct {
 	Packets   uint64 `json:"packets"`          // all RoCEv2 packets

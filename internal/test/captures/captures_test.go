@@ -3,10 +3,14 @@ package captures
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +18,7 @@ import (
 	"roced.io/roced/internal/observe/check"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/internal/observe/watch"
 )
 
@@ -92,8 +97,8 @@ func TestFiles(t *testing.T) {
 			"analyze: ok: 2 RoCEv2 packets, 1 others (1 link type 220), violated false\n" + three,
 		"v4frag.pcap": "decode: 2 frames, 0 RoCE, 2 other (2 IP fragments), 0 truncated, 0 malformed, 0 bad ICRC\n" +
 			"watch: 0 packets, 2 other (2 IP fragments), 0 truncated, 0 malformed, 0 bad ICRC, 0 messages, 0 retransmitted\n" +
-			"analyze: no case: 0 RoCEv2 packets, 2 others (2 IP fragments), violated false\n" +
-			"record: no packet goes to queue pair 0x11; the capture has no RoCEv2 packets",
+			"analyze: no case: 2 other frames (2 IP fragments), violated false\n" +
+			"record: no packet goes to queue pair 0x11; the capture has no RoCEv2 packets (2 IP fragments)",
 		"two_conn.pcap": "decode: 14 frames, 14 RoCE, 0 other, 0 truncated, 0 malformed, 0 bad ICRC\n" +
 			"watch: 14 packets, 0 other, 0 truncated, 0 malformed, 0 bad ICRC, 7 messages, 0 retransmitted\n" +
 			"analyze: ok: 14 RoCEv2 packets, 0 others, violated false\n" +
@@ -144,6 +149,28 @@ func TestCut(t *testing.T) {
 		}
 		if last.Cut != d.Cut || r.Cut != d.Cut || r.Frames != d.Frames || strings.Contains(script, " is cut ") != (note != "") || !strings.Contains(script, note) {
 			t.Fatalf("%d bytes: %+v, %+v, %+v\n%s", size, d, last, r, script)
+		}
+	}
+}
+
+// TestLinkType: the programs name an unknown link type, and those that they know.
+func TestLinkType(t *testing.T) {
+	file := load(t, "two_conn.pcap")
+	binary.LittleEndian.PutUint32(file[20:], 9999)
+	a := ask(t, file, false)
+	for _, text := range []string{a.decoded.Others.Instead(), a.watched.Others.Instead(), a.analyzed.Checks[0].Text, a.refusal.Error()} {
+		if want := " (14 link type 9999); link type 9999 is not known, only 1 (Ethernet), 0 and 108"; !strings.Contains(text, want) {
+			t.Errorf("%s\nlacks %s", text, want)
+		}
+	}
+	var links []pcapng.LinkType
+	for _, s := range regexp.MustCompile(`\d+`).FindAllString(flow.KnownLinks, -1) {
+		n, _ := strconv.Atoi(s)
+		links = append(links, pcapng.LinkType(n))
+	}
+	for link := range pcapng.LinkType(65535) {
+		if _, _, err := link.Network(make([]byte, 64), new([]uint16)); (err == nil) != slices.Contains(links, link) {
+			t.Errorf("%v: %v, but KnownLinks is %s", link, err, flow.KnownLinks)
 		}
 	}
 }
