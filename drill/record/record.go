@@ -224,7 +224,7 @@ func (c *capture) queuePairs() string {
 	for _, q := range list[:min(most, len(list))] {
 		text = append(text, fmt.Sprintf("%#x", uint32(q)))
 	}
-	return strings.Join(text, ", ")
+	return strings.Join(text, ", ") + c.totals.Forgotten()
 }
 
 // Script returns a script of the queue pair's packets. name describes the capture, which may be cut.
@@ -238,7 +238,7 @@ func Script(in io.Reader, name string, d Device) (string, error) {
 		return "", err
 	}
 	w := newWriter(packets, strings.ToLower(s.Transport), s.MTU)
-	w.head(name+c.end.String(), d)
+	w.head(name+c.end.String()+c.totals.Forgotten(), d)
 	if list := c.omitted(s); len(list) > 0 {
 		w.printf("# Omitted frames, which are malformed or have a wrong ICRC: %s", strings.Trim(fmt.Sprint(list), "[]"))
 	}

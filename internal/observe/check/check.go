@@ -195,7 +195,7 @@ func (c *capture) integrity() Check {
 	} else if t.Cut > 0 {
 		k.Verdict, k.Text = Undecidable, fmt.Sprintf("%d packets are truncated; their ICRC cannot be checked", t.Cut)
 	} else if t.Evicted > 0 {
-		k.Verdict, k.Text = Undecidable, fmt.Sprintf("the capture has %d connections more than can be checked at once", t.Evicted)
+		k.Verdict, k.Text = Undecidable, k.Text+t.Forgotten()
 	}
 	return k
 }

@@ -88,6 +88,15 @@ type Totals struct {
 	CM        CM     `json:"cm"`
 }
 
+// Forgotten says how many streams a capture has beyond DefaultStreams, and what to do. It is empty if it has none.
+func (t *Totals) Forgotten() string {
+	if t.Evicted == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d streams are forgotten, because at most %d (two for each connection) are followed at once: filter the capture by host or queue pair",
+		t.Evicted, DefaultStreams)
+}
+
 // key identifies a stream.
 type key struct {
 	src, dst netip.Addr

@@ -26,7 +26,7 @@ func WriteTable(out io.Writer, r *Report, rows int) error {
 		count uint64
 		what  string
 	}{
-		{r.Lost, "LOST"}, {t.Other, "other" + t.Others.String()}, {r.truncated(), "truncated"}, {t.Malformed, "malformed"}, {t.BadICRC, "with a bad ICRC"}, {t.Trimmed, "trimmed"}, {t.Endpoint, "of endpoints"}, {t.Evicted, "streams forgotten"},
+		{r.Lost, "LOST"}, {t.Other, "other" + t.Others.String()}, {r.truncated(), "truncated"}, {t.Malformed, "malformed"}, {t.BadICRC, "with a bad ICRC"}, {t.Trimmed, "trimmed"}, {t.Endpoint, "of endpoints"}, {t.Evicted, "streams forgotten (see --streams)"},
 	} {
 		if n.count > 0 {
 			fmt.Fprintf(out, ", %d %s", n.count, n.what)

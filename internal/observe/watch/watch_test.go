@@ -92,7 +92,7 @@ func TestTableIsBounded(t *testing.T) {
 	if lines := strings.Split(out.String(), "\n"); len(lines) != 7 || lines[5] != fmt.Sprintf("... %d more", len(r.Flows)-3) {
 		t.Errorf("%q", lines)
 	}
-	if want := "1 LOST, 2 malformed, 3 with a bad ICRC, 4 streams forgotten"; !strings.Contains(out.String(), want) {
+	if want := "1 LOST, 2 malformed, 3 with a bad ICRC, 4 streams forgotten (see --streams)"; !strings.Contains(out.String(), want) {
 		t.Errorf("%s lacks %q", &out, want)
 	}
 }

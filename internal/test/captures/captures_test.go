@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"roced.io/roced/bth"
 	"roced.io/roced/drill/record"
 	"roced.io/roced/internal/observe/check"
 	"roced.io/roced/internal/observe/decode"
@@ -172,6 +173,26 @@ func TestLinkType(t *testing.T) {
 		if _, _, err := link.Network(make([]byte, 64), new([]uint16)); (err == nil) != slices.Contains(links, link) {
 			t.Errorf("%v: %v, but KnownLinks is %s", link, err, flow.KnownLinks)
 		}
+	}
+}
+
+// TestManyStreams: analyze and record name their limit, and what to do about it.
+func TestManyStreams(t *testing.T) {
+	file := load(t, "two_conn.pcap")
+	end := 24 + 16 + int(binary.LittleEndian.Uint32(file[24+8:]))
+	all := slices.Clone(file[:24])
+	for i := range uint16(flow.DefaultStreams + 3) {
+		frame := slices.Clone(file[24:end])
+		binary.BigEndian.PutUint16(frame[16+14+20+8+6:], 0x100+i) // the queue pair
+		if err := bth.SealICRC(frame[16+14:]); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, frame...)
+	}
+	a := ask(t, all, false)
+	want := "; 3 streams are forgotten, because at most 4096 (two for each connection) are followed at once: filter the capture by host or queue pair"
+	if k := a.analyzed.Checks[0]; k.Verdict != check.Undecidable || k.Text != "4099 RoCEv2 packets, 0 others"+want || a.refusal == nil || !strings.HasSuffix(a.refusal.Error(), want) {
+		t.Errorf("%+v, %v", k, a.refusal)
 	}
 }
 
