@@ -52,14 +52,17 @@ what it does not need. CAPTURE is pcap or pcapng; RC, UC and UD can be recorded.
 			if err != nil {
 				return about.Usage(fmt.Errorf("%s: %w", args[0], err))
 			}
-			if out == "" {
+			if out != "" {
+				if err := output.Write(out, []byte(text)); err != nil {
+					return about.Usage(err)
+				}
+			} else if !a.json {
 				_, err = fmt.Fprint(a.out, text)
-				return err
 			}
-			if err := output.Write(out, []byte(text)); err != nil {
-				return about.Usage(err)
+			if a.json {
+				return output.JSON(a.out, map[string]string{"script": text})
 			}
-			return nil
+			return err
 		},
 	}
 	c.Flags().StringVar(&qp, "qp", "", "number of the device's queue pair, such as 17 or 0x11")

@@ -299,6 +299,11 @@ func TestRecord(t *testing.T) {
 	if code, said, diag := call("run", out); code != 0 {
 		t.Fatal(code, said, diag)
 	}
+	var v struct{ Script string }
+	code, said, diag := call("record", capture, "--qp", "0x11", "--address", "198.18.0.1", "--json")
+	if err := json.Unmarshal([]byte(said), &v); code != 0 || err != nil || v.Script != string(read(t, out)) {
+		t.Error(code, err, said, diag)
+	}
 	for _, c := range []struct {
 		diag string
 		args []string
