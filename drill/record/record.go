@@ -211,14 +211,13 @@ func (c *capture) omitted(s flow.Stream) (list []int) {
 func (c *capture) queuePairs() string {
 	var list []bth.QPN
 	for _, s := range c.streams {
-		if !slices.Contains(list, s.QPN) {
-			list = append(list, s.QPN)
-		}
+		list = append(list, s.QPN)
 	}
 	if len(list) == 0 {
 		return "no RoCEv2 packets" + c.totals.Others.Instead()
 	}
 	slices.Sort(list)
+	list = slices.Compact(list)
 	const most = 20
 	text := make([]string, 0, most)
 	for _, q := range list[:min(most, len(list))] {

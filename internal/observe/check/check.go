@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/observe/dissect"
@@ -69,20 +70,8 @@ func (r *Report) Empty() bool { return r.Checks[0].Verdict == NoCase }
 
 // Violated reports whether a check found a violation.
 func (r *Report) Violated() bool {
-	has := func(list []Check) bool {
-		for _, c := range list {
-			if c.Verdict == Violated {
-				return true
-			}
-		}
-		return false
-	}
-	for _, c := range r.Connections {
-		if has(c.Checks) {
-			return true
-		}
-	}
-	return has(r.Checks)
+	is := func(c Check) bool { return c.Verdict == Violated }
+	return slices.ContainsFunc(r.Checks, is) || slices.ContainsFunc(r.Connections, func(c Connection) bool { return slices.ContainsFunc(c.Checks, is) })
 }
 
 // packet is a RoCEv2 packet of the capture. Captures have millions of them.

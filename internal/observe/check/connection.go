@@ -234,9 +234,9 @@ func (n *connection) reads() Check {
 	return k.conclude(cases, "repeated READ requests")
 }
 
-// backwards makes a check undecidable: the time of the second frame is before that of the first.
-func (k *Check) backwards(frames []int) {
-	k.Verdict, k.Text = Undecidable, fmt.Sprintf("times decrease at frame %d", frames[1])
+// backwards returns an undecidable check: the time of the second frame is before that of the first.
+func backwards(name string, frames []int) Check {
+	return Check{Name: name, Verdict: Undecidable, Text: fmt.Sprintf("times decrease at frame %d", frames[1])}
 }
 
 // measure sums up times. Findings name the frames of the slowest one.
@@ -245,17 +245,11 @@ func measure(name string, times []time.Duration, frames [][]int, what string) Ch
 	if len(times) == 0 {
 		return k
 	}
-	slow := 0
-	for i, t := range times {
-		if t < 0 {
-			k.backwards(frames[i])
-			return k
-		}
-		if t > times[slow] {
-			slow = i
-		}
+	if i := slices.IndexFunc(times, func(t time.Duration) bool { return t < 0 }); i >= 0 {
+		return backwards(name, frames[i])
 	}
 	sorted := slices.Sorted(slices.Values(times))
+	slow := slices.Index(times, sorted[len(sorted)-1])
 	k.Verdict = OK
 	k.Latency = &Latency{len(times), int64(sorted[0]), int64(sorted[len(sorted)/2]), int64(times[slow])}
 	k.Text = fmt.Sprintf("%d %s: %v to %v, median %v", len(times), what, sorted[0], times[slow], sorted[len(sorted)/2])

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -66,12 +67,7 @@ func isRNR(p *packet) bool { return p.opcode.IsAck() && p.aeth.Syndrome.IsRNR() 
 
 // compare adds a check for each host with counters.
 func (c *capture) compare(out *Report, counters Counters, holes int) error {
-	hosts := make([]netip.Addr, 0, len(counters))
-	for a := range counters {
-		hosts = append(hosts, a)
-	}
-	slices.SortFunc(hosts, netip.Addr.Compare)
-	for _, a := range hosts {
+	for _, a := range slices.SortedFunc(maps.Keys(counters), netip.Addr.Compare) {
 		if !slices.ContainsFunc(c.packets, func(p packet) bool { return p.stream.from == a || p.stream.to == a }) {
 			return fmt.Errorf("counters of %v: the capture has no packets of this host", a)
 		}

@@ -106,8 +106,7 @@ func (c *capture) scope() Check {
 	}
 	switch host := paces["host"]; {
 	case host.least < 0:
-		k.backwards(host.frames)
-		return k
+		return backwards(k.Name, host.frames)
 	case host.frames == nil:
 		return k
 	}

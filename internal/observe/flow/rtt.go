@@ -70,14 +70,13 @@ func (t *timer) answered(p bth.PSN, now mono.Time, exact bool) {
 		if t.n > 0 && !next.psn.After(p) || exact && q.psn != p {
 			continue
 		}
-		t.add(now.Sub(q.at))
+		if d := now.Sub(q.at); d >= 0 { // else the capture's times decrease
+			t.add(d)
+		}
 	}
 }
 
 func (t *timer) add(d time.Duration) {
-	if d < 0 { // the capture's times decrease
-		return
-	}
 	t.Samples++
 	t.Last = d
 	t.Max = max(t.Max, d)
