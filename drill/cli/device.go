@@ -13,6 +13,7 @@ import (
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/internal/base/about"
+	"roced.io/roced/internal/base/interrupt"
 	"roced.io/roced/internal/base/suggest"
 )
 
@@ -87,21 +88,22 @@ func addresses(flag string, list []string, otherwise [2]netip.Addr) ([2]netip.Ad
 	return otherwise, nil
 }
 
-// open starts the device under test.
+// open starts the device under test. end ends it; it is never nil.
 func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() error, err error) {
+	end = func() error { return nil }
 	if err := f.check(); err != nil {
-		return nil, nil, err
+		return nil, end, err
 	}
 	command, isAgent := strings.CutPrefix(f.dut, agentPrefix)
 	if !isAgent && f.link != "" {
-		return nil, nil, about.Usage(fmt.Errorf("--link is for --dut agent:COMMAND; %s has a link of its own", f.dut))
+		return nil, end, about.Usage(fmt.Errorf("--link is for --dut agent:COMMAND; %s has a link of its own", f.dut))
 	}
 	var s *dut.Session
 	switch {
 	case isAgent:
 		s, err = f.openAgent(ctx, command)
 	case f.dut == "virtual":
-		return dut.Virtual{Memory: f.memory(), Traffic: f.traffic}, func() error { return nil }, nil
+		return dut.Virtual{Memory: f.memory(), Traffic: f.traffic}, end, nil
 	case f.dut == "roced":
 		s, err = dut.StartRoced(ctx, f.traffic)
 	case slices.Contains(dut.RXE(), f.dut):
@@ -109,8 +111,11 @@ func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() er
 	default:
 		err = about.Usage(fmt.Errorf("--dut %s: must be virtual, roced, %s or agent:COMMAND", f.dut, strings.Join(dut.RXE(), ", ")))
 	}
+	if err != nil && ctx.Err() != nil {
+		err = interrupt.Errorf("the device under test has not started")
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, end, err
 	}
 	s.Limit(f.memory())
 	return s, s.Close, nil

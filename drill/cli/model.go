@@ -100,7 +100,7 @@ func (a *app) runModel(ctx context.Context, f *modelFlags) error {
 	case err != nil && !errors.Is(err, dut.ErrLost):
 		err = fmt.Errorf("%w: %w", dut.ErrLost, err)
 	}
-	if err = cmp.Or(err, end(), keepFailures(r, f.keep), a.printModel(r, time.Since(began))); err == nil && r.Failed() > 0 {
+	if err = cmp.Or(err, keepFailures(r, f.keep), a.printModel(r, time.Since(began)), end()); err == nil && r.Failed() > 0 {
 		return errFailed
 	}
 	return err

@@ -128,9 +128,12 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 		return about.Usage(err)
 	}
 	sum := summary{DUT: f.dut, Scripts: []report{}}
-	err = a.runOn(ctx, scripts, f, reasons, &sum)
+	device, end, err := f.open(ctx, a)
 	if about.IsUsage(err) {
 		return err
+	}
+	if err == nil {
+		err = a.runOn(ctx, device, scripts, f, reasons, &sum)
 	}
 	if err != nil {
 		sum.Lost = err.Error()
@@ -138,7 +141,7 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 	for _, s := range scripts[len(sum.Scripts):] {
 		sum.add(report{Script: s.Path, About: s.About, Spec: s.Spec, Must: s.Must, Outcome: notRun, Reason: sum.Lost, script: s})
 	}
-	err = cmp.Or(err, sum.write(junit, (*summary).junit), sum.writePage(html), a.print(&sum))
+	err = cmp.Or(err, sum.write(junit, (*summary).junit), sum.writePage(html), a.print(&sum), end())
 	switch {
 	case err == nil && sum.Failed > 0:
 		return errFailed
@@ -148,18 +151,13 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 	return err
 }
 
-// runOn starts the device and runs the scripts on it.
-func (a *app) runOn(ctx context.Context, scripts []*script.Script, f runFlags, reasons knownFailures, sum *summary) error {
-	device, end, err := f.open(ctx, a)
-	if err != nil {
-		return err
-	}
+// runOn runs the scripts on the device.
+func (a *app) runOn(ctx context.Context, device runner, scripts []*script.Script, f runFlags, reasons knownFailures, sum *summary) error {
 	if s, ok := device.(*dut.Session); ok {
 		sum.Slack = s.Slack().Seconds()
 	}
-	for i, s := range scripts {
-		var r report
-		r, err = a.runScript(ctx, device, s, f)
+	for _, s := range scripts {
+		r, err := a.runScript(ctx, device, s, f)
 		if r.Outcome == engine.Passed.String() && reasons.reason(s.Path) != "" {
 			sum.Unexpected = append(sum.Unexpected, s.Path)
 		}
@@ -170,14 +168,14 @@ func (a *app) runOn(ctx context.Context, scripts []*script.Script, f runFlags, r
 				a.line(r)
 			}
 		}
-		if errors.Is(err, context.Canceled) {
-			err = interrupt.Errorf("%d of %d scripts have ended; their results are reported", i, len(scripts))
+		if err != nil && ctx.Err() != nil {
+			err = interrupt.Errorf("%d of %d scripts have ended; their results are reported", len(sum.Scripts)-sum.NotRun, len(scripts))
 		}
 		if err != nil {
-			break
+			return err
 		}
 	}
-	return cmp.Or(err, end())
+	return nil
 }
 
 // lintAll prints all errors of scripts but the last, which it returns.

@@ -7,13 +7,17 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
+	"roced.io/roced/drill/engine"
+	"roced.io/roced/drill/script"
 	"roced.io/roced/internal/base/interrupt/cut"
 	"roced.io/roced/internal/observe/pcapng"
 )
@@ -388,6 +392,97 @@ func TestInterrupted(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted: 1 of 2 scripts have ended; their results are reported") ||
 				!strings.Contains(out.String(), "1 passed, 0 failed") {
 				t.Errorf("%v\n%s", err, out.String())
+			}
+		})
+	}
+}
+
+// lastMoment is a device whose run passes while an interrupt arrives.
+type lastMoment struct{ cancel func() }
+
+func (d lastMoment) Run(ctx context.Context, _ *script.Script, _ uint64) (*engine.Result, error) {
+	d.cancel()
+	return &engine.Result{}, ctx.Err()
+}
+
+// TestInterruptedCount: the error of an interrupt counts the scripts that the report has.
+func TestInterruptedCount(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var sum summary
+	a := app{out: io.Discard}
+	err := a.runOn(ctx, lastMoment{cancel}, []*script.Script{{Path: "a"}, {Path: "b"}}, runFlags{}, nil, &sum)
+	if err == nil || !strings.Contains(err.Error(), "1 of 2 scripts have ended") || sum.Passed != 1 {
+		t.Error(err, sum.Passed)
+	}
+}
+
+// fakeDevice returns the flags of a device that answers requests for its MAC address, and of an agent that is a shell script. The
+// agent answers every command and writes its process ID into the file "pid" of the folder.
+func fakeDevice(t *testing.T) (flags []string, dir string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cli") // with a short path, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	link, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: dir + "/dut", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { link.Close() })
+	go func() {
+		const op, sender, target, length = 20, 22, 32, 10 // ARP
+		for b := make([]byte, 2000); ; {
+			n, from, err := link.ReadFromUnix(b)
+			if err != nil {
+				return
+			}
+			if n < target+length || b[12] != 8 || b[13] != 6 {
+				continue
+			}
+			asked := bytes.Clone(b[sender : target+length])
+			copy(b, asked[:6])
+			copy(b[6:], "\x02\x00\x00\x00\x00\x02")
+			b[op+1] = 2
+			copy(b[target:], asked[:length])
+			copy(b[sender:], b[6:12])
+			copy(b[sender+6:], asked[length+6:])
+			link.WriteToUnix(b[:n], from)
+		}
+	}()
+	const agent = "echo $$ >$0.pid; while read n line; do echo $n ok version=5 mtu=4096 gid4=0 gid6=1 caps=rc,ipv4,ipv6 va=1 lkey=1 rkey=1 num=5; done\n"
+	if err := os.WriteFile(dir+"/agent", []byte(agent), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--dut", "agent:/bin/sh " + dir + "/agent", "--link", "unix:" + dir + "/dut", "--slack", "10s"}, dir
+}
+
+// observer calls look with each text that a command prints.
+type observer struct{ look func(text string) }
+
+func (o observer) Write(b []byte) (int, error) {
+	o.look(string(b))
+	return len(b), nil
+}
+
+// TestReportFirst: run and model print the report before they end the device, which may take longer than an interrupt permits.
+func TestReportFirst(t *testing.T) {
+	for name, args := range map[string][]string{"run": {"run", folder(t, map[string]string{"a": passing})}, "model": {"model", "--steps", "1", "--keep", t.TempDir()}} {
+		t.Run(name, func(t *testing.T) {
+			flags, dir := fakeDevice(t)
+			reported := false
+			code := Main(append(args, flags...), observer{func(text string) {
+				if !strings.Contains(text, " passed, ") && !strings.Contains(text, " rules failed") {
+					return
+				}
+				reported = true
+				pid, err := strconv.Atoi(strings.TrimSpace(string(read(t, dir+"/agent.pid"))))
+				if err != nil || syscall.Kill(pid, 0) != nil {
+					t.Errorf("the agent has ended before the report; %v", err)
+				}
+			}}, os.Stderr)
+			if !reported {
+				t.Errorf("no report; exit code %d", code)
 			}
 		})
 	}

@@ -100,7 +100,7 @@ func (a *Agent) reach(ctx context.Context) (io.ReadWriteCloser, error) {
 			words[0] = filepath.Join(bin, words[0])
 		}
 	}
-	return startProcess(words[0], words[1:]...)
+	return startProcess(ctx, words[0], words[1:]...)
 }
 
 // dial connects to an agent that listens on TCP, and authenticates by the token.

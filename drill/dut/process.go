@@ -1,6 +1,7 @@
 package dut
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -52,11 +53,18 @@ type process struct {
 // Read reads what the agent says.
 func (p *process) Read(b []byte) (int, error) { return p.out.Read(b) }
 
-// startProcess starts a program that is the agent, in a process group of its own.
-func startProcess(program string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(program, args...)}
+// command returns a command that runs in a process group of its own. The end of ctx kills the group.
+func command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, program, args...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	return c
+}
+
+// startProcess starts a program that is the agent. The end of ctx kills it.
+func startProcess(ctx context.Context, program string, args ...string) (*process, error) {
+	p := &process{cmd: command(ctx, program, args...)}
 	p.cmd.Stderr = os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error
 	if p.WriteCloser, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -102,10 +110,7 @@ func end(c *exec.Cmd, ended <-chan struct{}) {
 	select {
 	case <-ended:
 	case <-time.After(endLimit):
-		if c.SysProcAttr != nil && c.SysProcAttr.Setpgid {
-			syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
-		}
-		c.Process.Kill()
+		c.Cancel()
 		<-ended
 	}
 }

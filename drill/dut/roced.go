@@ -57,16 +57,16 @@ func (d *daemon) start(ctx context.Context) (*Session, error) {
 	if err := os.WriteFile(d.path("roced.yaml"), []byte(config), 0o600); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
-	d.cmd = exec.Command(filepath.Join(d.bin, "roced"), "run", "--config", d.path("roced.yaml"))
+	d.cmd = command(ctx, filepath.Join(d.bin, "roced"), "run", "--config", d.path("roced.yaml"))
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	if err := d.cmd.Start(); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	d.ended = wait(d.cmd)
-	if err := d.ready(); err != nil {
+	if err := d.ready(ctx); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
-	agent, err := startProcess(filepath.Join(d.bin, "rocectl"), "--run-dir", d.path("run"), "exec", "--", agentIn(d.bin))
+	agent, err := startProcess(ctx, filepath.Join(d.bin, "rocectl"), "--run-dir", d.path("run"), "exec", "--", agentIn(d.bin))
 	if err != nil {
 		return nil, errors.Join(err, l.close())
 	}
@@ -82,13 +82,15 @@ func (d *daemon) start(ctx context.Context) (*Session, error) {
 }
 
 // ready waits for the daemon's socket.
-func (d *daemon) ready() error {
+func (d *daemon) ready(ctx context.Context) error {
 	const tries, pause = 200, 50 * time.Millisecond
 	for range tries {
 		if _, err := os.Stat(d.path("run/roced.sock")); err == nil {
 			return nil
 		}
 		select {
+		case <-ctx.Done():
+			return ctx.Err()
 		case <-d.ended:
 			return fmt.Errorf("%w: the daemon ends:\n%s", ErrLost, d.log.String())
 		case <-time.After(pause):

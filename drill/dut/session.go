@@ -297,7 +297,7 @@ func (s *Session) drive(ctx context.Context, e *engine.Engine) error {
 			if !ok || ctx.Err() != nil {
 				break
 			}
-			if err := s.do(o); err != nil {
+			if err := s.do(o); err != nil && ctx.Err() == nil {
 				e.Lost(s.now(), err)
 				return err
 			}

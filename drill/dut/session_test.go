@@ -183,6 +183,43 @@ func TestAgentIsLost(t *testing.T) {
 	})
 }
 
+// TestInterruptedStart: an interrupt kills an agent and a daemon that start, also if they ignore signals and the end of their input.
+func TestInterruptedStart(t *testing.T) {
+	const hangs = "trap '' INT TERM; while :; do sleep 1; done"
+	for name, start := range map[string]func(ctx context.Context, f *fake) error{
+		"agent": func(ctx context.Context, f *fake) error {
+			_, err := StartAgent(ctx, f.agent)
+			return err
+		},
+		"daemon": func(ctx context.Context, f *fake) error {
+			if err := os.WriteFile(f.path("roced"), []byte("#!/bin/sh\necho $$ >"+f.path("pid")+"; "+hangs), 0o700); err != nil {
+				return err
+			}
+			d := &daemon{bin: f.dir, dir: t.TempDir()}
+			_, err := d.start(ctx)
+			return errors.Join(err, d.stop())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, hangs)
+			shorten(t, &endLimit, time.Minute)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				for !f.started() && t.Context().Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+			}()
+			began := time.Now()
+			if err := start(ctx, f); !errors.Is(err, context.Canceled) || time.Since(began) > 15*time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+			f.gone(t)
+		})
+	}
+}
+
 // session starts a session with the agent, which ends with the test.
 func (f *fake) session(t *testing.T) *Session {
 	t.Helper()
