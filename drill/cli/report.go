@@ -78,6 +78,8 @@ type summary struct {
 	Unexpected    []string `json:"unexpected,omitempty"` // scripts of --known that passed
 	Notes         []note   `json:"notes,omitempty"`
 	Scripts       []report `json:"scripts"`
+
+	bad *script.Error // the first error of a script
 }
 
 // note is a choice of the device that no rule forbids. The first script that shows it is named.
@@ -142,6 +144,9 @@ func (s *summary) count(outcome string) *int {
 func (s *summary) add(r report) {
 	*s.count(r.Outcome)++
 	s.Scripts = append(s.Scripts, r)
+	if r.Outcome == engine.BadScript.String() && s.bad == nil {
+		s.bad = &script.Error{Path: r.Script, Pos: r.result.Pos, Text: r.Reason}
+	}
 	for _, n := range r.notes {
 		if !slices.ContainsFunc(s.Notes, func(old note) bool { return old.Rule == n.Rule }) {
 			s.Notes = append(s.Notes, n)

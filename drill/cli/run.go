@@ -143,6 +143,8 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 	}
 	err = cmp.Or(err, sum.write(junit, (*summary).junit), sum.writePage(html), a.print(&sum), end())
 	switch {
+	case err == nil && sum.bad != nil:
+		return sum.bad
 	case err == nil && sum.Failed > 0:
 		return errFailed
 	case err == nil && sum.Inconclusive > 0:
@@ -210,15 +212,16 @@ func (a *app) runScript(ctx context.Context, device runner, s *script.Script, f 
 	r := report{Script: s.Path, About: s.About, Spec: s.Spec, Must: s.Must, script: s}
 	for i := range max(f.repeat, 1) {
 		result, err := device.Run(ctx, s, f.seed+i)
+		var bad *script.Error
+		if errors.As(err, &bad) {
+			result, err = &engine.Result{Outcome: engine.BadScript, Pos: bad.Pos, Text: bad.Text}, nil
+		}
 		if result != nil {
 			r.set(result, f.seed+i)
 		}
 		r.Seconds = time.Since(began).Seconds()
 		if f.log && result != nil && result.Outcome != engine.Passed {
 			a.printLog(result)
-		}
-		if err == nil && result.Outcome == engine.BadScript {
-			err = &script.Error{Path: s.Path, Pos: result.Pos, Text: result.Text}
 		}
 		if err == nil && result.Outcome == engine.Broken {
 			err = fmt.Errorf("%w: %s:%d:%d: %s", dut.ErrLost, s.Path, result.Pos.Line, result.Pos.Col, result.Text)

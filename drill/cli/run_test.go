@@ -199,6 +199,22 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// TestBadScript: later scripts run after one that is wrong. All reports have it, and the exit code is 2 also if a script failed.
+func TestBadScript(t *testing.T) {
+	dir := folder(t, map[string]string{"a": passing + "x = 1 / 0\n", "b": failing, "c": passing})
+	junit := filepath.Join(dir, "junit.xml")
+	code, out, diag := call("run", dir, "--json", "--junit", junit)
+	var s summary
+	if err := json.Unmarshal([]byte(out), &s); err != nil || code != exitUsage || diag != "rocedrill: "+dir+"/a.drill:5:7: division by zero\n" ||
+		s.Broken != 1 || s.Failed != 1 || s.Passed != 1 || s.NotRun != 0 || s.Lost != "" {
+		t.Errorf("%d %s %v %s", code, diag, err, out)
+	}
+	var x junitSuite
+	if err := xml.Unmarshal(read(t, junit), &x); err != nil || x.Tests != 3 || x.Errors != 1 || x.Failures != 1 {
+		t.Errorf("%v %+v", err, x)
+	}
+}
+
 // TestKnown: a known failure is none, with its reason, and a known failure that passes is told. --must and --only choose scripts.
 func TestKnown(t *testing.T) {
 	dir := folder(t, all)
