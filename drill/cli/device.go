@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -111,10 +112,13 @@ func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() er
 	default:
 		err = about.Usage(fmt.Errorf("--dut %s: must be virtual, roced, %s or agent:COMMAND", f.dut, strings.Join(dut.RXE(), ", ")))
 	}
-	if err != nil && ctx.Err() != nil {
-		err = interrupt.Errorf("the device under test has not started")
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return nil, end, interrupt.Errorf("the device under test has not started")
+	case !errors.Is(err, dut.ErrLost):
+		return nil, end, about.Usage(err)
+	default:
 		return nil, end, err
 	}
 	s.Limit(f.memory())

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"roced.io/roced/drill/dut"
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/drill/script"
 	"roced.io/roced/internal/base/interrupt/cut"
@@ -157,6 +158,8 @@ func TestExitCodes(t *testing.T) {
 	dir := folder(t, all)
 	wrong := folder(t, map[string]string{"x": passing + "> SEND_ONLI\n"})
 	late := folder(t, map[string]string{"x": passing + "x = 1 / 0\n"})
+	t.Setenv("ROCEDRILL_TOKEN", "")
+	socket, long := "unix:"+dir+"/s", "/tmp/"+strings.Repeat("x", 96)
 	for _, c := range []struct {
 		code int
 		diag string
@@ -188,12 +191,19 @@ func TestExitCodes(t *testing.T) {
 		{2, "unknown flag: --slak", []string{"run", dir, "--slak", "1ms"}},
 		{2, "unknown command", []string{"walk"}},
 		{2, "/pass.drill: not a directory", []string{"run", dir + "/pass.drill", "--junit", dir + "/pass.drill/x.xml"}},
-		{3, "link nowhere0: route ip+net: no such network interface", []string{"run", dir, "--dut", "agent:x", "--link", "nowhere0"}},
-		{3, "agent: fork/exec /nowhere/x: no such file", []string{"run", dir, "--dut", "agent:/nowhere/x", "--link", "unix:" + dir + "/s"}},
-		{3, "needs the token in $ROCEDRILL_TOKEN", []string{"run", dir, "--dut", "agent:tcp:[::1]:1", "--link", "unix:" + dir + "/s"}},
+		{2, "link nowhere0: route ip+net: no such network interface; name an interface", []string{"run", dir, "--dut", "agent:x", "--link", "nowhere0"}},
+		{2, "link tap:: the name has 0 bytes; an interface's name has 1 to 15", []string{"run", dir, "--dut", "agent:x", "--link", "tap:"}},
+		{2, "link tap:sixteen-letters_: the name has 16 bytes; an interface's name has 1 to 15", []string{"run", dir, "--dut", "agent:x", "--link", "tap:sixteen-letters_"}},
+		{2, long + ".tester: the path has 108 bytes; a socket's path has at most 107", []string{"run", dir, "--dut", "agent:x", "--link", "unix:" + long}},
+		{2, "agent: the command is empty", []string{"run", dir, "--dut", "agent: ", "--link", socket}},
+		{2, "agent: fork/exec /nowhere/x: no such file", []string{"run", dir, "--dut", "agent:/nowhere/x", "--link", socket}},
+		{2, `agent: exec: "nonexist": executable file not found in $PATH; name a program`, []string{"model", "--dut", "agent:nonexist", "--link", socket}},
+		{2, "agent tcp:foo: address foo: missing port in address; write tcp:HOST:PORT", []string{"run", dir, "--dut", "agent:tcp:foo", "--link", socket}},
+		{2, "agent tcp:[::1]:99999: address 99999: invalid port; write tcp:HOST:PORT", []string{"run", dir, "--dut", "agent:tcp:[::1]:99999", "--link", socket}},
+		{2, "agent tcp:[::1]:1: $ROCEDRILL_TOKEN is not set; set it to the agent's token", []string{"run", dir, "--dut", "agent:tcp:[::1]:1", "--link", socket}},
 	} {
 		code, _, diag := call(c.args...)
-		if code != c.code || !strings.Contains(diag, c.diag) || strings.Count(diag, "\n") > 1 {
+		if code != c.code || !strings.Contains(diag, c.diag) || strings.Count(diag, "\n") > 1 || (c.code == exitUsage && strings.Contains(diag, dut.ErrLost.Error())) {
 			t.Errorf("%v: %d %s, want %d %s", c.args, code, diag, c.code, c.diag)
 		}
 	}
@@ -433,7 +443,7 @@ func TestInterruptedCount(t *testing.T) {
 }
 
 // fakeDevice returns the flags of a device that answers requests for its MAC address, and of an agent that is a shell script. The
-// agent answers every command and writes its process ID into the file "pid" of the folder.
+// agent answers every command alike, so that scripts break, and writes its process ID into the file "pid" of the folder.
 func fakeDevice(t *testing.T) (flags []string, dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cli") // with a short path, for sockets
@@ -496,7 +506,7 @@ func TestReportFirst(t *testing.T) {
 				if err != nil || syscall.Kill(pid, 0) != nil {
 					t.Errorf("the agent has ended before the report; %v", err)
 				}
-			}}, os.Stderr)
+			}}, io.Discard)
 			if !reported {
 				t.Errorf("no report; exit code %d", code)
 			}

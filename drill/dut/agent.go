@@ -53,11 +53,11 @@ func DefaultAgent() Agent {
 // TokenVariable is the environment variable with the token of an agent that listens on TCP.
 const TokenVariable = "ROCEDRILL_TOKEN"
 
-// StartAgent starts or reaches the agent, and opens the link.
+// StartAgent starts or reaches the agent, and opens the link. An error that is not ErrLost is one of a's fields or of this host.
 func StartAgent(ctx context.Context, a Agent) (*Session, error) {
 	l, err := openLink(a.Link)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, err
 	}
 	agent, err := a.reach(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (a *Agent) reach(ctx context.Context) (io.ReadWriteCloser, error) {
 	}
 	words := strings.Fields(a.Command)
 	if len(words) == 0 {
-		return nil, fmt.Errorf("%w: the agent's command is empty", ErrLost)
+		return nil, errors.New("agent: the command is empty; name a program that starts " + agentProgram)
 	}
 	if words[0] == agentProgram || words[0] == managerAgent {
 		if bin, err := programs(words[0]); err == nil {
@@ -105,9 +105,16 @@ func (a *Agent) reach(ctx context.Context) (io.ReadWriteCloser, error) {
 
 // dial connects to an agent that listens on TCP, and authenticates by the token.
 func dial(ctx context.Context, address string) (io.ReadWriteCloser, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("agent tcp:%s: %w; write tcp:HOST:PORT", address, err)
+	}
 	token := os.Getenv(TokenVariable)
 	if token == "" {
-		return nil, fmt.Errorf("%w: an agent on TCP needs the token in $%s", ErrLost, TokenVariable)
+		return nil, fmt.Errorf("agent tcp:%s: $%s is not set; set it to the agent's token", address, TokenVariable)
 	}
 	d := net.Dialer{Timeout: 10 * time.Second}
 	c, err := d.DialContext(ctx, "tcp", address)

@@ -42,6 +42,10 @@ func openLink(name string) (*wire, error) {
 
 // openSocket returns a link of AF_UNIX datagrams, as QEMU and the daemon's port "unix" have it.
 func openSocket(local, remote string) (*wire, error) {
+	const longest = len(unix.RawSockaddrUnix{}.Path) - 1
+	if len(local) > longest {
+		return nil, fmt.Errorf("link %s: the path has %d bytes; a socket's path has at most %d", local, len(local), longest)
+	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("link: %w", err)
@@ -59,12 +63,12 @@ func openSocket(local, remote string) (*wire, error) {
 func openInterface(name string) (*wire, error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
-		return nil, fmt.Errorf("link %s: %w", name, err)
+		return nil, fmt.Errorf("link %s: %w; name an interface of ip link, tap:NAME or unix:PATH", name, err)
 	}
 	const all = 0x0300 // ETH_P_ALL in network order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all)
 	if err != nil {
-		return nil, fmt.Errorf("link %s: packet socket: %w", name, err)
+		return nil, fmt.Errorf("link %s: packet socket, which needs CAP_NET_RAW: %w", name, err)
 	}
 	l := &wire{fd: fd, mtu: i.MTU}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
@@ -87,6 +91,9 @@ func openInterface(name string) (*wire, error) {
 
 // openTAP returns a link on a TAP device, which it creates if it does not exist. The device's side is the interface.
 func openTAP(name string) (*wire, error) {
+	if len(name) == 0 || len(name) >= unix.IFNAMSIZ {
+		return nil, fmt.Errorf("link tap:%s: the name has %d bytes; an interface's name has 1 to %d", name, len(name), unix.IFNAMSIZ-1)
+	}
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("link tap:%s: /dev/net/tun: %w", name, err)
@@ -98,7 +105,7 @@ func openTAP(name string) (*wire, error) {
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, r)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("link tap:%s: %w", name, err), l.close())
+		return nil, errors.Join(fmt.Errorf("link tap:%s: the TAP device, which needs CAP_NET_ADMIN: %w", name, err), l.close())
 	}
 	if i, err := net.InterfaceByName(name); err == nil {
 		l.mtu = i.MTU

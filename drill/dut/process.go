@@ -36,7 +36,7 @@ func programs(names ...string) (bin string, err error) {
 	bin = filepath.Dir(own)
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			return "", fmt.Errorf("%w: %w; make build makes it (the agent needs libibverbs-dev and a C compiler)", ErrLost, err)
+			return "", fmt.Errorf("%w; make build makes it (the agent needs libibverbs-dev and a C compiler)", err)
 		}
 	}
 	return bin, nil
@@ -79,7 +79,7 @@ func startProcess(ctx context.Context, program string, args ...string) (*process
 	in.Close()
 	if err != nil {
 		out.Close()
-		return nil, fmt.Errorf("%w: agent: %w", ErrLost, err)
+		return nil, fmt.Errorf("agent: %w; name a program that starts %s", err, agentProgram)
 	}
 	p.ended = wait(p.cmd)
 	return p, nil

@@ -170,14 +170,14 @@ func TestAgentIsLost(t *testing.T) {
 	t.Run("no program", func(t *testing.T) {
 		f := newFake(t, "")
 		f.agent.Command = "/nowhere/agent"
-		if _, err := StartAgent(t.Context(), f.agent); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "/nowhere/agent: no such file") {
+		if _, err := StartAgent(t.Context(), f.agent); err == nil || errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "/nowhere/agent: no such file") {
 			t.Error(err)
 		}
 	})
 	t.Run("no interface", func(t *testing.T) {
 		f := newFake(t, "")
 		f.agent.Link = "nowhere0"
-		if _, err := StartAgent(t.Context(), f.agent); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "link nowhere0: route ip+net: no such network interface") {
+		if _, err := StartAgent(t.Context(), f.agent); err == nil || errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "link nowhere0: route ip+net: no such network interface") {
 			t.Error(err)
 		}
 	})
