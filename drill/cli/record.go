@@ -48,6 +48,9 @@ what it does not need. CAPTURE is pcap or pcapng; RC, UC and UD can be recorded.
 				return about.Usage(err)
 			}
 			defer f.Close()
+			if sameFile(args[0], out) {
+				return about.Usage(fmt.Errorf("--output %s: is the capture; name another file", out))
+			}
 			text, err := record.Script(bufio.NewReader(bounded.Reader(f, bounded.Data)), filepath.Base(args[0]), d)
 			if err != nil {
 				return about.Usage(fmt.Errorf("%s: %w", args[0], err))

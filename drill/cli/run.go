@@ -203,7 +203,17 @@ func (f *runFlags) outputs() (junit, html *os.File, err error) {
 	if f.html != "" {
 		html, err = output.Create(f.html)
 	}
+	if err == nil && sameFile(f.junit, f.html) {
+		err = fmt.Errorf("--html %s: is the file of --junit; name another file", f.html)
+	}
 	return junit, html, err
+}
+
+// sameFile reports whether both names are those of one file.
+func sameFile(a, b string) bool {
+	x, _ := os.Stat(a) // nil, if there is no file, is the same as no other
+	y, _ := os.Stat(b)
+	return os.SameFile(x, y)
 }
 
 // runScript runs a script with all seeds, up to the first that fails.

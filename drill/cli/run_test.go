@@ -349,6 +349,24 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// TestSameFile: no output overwrites the input or another output, also by another name.
+func TestSameFile(t *testing.T) {
+	dir := folder(t, map[string]string{"pass": passing})
+	capture, link := filepath.Join(dir, "c.pcap"), filepath.Join(dir, "link")
+	want := read(t, "../../bth/testdata/rc_send.pcap")
+	if err := errors.Join(os.WriteFile(capture, want, 0o600), os.Symlink(capture, link)); err != nil {
+		t.Fatal(err)
+	}
+	code, _, diag := call("record", capture, "--qp", "0x11", "--address", "198.18.0.1", "-o", link)
+	if code != exitUsage || !strings.Contains(diag, "link: is the capture; name another file") || !bytes.Equal(read(t, capture), want) {
+		t.Error(code, diag)
+	}
+	code, out, diag := call("run", dir, "--junit", dir+"/new/x", "--html", dir+"/./new/x")
+	if code != exitUsage || out != "" || !strings.Contains(diag, "x: is the file of --junit; name another file") {
+		t.Error(code, out, diag)
+	}
+}
+
 // TestAnalyze: the checks of a capture, with the exit code 1 if one is violated.
 func TestAnalyze(t *testing.T) {
 	const capture = "../../bth/testdata/loss2_write.pcap"
