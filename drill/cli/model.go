@@ -100,14 +100,15 @@ func (a *app) runModel(ctx context.Context, f *modelFlags) error {
 	case err != nil && !errors.Is(err, dut.ErrLost):
 		err = fmt.Errorf("%w: %w", dut.ErrLost, err)
 	}
-	if err = cmp.Or(err, keepFailures(r, f.keep), a.printModel(r, time.Since(began)), end()); err == nil && r.Failed() > 0 {
+	a.keepFailures(r, f.keep)
+	if err = cmp.Or(err, a.printModel(r, time.Since(began)), end()); err == nil && r.Failed() > 0 {
 		return errFailed
 	}
 	return err
 }
 
-// keepFailures writes the scripts of failures.
-func keepFailures(r *model.Report, folder string) error {
+// keepFailures writes the scripts of failures. Those that cannot be written have no File.
+func (a *app) keepFailures(r *model.Report, folder string) {
 	for i := range r.Failures {
 		f := &r.Failures[i]
 		if f.Known != "" {
@@ -115,10 +116,10 @@ func keepFailures(r *model.Report, folder string) error {
 		}
 		f.File = filepath.Join(folder, fmt.Sprintf("model-%d.drill", f.Seed))
 		if err := output.Write(f.File, []byte(f.Script)); err != nil {
-			return about.Usage(err)
+			fmt.Fprintf(a.diag, "rocedrill: the script of %s is not kept: %v\n", f.Rule, err)
+			f.File = ""
 		}
 	}
-	return nil
 }
 
 // printModel prints the failures and the sums, or everything in JSON.
@@ -127,7 +128,7 @@ func (a *app) printModel(r *model.Report, took time.Duration) error {
 		return output.JSON(a.out, r)
 	}
 	for _, f := range r.Failures {
-		outcome, more := engine.Failed.String(), f.File
+		outcome, more := engine.Failed.String(), cmp.Or(f.File, "its script is not kept")
 		switch {
 		case f.Known != "":
 			outcome, more = known, known+": "+f.Known

@@ -51,9 +51,7 @@ func TestModelFailure(t *testing.T) {
 		{Rule: "ack", Spec: "IBTA 9.7.5.1.2", Seed: 7, Reason: "no ACK", Known: "it never answers"}}}
 	var out strings.Builder
 	a := app{out: &out}
-	if err := keepFailures(r, dir); err != nil {
-		t.Fatal(err)
-	}
+	a.keepFailures(r, dir)
 	file := filepath.Join(dir, "model-9.drill")
 	if err := a.printModel(r, time.Minute); err != nil {
 		t.Fatal(err)
@@ -67,5 +65,19 @@ func TestModelFailure(t *testing.T) {
 	}
 	if b, err := os.ReadFile(file); err != nil || string(b) != "text" {
 		t.Error(string(b), err)
+	}
+
+	dir = t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "model-9.drill"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var diag strings.Builder
+	a.diag = &diag
+	a.keepFailures(r, dir)
+	if want := filepath.Join(dir, "model-8.drill"); r.Failures[0].File != "" || r.Failures[1].File != want || strings.Count(diag.String(), "\n") != 1 ||
+		!strings.Contains(diag.String(), "rocedrill: the script of gap is not kept: open "+filepath.Join(dir, "model-9.drill")+": is a directory") {
+		t.Errorf("%+v %s", r.Failures, diag.String())
+	} else if _, err := os.Stat(want); err != nil {
+		t.Error(err)
 	}
 }

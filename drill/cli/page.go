@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"roced.io/roced/drill/engine"
-	"roced.io/roced/internal/base/about"
 	"roced.io/roced/internal/base/output"
 	"roced.io/roced/internal/observe/pcapng"
 )
@@ -60,8 +59,9 @@ type sourceLine struct {
 	Failed bool
 }
 
-// writePage writes the page and, beside it, the captures of failed scripts. Without a file it writes nothing.
-func (s *summary) writePage(f *os.File) error {
+// writePage writes the page and, beside it, the captures of failed scripts. Without a file it writes nothing. The page does not
+// name captures that cannot be written.
+func (a *app) writePage(s *summary, f *os.File) error {
 	if f == nil {
 		return nil
 	}
@@ -72,9 +72,11 @@ func (s *summary) writePage(f *os.File) error {
 		if r.result != nil && r.result.Outcome != engine.Passed && r.result.Outcome != engine.NotApplicable {
 			name := fmt.Sprintf("%s-%d.pcapng", base, i+1)
 			if err := writeCapture(name, r.result); err != nil {
-				return about.Usage(err)
+				fmt.Fprintf(a.diag, "rocedrill: the page lacks a capture: %v\n", err)
+			} else {
+				p.Capture = filepath.Base(name)
 			}
-			p.Capture, p.Ladder = filepath.Base(name), drawLadder(&r)
+			p.Ladder = drawLadder(&r)
 			for n, text := range r.script.Lines {
 				p.Source = append(p.Source, sourceLine{n + 1, text, n+1 == r.Line})
 			}

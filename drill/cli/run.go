@@ -141,7 +141,7 @@ func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) 
 	for _, s := range scripts[len(sum.Scripts):] {
 		sum.add(report{Script: s.Path, About: s.About, Spec: s.Spec, Must: s.Must, Outcome: notRun, Reason: sum.Lost, script: s})
 	}
-	err = cmp.Or(err, sum.write(junit, (*summary).junit), sum.writePage(html), a.print(&sum), end())
+	err = cmp.Or(err, sum.write(junit, (*summary).junit), a.writePage(&sum, html), a.print(&sum), end())
 	switch {
 	case err == nil && sum.bad != nil:
 		return sum.bad

@@ -144,6 +144,21 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// TestNoCapture: the page is whole without a capture that cannot be written, and the exit code is that of the run.
+func TestNoCapture(t *testing.T) {
+	dir := folder(t, all)
+	if err := os.Mkdir(filepath.Join(dir, "page-1.pcapng"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	code, _, diag := call("run", dir, "--ip", "4", "--html", dir+"/page.html")
+	html := string(read(t, dir+"/page.html"))
+	if code != exitFailed || diag != "rocedrill: the page lacks a capture: open "+dir+"/page-1.pcapng: is a directory\n" || strings.Contains(html, "page-1.pcapng") ||
+		!strings.Contains(html, `href="page-4.pcapng"`) || !strings.Contains(html, "expected: SEND_LAST psn=") || !strings.Contains(html, "</html>") ||
+		strings.Contains(html, `href=""`) {
+		t.Error(code, diag, html)
+	}
+}
+
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
