@@ -1,6 +1,7 @@
 package dut
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -40,7 +41,8 @@ func openLink(name string) (*wire, error) {
 	return openInterface(name)
 }
 
-// openSocket returns a link of AF_UNIX datagrams, as QEMU and the daemon's port "unix" have it.
+// openSocket returns a link of AF_UNIX datagrams, as QEMU and the daemon's port "unix" have it. It replaces a socket file that no
+// process has.
 func openSocket(local, remote string) (*wire, error) {
 	const longest = len(unix.RawSockaddrUnix{}.Path) - 1
 	if len(local) > longest {
@@ -51,7 +53,19 @@ func openSocket(local, remote string) (*wire, error) {
 		return nil, fmt.Errorf("link: %w", err)
 	}
 	l := &wire{fd: fd, to: &unix.SockaddrUnix{Name: remote}}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: local}); err != nil {
+	at := &unix.SockaddrUnix{Name: local}
+	err = unix.Bind(fd, at)
+	if err == unix.EADDRINUSE {
+		switch i, e := os.Lstat(local); {
+		case e == nil && i.Mode().Type() != os.ModeSocket:
+			err = errors.New("the file is not a socket; remove it, or use another path")
+		case unix.Connect(fd, at) == unix.ECONNREFUSED:
+			err = cmp.Or(os.Remove(local), unix.Bind(fd, at))
+		default:
+			err = fmt.Errorf("another process has this socket; end the one that \"ss -xap | grep %s\" names, or use another path", local)
+		}
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("link %s: %w", local, err), l.close())
 	}
 	l.path = local

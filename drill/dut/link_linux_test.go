@@ -2,12 +2,42 @@ package dut
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// TestAbandoned: a link replaces the socket that an abrupt end left, but neither one that a process has nor another file.
+func TestAbandoned(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := openSocket(path, "far")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openSocket(path, "far"); err == nil || !strings.Contains(err.Error(), "link "+path+": another process has this socket; end the one that") {
+		t.Errorf("in use: %v", err)
+	}
+	l.path = "" // close leaves the file
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = openSocket(path, "far"); err != nil {
+		t.Fatalf("abandoned: %v", err)
+	}
+	if err := errors.Join(l.close(), os.WriteFile(path, []byte("text"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openSocket(path, "far"); err == nil || !strings.Contains(err.Error(), "the file is not a socket; remove it, or use another path") {
+		t.Errorf("a file: %v", err)
+	}
+	if text, err := os.ReadFile(path); string(text) != "text" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+}
 
 // TestFull: a sender waits for a link that is full, at most for the limit.
 func TestFull(t *testing.T) {
