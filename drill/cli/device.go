@@ -64,6 +64,10 @@ func (f *deviceFlags) check() error {
 		return about.Usage(fmt.Errorf("--sl %d: must be at most 15", t.SL))
 	case f.port < 1 || f.port > 255:
 		return about.Usage(fmt.Errorf("--port %d: must be between 1 and 255", f.port))
+	case f.gid < -1 || f.gid > 255:
+		return about.Usage(fmt.Errorf("--gid-index %d: must be between 0 and 255", f.gid))
+	case strings.ContainsFunc(f.device, func(c rune) bool { return c <= ' ' }):
+		return about.Usage(fmt.Errorf("--device %q: must be the name of an RDMA device, without spaces", f.device))
 	case t.Slack < 0:
 		return about.Usage(fmt.Errorf("--slack %v: must not be negative", t.Slack))
 	}
@@ -145,6 +149,11 @@ func (f *deviceFlags) openAgent(ctx context.Context, command string) (*dut.Sessi
 	}
 	if d.DUT, err = addresses("dut-address", f.address, d.DUT); err != nil {
 		return nil, err
+	}
+	for i, a := range d.DUT {
+		if a == d.Tester[i] {
+			return nil, about.Usage(fmt.Errorf("--dut-address %v: is the address of the tester; set --tester-address to another one", a))
+		}
 	}
 	return dut.StartAgent(ctx, d)
 }

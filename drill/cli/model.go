@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -52,7 +53,7 @@ agent does not answer, 130 interrupted: the report has the sequences that have e
   rocedrill model --dut roced --minutes 5 --seed 7
   rocedrill model --dut 'agent:ssh host rocedrill-agent' --link eth1 --minutes 60 --failures 10 --keep found`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 || f.o.Failures < 1 || f.minutes < 0 || f.o.Steps < 0 {
+			if len(args) > 0 || f.o.Failures < 1 || !(f.minutes >= 0 && f.minutes <= math.MaxFloat64) || f.o.Steps < 0 {
 				return about.Usage(errors.New("usage: rocedrill model [--steps N] [--minutes M] [--failures N], with positive numbers"))
 			}
 			if f.minutes == 0 && f.o.Steps == 0 {

@@ -33,6 +33,8 @@ func TestModel(t *testing.T) {
 		{"usage: rocedrill model", []string{"model", "x"}},
 		{"usage: rocedrill model", []string{"model", "--failures", "0"}},
 		{"usage: rocedrill model", []string{"model", "--minutes", "-1"}},
+		{"usage: rocedrill model", []string{"model", "--minutes", "NaN", "--steps", "1"}},
+		{"usage: rocedrill model", []string{"model", "--minutes", "Inf", "--steps", "1"}},
 		{"--keep nowhere: must be a folder", []string{"model", "--keep", "nowhere"}},
 		{"the model has no rule gapp; did you mean \"gap\"?", []string{"model", "--known", known}},
 		{"--dut x: must be", []string{"model", "--dut", "x"}},
