@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"roced.io/roced/drill/engine"
 	"roced.io/roced/qp"
@@ -18,7 +19,9 @@ import (
 type Conn struct {
 	rwc   io.ReadWriteCloser
 	lines chan string
-	sent  uint64 // commands: the number of the newest
+	sent  uint64        // commands: the number of the newest
+	ended chan struct{} // closed before lines
+	err   error         // why, if ended is closed
 }
 
 // ErrEnded means that the agent has closed the connection.
@@ -26,17 +29,39 @@ var ErrEnded = errors.New("the agent has ended")
 
 // New starts to read the agent's lines from rwc, which the connection owns.
 func New(rwc io.ReadWriteCloser) *Conn {
-	c := &Conn{rwc: rwc, lines: make(chan string, 64)}
+	c := &Conn{rwc: rwc, lines: make(chan string, 64), ended: make(chan struct{})}
 	go c.read()
 	return c
 }
 
+// maxLine is the longest line of an agent, in bytes.
+const maxLine = 4 << 20
+
 func (c *Conn) read() {
 	defer close(c.lines)
 	r := bufio.NewScanner(c.rwc)
-	r.Buffer(nil, 4<<20)
+	r.Buffer(nil, maxLine)
 	for r.Scan() {
 		c.lines <- r.Text()
+	}
+	switch err := r.Err(); err {
+	case nil:
+		c.err = ErrEnded
+	case bufio.ErrTooLong:
+		c.err = fmt.Errorf("the agent sent a line of more than %d bytes", maxLine)
+	default:
+		c.err = fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	close(c.ended)
+}
+
+// Err returns why the connection ended, after Lines is closed or a write failed.
+func (c *Conn) Err() error {
+	select {
+	case <-c.ended:
+		return c.err
+	case <-time.After(time.Second): // it still sends
+		return ErrEnded
 	}
 }
 
@@ -47,7 +72,7 @@ func (c *Conn) Lines() <-chan string { return c.lines }
 func (c *Conn) Send(command string) error {
 	c.sent++
 	if _, err := fmt.Fprintf(c.rwc, "%d %s\n", c.sent, command); err != nil {
-		return ErrEnded
+		return c.Err()
 	}
 	return nil
 }
@@ -73,7 +98,7 @@ func (c *Conn) Command(ctx context.Context, command string, report func(line str
 		select {
 		case line, ok := <-c.lines:
 			if !ok {
-				return nil, ErrEnded
+				return nil, c.Err()
 			}
 			text, current := c.Answer(line)
 			if !current {

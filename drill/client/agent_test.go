@@ -60,6 +60,30 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// TestTooLong: a line that is too long is not the end of the agent.
+func TestTooLong(t *testing.T) {
+	c := fake(t, func(string) string { return strings.Repeat("x", maxLine+1) })
+	if _, err := c.Command(t.Context(), "query", nil); err == nil || err.Error() != "the agent sent a line of more than 4194304 bytes" {
+		t.Error(err)
+	}
+}
+
+// broken is a channel whose reads fail.
+type broken struct{ net.Conn }
+
+func (broken) Read([]byte) (int, error) { return 0, errors.New("exit status 7") }
+
+// TestReason: the error of a channel says why the agent has ended, also if a write meets the end first.
+func TestReason(t *testing.T) {
+	near, far := net.Pipe()
+	far.Close()
+	c := New(broken{near})
+	defer c.Close()
+	if err := c.Send("query"); !errors.Is(err, ErrEnded) || err.Error() != "the agent has ended: exit status 7" {
+		t.Error(err)
+	}
+}
+
 // TestLate: the answer to a command that is out of time is not taken for that to the next one.
 func TestLate(t *testing.T) {
 	asked := make(chan struct{})

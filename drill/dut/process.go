@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -50,8 +51,21 @@ type process struct {
 	out *os.File
 }
 
-// Read reads what the agent says.
-func (p *process) Read(b []byte) (int, error) { return p.out.Read(b) }
+// Read reads the agent's output. At its end the error has the exit status.
+func (p *process) Read(b []byte) (int, error) {
+	n, err := p.out.Read(b)
+	if err == io.EOF {
+		select {
+		case <-p.ended:
+			err = fmt.Errorf("%v of %q", p.cmd.ProcessState, strings.Join(p.cmd.Args, " "))
+		case <-time.After(exitLimit):
+		}
+	}
+	return n, err
+}
+
+// exitLimit is the time between the end of an agent's output and its exit.
+const exitLimit = 500 * time.Millisecond
 
 // command returns a command that runs in a process group of its own. The end of ctx kills the group.
 func command(ctx context.Context, program string, args ...string) *exec.Cmd {

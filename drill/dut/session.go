@@ -350,7 +350,7 @@ func (s *Session) input(ctx context.Context, e *engine.Engine, timer <-chan time
 		take(f)
 	case line, ok := <-s.agent.Lines():
 		if !ok {
-			return lost(client.ErrEnded)
+			return lost(s.agent.Err())
 		}
 		if text, ok := s.agent.Answer(line); ok {
 			e.Reply(s.now(), text)

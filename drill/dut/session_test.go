@@ -142,7 +142,8 @@ func TestAgentIsLost(t *testing.T) {
 		agent string
 		want  string
 	}{
-		"ends":          {"exit 1", "the agent has ended"},
+		"ends":          {"exit 7", "the agent has ended: exit status 7 of \"/bin/sh /"},
+		"is killed":     {"kill -9 $$", "the agent has ended: signal: killed of \"/bin/sh /"},
 		"no device":     {"read n line; echo $n error cannot open device; cat", "the agent answers \"cannot open device\" to \"open"},
 		"older agent":   {"read n line; echo $n ok gid4=0 caps=rc; cat", "the agent has version \"\", rocedrill needs " + agentVersion},
 		"silent device": {answers, "it does not answer requests for the MAC address of 198.18.0.2 and fd00::2"},
