@@ -16,8 +16,9 @@ import (
 // knownFailures are the reasons of expected failures, by the end of the script's path.
 type knownFailures map[string]string
 
-// readKnown reads a file of lines "SCRIPT...: REASON". Lines that begin with "#" are comments. No name means no file.
-func readKnown(path string) (knownFailures, error) {
+// readKnown reads a file of lines "NAME...: REASON". Lines that begin with "#" are comments. No path means no file. like returns the
+// names among which a name must be; without, an error begins with missing.
+func readKnown(path, missing string, like func(name string) []string) (knownFailures, error) {
 	list := knownFailures{}
 	if path == "" {
 		return list, nil
@@ -30,40 +31,54 @@ func readKnown(path string) (knownFailures, error) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
-		names, reason, _ := strings.Cut(line, ": ")
-		if reason = strings.TrimSpace(reason); reason == "" {
-			return nil, about.Usage(fmt.Errorf("%s:%d: must be SCRIPT...: REASON", path, i+1))
+		text, reason, _ := strings.Cut(line, ": ")
+		names := strings.Fields(text)
+		if reason = strings.TrimSpace(reason); reason == "" || len(names) == 0 {
+			return nil, about.Usage(fmt.Errorf("%s:%d: must be NAME...: REASON", path, i+1))
 		}
-		for _, name := range strings.Fields(names) {
-			list[scriptName(name)] = reason
+		for _, name := range names {
+			name = scriptName(name)
+			if all := like(name); !slices.Contains(all, name) {
+				return nil, about.Usage(fmt.Errorf("%s:%d: %s %s%s", path, i+1, missing, name, suggest.Hint(name, all)))
+			}
+			list[name] = reason
 		}
 	}
 	return list, nil
 }
 
-// readRules reads a file of lines "RULE...: REASON", with rules of the model.
+// readKnownScripts reads a file of known failures, with names that end the paths of scripts.
+func readKnownScripts(path string, scripts []*script.Script) (knownFailures, error) {
+	return readKnown(path, "no script is named", func(name string) (ends []string) {
+		for _, s := range scripts {
+			ends = append(ends, pathEnd(s.Path, name))
+		}
+		return ends
+	})
+}
+
+// readRules reads a file of known failures, with rules of the model.
 func readRules(path string) (map[string]string, error) {
-	list, err := readKnown(path)
 	var ids []string
 	for _, r := range model.Rules {
 		ids = append(ids, r.ID)
 	}
-	for id := range list {
-		if !slices.Contains(ids, id) {
-			return nil, about.Usage(fmt.Errorf("%s: the model has no rule %s%s", path, id, suggest.Hint(id, ids)))
-		}
-	}
-	return list, err
+	return readKnown(path, "the model has no rule", func(string) []string { return ids })
 }
 
 // scriptName returns the path of a script without its extension.
 func scriptName(path string) string { return strings.TrimSuffix(filepath.Clean(path), ".drill") }
 
+// pathEnd returns the end of a script's path that has as many elements as a name, without the extension.
+func pathEnd(path, name string) string {
+	words := strings.Split(scriptName(path), "/")
+	return strings.Join(words[max(0, len(words)-1-strings.Count(name, "/")):], "/")
+}
+
 // reason returns why a failure of a script is expected, empty if it is not.
 func (l knownFailures) reason(path string) string {
-	path = scriptName(path)
 	for name, reason := range l {
-		if path == name || strings.HasSuffix(path, "/"+name) {
+		if pathEnd(path, name) == name {
 			return reason
 		}
 	}

@@ -67,10 +67,14 @@ report has all scripts.`,
 			if err != nil {
 				return err
 			}
+			reasons, err := readKnownScripts(f.known, scripts)
+			if err != nil {
+				return err
+			}
 			if scripts, err = f.choose(scripts); err != nil {
 				return err
 			}
-			return a.runAll(c.Context(), scripts, f)
+			return a.runAll(c.Context(), scripts, f, reasons)
 		},
 	}
 	f.add(c.Flags())
@@ -115,11 +119,7 @@ func load(args []string) (scripts []*script.Script, err error) {
 }
 
 // runAll runs the scripts and prints the reports. The reports have all scripts even if the device is lost.
-func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags) error {
-	reasons, err := readKnown(f.known)
-	if err != nil {
-		return err
-	}
+func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags, reasons knownFailures) error {
 	if err := a.lintAll(scripts); err != nil {
 		return err
 	}

@@ -260,8 +260,20 @@ func TestKnown(t *testing.T) {
 		!strings.Contains(out, "pass.drill is a known failure, but has passed") || strings.Contains(out, "silent") {
 		t.Error(code, out)
 	}
-	write("fail.drill\n")
-	if code, _, diag := call("run", dir, "--known", list); code != exitUsage || !strings.Contains(diag, "known:1: must be SCRIPT...: REASON") {
+	for text, want := range map[string]string{
+		"fail.drill\n": "known:1: must be NAME...: REASON", "fail:  \n": "known:1: must be NAME...: REASON",
+		"# x\n : It is so.\n":                     "known:2: must be NAME...: REASON",
+		"fial.drill: It is so.\n":                 `known:1: no script is named fial; did you mean "fail"?`,
+		filepath.Base(dir) + "/fial: It is so.\n": `did you mean "` + filepath.Base(dir) + `/fail"?`,
+		"ail: It is so.\n":                        "known:1: no script is named ail",
+	} {
+		write(text)
+		if code, out, diag := call("run", dir, "--known", list); code != exitUsage || out != "" || !strings.Contains(diag, want) {
+			t.Errorf("%q: %d %s, want %s", text, code, diag, want)
+		}
+	}
+	write("silent: A policy, which --must omits.\n")
+	if code, _, diag := call("run", dir+"/pass.drill", dir+"/silent.drill", "--known", list, "--must"); code != 0 {
 		t.Error(code, diag)
 	}
 	for rule, want := range map[string]string{"IBTA 9.7": "1 passed, 1 failed", "IBTA 10": "1 passed, 0 failed", "IBTA": "2 passed, 1 failed", "IBTA 10.3.1": "1 passed, 0 failed"} {
