@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,8 +18,8 @@ import (
 type knownFailures map[string]string
 
 // readKnown reads a file of lines "NAME...: REASON". Lines that begin with "#" are comments. No path means no file. like returns the
-// names among which a name must be; without, an error begins with missing.
-func readKnown(path, missing string, like func(name string) []string) (knownFailures, error) {
+// names among which a name should be; unknown takes the error of another one.
+func readKnown(path, where string, like func(name string) []string, unknown func(err error) error) (knownFailures, error) {
 	list := knownFailures{}
 	if path == "" {
 		return list, nil
@@ -39,7 +40,9 @@ func readKnown(path, missing string, like func(name string) []string) (knownFail
 		for _, name := range names {
 			name = scriptName(name)
 			if all := like(name); !slices.Contains(all, name) {
-				return nil, about.Usage(fmt.Errorf("%s:%d: %s %s%s", path, i+1, missing, name, suggest.Hint(name, all)))
+				if err := unknown(fmt.Errorf("%s:%d: there is no %s among the %s%s", path, i+1, name, where, suggest.Hint(name, all))); err != nil {
+					return nil, err
+				}
 			}
 			list[name] = reason
 		}
@@ -47,13 +50,18 @@ func readKnown(path, missing string, like func(name string) []string) (knownFail
 	return list, nil
 }
 
-// readKnownScripts reads a file of known failures, with names that end the paths of scripts.
-func readKnownScripts(path string, scripts []*script.Script) (knownFailures, error) {
-	return readKnown(path, "no script is named", func(name string) (ends []string) {
+// readKnownScripts reads a file of known failures, with names that end the paths of scripts. It tells names that no script of the run
+// has: the file may be that of a larger suite.
+func readKnownScripts(path string, scripts []*script.Script, diag io.Writer) (knownFailures, error) {
+	like := func(name string) (ends []string) {
 		for _, s := range scripts {
 			ends = append(ends, pathEnd(s.Path, name))
 		}
 		return ends
+	}
+	return readKnown(path, "scripts", like, func(err error) error {
+		fmt.Fprintf(diag, "note: %v\n", err)
+		return nil
 	})
 }
 
@@ -63,7 +71,7 @@ func readRules(path string) (map[string]string, error) {
 	for _, r := range model.Rules {
 		ids = append(ids, r.ID)
 	}
-	return readKnown(path, "the model has no rule", func(string) []string { return ids })
+	return readKnown(path, "rules", func(string) []string { return ids }, about.Usage)
 }
 
 // scriptName returns the path of a script without its extension.

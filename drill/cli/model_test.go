@@ -36,7 +36,7 @@ func TestModel(t *testing.T) {
 		{"usage: rocedrill model", []string{"model", "--minutes", "NaN", "--steps", "1"}},
 		{"usage: rocedrill model", []string{"model", "--minutes", "Inf", "--steps", "1"}},
 		{"--keep nowhere: must be a folder", []string{"model", "--keep", "nowhere"}},
-		{"the model has no rule gapp; did you mean \"gap\"?", []string{"model", "--known", known}},
+		{"there is no gapp among the rules; did you mean \"gap\"?", []string{"model", "--known", known}},
 		{"--dut x: must be", []string{"model", "--dut", "x"}},
 	} {
 		if code, _, diag := call(c.args...); code != exitUsage || !strings.Contains(diag, c.diag) {

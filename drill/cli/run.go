@@ -67,7 +67,7 @@ report has all scripts.`,
 			if err != nil {
 				return err
 			}
-			reasons, err := readKnownScripts(f.known, scripts)
+			reasons, err := readKnownScripts(f.known, scripts, a.diag)
 			if err != nil {
 				return err
 			}

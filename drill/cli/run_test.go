@@ -172,7 +172,7 @@ func read(t *testing.T, path string) []byte {
 func TestExitCodes(t *testing.T) {
 	dir := folder(t, all)
 	wrong := folder(t, map[string]string{"x": passing + "> SEND_ONLI\n"})
-	late := folder(t, map[string]string{"x": passing + "x = 1 / 0\n"})
+	late := folder(t, map[string]string{"x": passing + "x = 1 / (P-P)\n"})
 	t.Setenv("ROCEDRILL_TOKEN", "")
 	socket, long := "unix:"+dir+"/s", "/tmp/"+strings.Repeat("x", 96)
 	for _, c := range []struct {
@@ -231,7 +231,7 @@ func TestExitCodes(t *testing.T) {
 
 // TestBadScript: later scripts run after one that is wrong. All reports have it, and the exit code is 2 also if a script failed.
 func TestBadScript(t *testing.T) {
-	dir := folder(t, map[string]string{"a": passing + "x = 1 / 0\n", "b": failing, "c": passing})
+	dir := folder(t, map[string]string{"a": passing + "x = 1 / (P-P)\n", "b": failing, "c": passing})
 	junit := filepath.Join(dir, "junit.xml")
 	code, out, diag := call("run", dir, "--json", "--junit", junit)
 	var s summary
@@ -262,13 +262,20 @@ func TestKnown(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"fail.drill\n": "known:1: must be NAME...: REASON", "fail:  \n": "known:1: must be NAME...: REASON",
-		"# x\n : It is so.\n":                     "known:2: must be NAME...: REASON",
-		"fial.drill: It is so.\n":                 `known:1: no script is named fial; did you mean "fail"?`,
-		filepath.Base(dir) + "/fial: It is so.\n": `did you mean "` + filepath.Base(dir) + `/fail"?`,
-		"ail: It is so.\n":                        "known:1: no script is named ail",
+		"# x\n : It is so.\n": "known:2: must be NAME...: REASON",
 	} {
 		write(text)
 		if code, out, diag := call("run", dir, "--known", list); code != exitUsage || out != "" || !strings.Contains(diag, want) {
+			t.Errorf("%q: %d %s, want %s", text, code, diag, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"fial.drill: It is so.\n":                 `known:1: there is no fial among the scripts; did you mean "fail"?`,
+		filepath.Base(dir) + "/fial: It is so.\n": `did you mean "` + filepath.Base(dir) + `/fail"?`,
+		"ail: It is so.\n":                        "known:1: there is no ail among the scripts",
+	} {
+		write(text)
+		if code, out, diag := call("run", dir, "--known", list); code != exitFailed || out == "" || !strings.Contains(diag, want) {
 			t.Errorf("%q: %d %s, want %s", text, code, diag, want)
 		}
 	}

@@ -61,6 +61,8 @@ func (s *Session) judge(ctx context.Context, r *engine.Result, waited time.Durat
 		late, text = waited, "the device waited for a processor for"
 	case r.Early > 0 && waited > r.Early:
 		late, text, slack, limit = waited, "the device waited for a processor for", r.Early, "%v by which it was too early"
+	case r.Early > 0 && s.late.reads > r.Early:
+		late, text, slack, limit = s.late.reads, "the tester read late by", r.Early, "%v by which the device was too early"
 	default:
 		var err error
 		if late, err = s.roundTrip(ctx); err != nil {

@@ -107,6 +107,7 @@ type Engine struct {
 	used     uint64            // of Options.Memory
 	sizes    map[string]uint64 // part of it, by object
 	steps    int               // since Options.Interrupted was asked
+	quiet    bool              // a quiet statement has passed: a slow device may not have taken the packets before it
 	wanted   string            // packets of the statement that fails
 	measured []Measure
 	shortest time.Duration // acknowledgement timeout that the script sets, zero if none

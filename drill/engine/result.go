@@ -36,7 +36,7 @@ type Result struct {
 	Wanted  string        // packets that the script expected when it failed, in its notation
 	Log     []Entry       // packets, commands and answers in order
 	Notes   []Note        // choices of the device that no rule forbids
-	Timed   bool          // it failed by a bound of time, or by a retransmission, which a late device sends
+	Timed   bool          // a late device can be the reason: it failed by a bound of time, by a retransmission, or after a quiet statement
 	Early   time.Duration // by this time the device was too early, zero if it was not
 	// Measured are the times and values that the script measured: of print, and of packets and reports with a lower bound.
 	Measured []Measure
@@ -154,7 +154,7 @@ func (e *Engine) finish(o Outcome, pos script.Pos, text string) {
 	if e.result == nil {
 		e.result = &Result{
 			Outcome: o, Pos: pos, Text: text, Wanted: e.wanted, Log: e.log, Notes: e.notes, Measured: e.measured, AckTimeout: e.shortest, Others: e.others,
-			Timed: len(e.frames) > 0 && e.frames[0].repeated,
+			Timed: e.quiet || len(e.frames) > 0 && e.frames[0].repeated,
 		}
 		e.command = nil
 	}

@@ -151,11 +151,11 @@ func (e *Engine) progress(now mono.Time, s script.Stmt) bool {
 			e.finish(Failed, s.Pos, fmt.Sprintf("the device is not quiet; it sent %v", e.frames[0].frame))
 			return false
 		}
-		if now >= e.current.until {
-			e.previous = now
-			return true
+		if now < e.current.until {
+			return false
 		}
-		return false
+		e.previous, e.quiet = now, e.quiet || s.Quiet
+		return true
 	}
 	return true
 }
