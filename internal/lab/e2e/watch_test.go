@@ -93,13 +93,17 @@ func TestWatch(t *testing.T) {
 func (l *rig) watched(places [2]string, args, verb string, qps int, size, uncounted uint64) {
 	l.T.Helper()
 	near, far := l.watchLink(0, places[0]), l.watchLink(1, places[1])
-	l.verify(args + " -u 24") // probes come after a second: delay on a loaded machine causes no retransmission
+	before := l.counters(0)["retransmitted_packets"]
+	l.verify(args + " -u 24") // tail loss probes come after a second: delay on a loaded machine causes none
+	// A queue pair also sends a packet again if none of its outstanding ones requests an acknowledgement.
+	probes := l.counters(0)["retransmitted_packets"] - before
 	n := uint64(option(strings.Fields(args), "-n", 0)) + uncounted
 	for i, r := range []*watch.Report{near(), far()} {
 		flows := asked(r, l.Host[0].Addr)
 		if len(flows) != qps {
 			l.T.Errorf("place %d: %d requesters, want %d: %+v", i, len(flows), qps, r.Flows)
 		}
+		again := uint64(0)
 		for _, f := range flows {
 			got := map[string]uint64{}
 			for _, o := range f.Operations {
@@ -108,12 +112,16 @@ func (l *rig) watched(places [2]string, args, verb string, qps int, size, uncoun
 			if got[verb] != n || f.Messages != n || f.Bytes != n*size {
 				l.T.Errorf("place %d: %v, %d bytes; want %d %s, %d bytes", i, f.Operations, f.Bytes, n, verb, n*size)
 			}
-			if c := f.Requests.SequenceCounts; c.Retransmitted+c.Lost+c.Reordered+c.Duplicated+f.Responses.Lost != 0 {
+			c := f.Requests.SequenceCounts
+			if again += c.Retransmitted; c.Lost+c.Reordered+c.Duplicated+f.Responses.Lost != 0 {
 				l.T.Errorf("place %d: faults that there were not: %+v, %+v", i, c, f.Responses)
 			}
 			if f.Transport == "RC" && (f.RTT.Samples == 0 || f.Requester.QPN == nil) {
 				l.T.Errorf("place %d: no round-trip time, or nobody knows the requester: %+v", i, f)
 			}
+		}
+		if again != probes {
+			l.T.Errorf("place %d: %d packets were sent again, the NIC counts %d", i, again, probes)
 		}
 	}
 }
