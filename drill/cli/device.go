@@ -93,7 +93,7 @@ func addresses(flag string, list []string, otherwise [2]netip.Addr) ([2]netip.Ad
 	return otherwise, nil
 }
 
-// open starts the device under test. end ends it; it is never nil.
+// open starts the device under test. The caller calls end, also after an error.
 func (f *deviceFlags) open(ctx context.Context, a *app) (r runner, end func() error, err error) {
 	end = func() error { return nil }
 	if err := f.check(); err != nil {

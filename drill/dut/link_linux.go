@@ -42,7 +42,7 @@ func openLink(name string) (*wire, error) {
 }
 
 // openSocket returns a link of AF_UNIX datagrams, as QEMU and the daemon's port "unix" have it. It replaces a socket file that no
-// process has.
+// process holds.
 func openSocket(local, remote string) (*wire, error) {
 	const longest = len(unix.RawSockaddrUnix{}.Path) - 1
 	if len(local) > longest {

@@ -163,7 +163,7 @@ func (p *parser) nest() func() {
 	return func() { p.depth-- }
 }
 
-// term counts an operator or a slice. Trees of expressions are as deep as a statement has of them.
+// term counts an operator or a slice. Their number bounds the depth of an expression's tree, which is evaluated by recursion.
 func (p *parser) term() {
 	if p.terms++; p.terms > maxTerms {
 		p.fail(p.peek().Pos, "the statement has more than %d operators; assign parts to names", maxTerms)

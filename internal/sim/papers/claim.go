@@ -192,7 +192,7 @@ func (r *Row) outcome(c *scenario.Claim, f *Found) *Claim {
 	return o
 }
 
-// showPoints leaves out the first words of all points if the claim says them, or has one point and several numbers.
+// showPoints shortens the names of points: it drops the words that all begin with, if the claim has them or has a single point.
 func showPoints(o *Claim, numbers int) {
 	first := o.At[0].Point
 	for i := range o.At {

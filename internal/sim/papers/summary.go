@@ -197,7 +197,7 @@ func (p *report) misses(b *strings.Builder) {
 		var parts []string
 		for k := range p.summaries[i].Claims {
 			if c := &p.summaries[i].Claims[k]; c.Misses && c.Verdict > Mixed && c.Verdict < Direction {
-				parts = append(parts, cell(c.Says)+" "+fmt.Sprintf("%s (paper: %s)", c.brief(), c.Paper))
+				parts = append(parts, fmt.Sprintf("%s %s (paper: %s)", cell(c.Says), c.brief(), c.Paper))
 			}
 		}
 		if r.Paper.Adverse != "" {
