@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -68,16 +69,23 @@ func (a *app) lint() *cobra.Command {
 		Long: `Checks scripts without a device: unknown capabilities, packets, fields, verbs, keys, words and
 names, fields with two values, and values that do not fit their field. run does the same
 before the first script. The exit code is 2 if a script is wrong.`,
-		Example: `  rocedrill lint drill/suite`,
+		Example: `  rocedrill lint drill/suite
+  rocedrill lint new.drill --json  # the errors with their places`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return about.Usage(errors.New("no script: name scripts or folders, as in \"rocedrill lint drill/suite\""))
 			}
 			scripts, err := load(args)
-			if err != nil {
+			errs := append([]*script.Error{}, lintAll(scripts)...)
+			if bad := (*script.Error)(nil); errors.As(err, &bad) {
+				errs = append(errs, bad)
+			} else if err != nil {
 				return err
 			}
-			return a.lintAll(scripts)
+			if a.json {
+				err = output.JSON(a.out, errs)
+			}
+			return cmp.Or(a.refuse(errs), err)
 		},
 	}
 }

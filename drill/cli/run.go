@@ -120,7 +120,7 @@ func load(args []string) (scripts []*script.Script, err error) {
 
 // runAll runs the scripts and prints the reports. The reports have all scripts even if the device is lost.
 func (a *app) runAll(ctx context.Context, scripts []*script.Script, f runFlags, reasons knownFailures) error {
-	if err := a.lintAll(scripts); err != nil {
+	if err := a.refuse(lintAll(scripts)); err != nil {
 		return err
 	}
 	junit, html, err := f.outputs()
@@ -180,17 +180,24 @@ func (a *app) runOn(ctx context.Context, device runner, scripts []*script.Script
 	return nil
 }
 
-// lintAll prints all errors of scripts but the last, which it returns.
-func (a *app) lintAll(scripts []*script.Script) (last error) {
+// lintAll returns all errors of scripts.
+func lintAll(scripts []*script.Script) (errs []*script.Error) {
 	for _, s := range scripts {
-		for _, err := range engine.Lint(s) {
-			if last != nil {
-				fmt.Fprintln(a.diag, "rocedrill:", last)
-			}
-			last = err
-		}
+		errs = append(errs, engine.Lint(s)...)
 	}
-	return last
+	return errs
+}
+
+// refuse prints all errors of scripts but the last, which it returns.
+func (a *app) refuse(errs []*script.Error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	last := len(errs) - 1
+	for _, err := range errs[:last] {
+		fmt.Fprintln(a.diag, "rocedrill:", err)
+	}
+	return errs[last]
 }
 
 // outputs opens the files of the report. A file that is not asked for is nil.

@@ -358,6 +358,23 @@ func TestList(t *testing.T) {
 	}
 }
 
+// TestLintJSON: the output has each error with its place, also one of the grammar, and is a list without errors.
+func TestLintJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		passing:                                  "[]\n",
+		passing + "> SEND_ONLI\n":                `[{"script":"x.drill","line":5,"column":3,"text":"there is no packet SEND_ONLI; did you mean \"SEND_ONLY\"?"}]`,
+		passing + "> CNP psn=x\n> CNP\nwait x\n": `[{"script":"x.drill","line":5,"column":11,"text":"x is not defined before this line"},{"script":"x.drill","line":7,"column":6,"text":"x is not defined before this line"}]`,
+		passing + "wait (\n":                     `[{"script":"x.drill","line":5,"column":7,"text":"the end of the line instead of a value"}]`,
+	} {
+		dir := folder(t, map[string]string{"x": text})
+		code, out, diag := call("lint", dir, "--json")
+		var got bytes.Buffer
+		if err := json.Compact(&got, []byte(strings.ReplaceAll(out, dir+"/", ""))); err != nil || strings.TrimSpace(got.String()) != strings.TrimSpace(want) || (code == 2) != (diag != "") {
+			t.Errorf("%d: %s%s, want %s", code, got.String(), diag, want)
+		}
+	}
+}
+
 // TestRecord: a recorded script runs.
 func TestRecord(t *testing.T) {
 	const capture = "../../bth/testdata/rc_send.pcap"

@@ -206,9 +206,7 @@ func (e *Engine) Frame(at mono.Time, b []byte) {
 		e.finish(Failed, e.pos(), fmt.Sprintf("the device sent %v: %s", f, why))
 		return
 	}
-	if !e.isIgnored(f) {
-		e.frames = append(e.frames, received{at, f, e.repeated})
-	}
+	e.frames = append(e.frames, received{at, f, e.repeated})
 }
 
 // Reply takes a line of the agent: the answer to the command, or a report of a completion or an event.
@@ -354,9 +352,7 @@ func (e *Engine) leave(now mono.Time) bool {
 // end checks that nothing is left over.
 func (e *Engine) end() {
 	pos := e.pos()
-	for len(e.frames) > 0 && e.permit(e.frames[0].frame) {
-	}
-	if len(e.frames) > 0 {
+	if e.permitAll(); len(e.frames) > 0 {
 		e.finish(Failed, pos, "the device sent a packet that the script does not expect: "+e.frames[0].frame.String())
 		return
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Lint returns the errors of a script that do not depend on a device, in the order of their lines.
-func Lint(s *script.Script) []error {
+func Lint(s *script.Script) []*script.Error {
 	l := &linter{script: s, names: map[string]bool{}, labels: map[string]bool{}}
 	for _, name := range sortedKeys(variables) {
 		l.names[name] = true
@@ -22,11 +22,7 @@ func Lint(s *script.Script) []error {
 	}
 	l.body(s.Body)
 	slices.SortStableFunc(l.errs, func(a, b *script.Error) int { return a.Line - b.Line })
-	errs := make([]error, len(l.errs))
-	for i, err := range l.errs {
-		errs[i] = err
-	}
-	return errs
+	return l.errs
 }
 
 // needLine returns the line of the first "need".
@@ -150,13 +146,18 @@ func (l *linter) packet(k *script.Packet, send bool) {
 			if ok && !frame.Has(op, f.Name) {
 				l.fail(f.Pos, "%s has no field %s", k.Name, f.Name)
 			}
-			if n, is := f.Value.(*script.Number); is && bits < 64 && n.Value>>bits != 0 {
-				l.fail(f.Pos, "%s=%#x: the field has %d bits", f.Name, n.Value, bits)
-			}
+			l.fit(f, "field", bits)
 		}
 	}
 	if k.Label != "" {
 		l.labels[k.Label] = true
+	}
+}
+
+// fit reports a number that has more bits than its field or key.
+func (l *linter) fit(k *script.Key, kind string, bits int) {
+	if n, is := k.Value.(*script.Number); is && bits < 64 && n.Value>>bits != 0 {
+		l.fail(k.Pos, "%s=%#x: the %s has %d bits", k.Name, n.Value, kind, bits)
 	}
 }
 
@@ -229,6 +230,7 @@ func (l *linter) call(c *script.Call) {
 		case kind != keyWord:
 			l.expr(k.Value)
 			l.expr(k.Last)
+			l.fit(&c.Keys[i], "key", width(k.Name))
 		}
 	}
 }
@@ -286,9 +288,13 @@ func (l *linter) constant(x script.Expr) bool {
 		if x.Name != "rand" && x.Name != "count" && x.Name != "fill" {
 			return true
 		}
-		if v, ok := l.evaluate(x.Args[0]); ok && (v.kind != isNumber || v.num > maxBytes) { // their bytes are not made here
-			l.fail(x.Pos, "%s: %v is not a number of bytes up to %d", x.Name, v, maxBytes)
-		}
+		l.try(func(e *Engine) { // without the bytes
+			for i := range x.Args {
+				if v := e.argument(x, f, i); i == 0 && v.num > maxBytes {
+					l.fail(x.Pos, "%s: %v is not a number of bytes up to %d", x.Name, v, maxBytes)
+				}
+			}
+		})
 	}
 	return false
 }
@@ -309,14 +315,17 @@ func (l *linter) constants(list ...script.Expr) bool {
 	return len(fixed) == len(list)
 }
 
-// evaluate returns the value of a constant, or reports its error.
-func (l *linter) evaluate(x script.Expr) (v value, ok bool) {
+// evaluate reports the error of a constant.
+func (l *linter) evaluate(x script.Expr) { l.try(func(e *Engine) { e.eval(x) }) }
+
+// try reports the error of an evaluation.
+func (l *linter) try(f func(e *Engine)) {
 	defer func() {
 		if r := recover(); r != nil {
-			l.errs, ok = append(l.errs, r.(*script.Error)), false
+			l.errs = append(l.errs, r.(*script.Error))
 		}
 	}()
-	return (&Engine{script: l.script}).eval(x), true
+	f(&Engine{script: l.script})
 }
 
 func (l *linter) name(x *script.Name) {

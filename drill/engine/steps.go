@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +41,6 @@ func (e *Engine) begin(now mono.Time, s script.Stmt) {
 	case *script.Ignore:
 		e.uses(s.Pos, "the list of ignored packets", entryBytes)
 		e.ignored = append(e.ignored, &s.Packet)
-		e.frames = slices.DeleteFunc(e.frames, func(r received) bool { return e.isIgnored(r.frame) })
 	case *script.Send:
 		f := e.build(&s.Packet)
 		if e.checkFrame(s.Pos, f.Bytes); e.result != nil {
@@ -147,7 +145,10 @@ func (e *Engine) progress(now mono.Time, s script.Stmt) bool {
 	case *script.Either:
 		return e.progressEither(now, s)
 	case *script.Pause:
-		if s.Quiet && len(e.frames) > 0 && !e.permit(e.frames[0].frame) {
+		if s.Quiet {
+			e.permitAll()
+		}
+		if s.Quiet && len(e.frames) > 0 {
 			e.finish(Failed, s.Pos, fmt.Sprintf("the device is not quiet; it sent %v", e.frames[0].frame))
 			return false
 		}
@@ -160,7 +161,13 @@ func (e *Engine) progress(now mono.Time, s script.Stmt) bool {
 	return true
 }
 
-// permit reports whether an optional packet allows the oldest frame, and takes both.
+// permitAll takes the oldest frames that an optional packet or an ignore statement allows.
+func (e *Engine) permitAll() {
+	for len(e.frames) > 0 && e.permit(e.frames[0].frame) {
+	}
+}
+
+// permit reports whether an optional packet or an ignore statement allows the oldest frame, and takes it with the optional packet.
 func (e *Engine) permit(f *frame.Frame) bool {
 	for i, k := range e.permitted {
 		if _, ok := e.matches(f, k, k.Fields); ok {
@@ -172,7 +179,11 @@ func (e *Engine) permit(f *frame.Frame) bool {
 			return true
 		}
 	}
-	return false
+	if !e.isIgnored(f) {
+		return false
+	}
+	e.frames = e.frames[1:]
+	return true
 }
 
 // isIgnored reports whether an ignore statement names the frame.

@@ -87,8 +87,8 @@ func (e *Engine) eval(x script.Expr) value {
 	case *script.Function:
 		f := functions[x.Name]
 		args := make([]value, len(x.Args))
-		for i, a := range x.Args {
-			args[i] = e.eval(a)
+		for i := range x.Args {
+			args[i] = e.argument(x, f, i)
 		}
 		v, err := f.call(e, args)
 		if err != nil {
@@ -246,55 +246,76 @@ func (e *Engine) content(v value) []byte {
 // function is a function of the language.
 type function struct {
 	args int
+	kind valueKind // of the arguments
+	bits int       // of the last argument
 	call func(e *Engine, args []value) (value, error)
 	doc  string
 }
 
 // functions of the language. Byte functions return the same bytes for the same arguments and seed.
 var functions = map[string]function{
-	"rand": {1, func(e *Engine, a []value) (value, error) {
+	"rand": {1, isNumber, 64, func(e *Engine, a []value) (value, error) {
 		return filled(a[0], func(b []byte) {
 			for i := range b {
 				b[i] = byte(e.rng.Uint32())
 			}
 		})
 	}, "rand(n): n random bytes, which depend on the seed"},
-	"count": {1, func(_ *Engine, a []value) (value, error) {
+	"count": {1, isNumber, 64, func(_ *Engine, a []value) (value, error) {
 		return filled(a[0], count)
 	}, "count(n): the bytes 0, 1, 2, ... as of fill=count"},
-	"fill": {2, func(_ *Engine, a []value) (value, error) {
+	"fill": {2, isNumber, 8, func(_ *Engine, a []value) (value, error) {
 		return filled(a[0], func(b []byte) {
 			for i := range b {
 				b[i] = byte(a[1].num)
 			}
 		})
 	}, "fill(n, v): n bytes of the value v"},
-	"hex": {1, func(_ *Engine, a []value) (value, error) {
+	"hex": {1, isText, 0, func(_ *Engine, a []value) (value, error) {
 		b, err := hex.DecodeString(strings.ReplaceAll(a[0].text, " ", ""))
 		return bytesOf(b), err
 	}, `hex("00 ff"): these bytes`},
-	"cm": {1, func(e *Engine, a []value) (value, error) {
+	"cm": {1, isNumber, 16, func(e *Engine, a []value) (value, error) {
 		from, to := e.addresses()
 		return bytesOf(frame.Message(mad.Attr(a[0].num), from, to, e.o.ID)), nil
 	}, "cm(REQ): a message of the connection manager as payload of a datagram. A REQ has the addresses of both ends and a GUID, a SIDR_REQ the addresses; other fields are zero"},
-	"be32": {1, func(_ *Engine, a []value) (value, error) {
+	"be32": {1, isNumber, 32, func(_ *Engine, a []value) (value, error) {
 		return bytesOf(binary.BigEndian.AppendUint32(nil, uint32(a[0].num))), nil
 	}, "be32(v): four bytes, most significant first"},
-	"be64": {1, func(_ *Engine, a []value) (value, error) {
+	"be64": {1, isNumber, 64, func(_ *Engine, a []value) (value, error) {
 		return bytesOf(binary.BigEndian.AppendUint64(nil, a[0].num)), nil
 	}, "be64(v): eight bytes, most significant first"},
-	"host64": {1, func(_ *Engine, a []value) (value, error) {
+	"host64": {1, isNumber, 64, func(_ *Engine, a []value) (value, error) {
 		return bytesOf(binary.NativeEndian.AppendUint64(nil, a[0].num)), nil
 	}, "host64(v): eight bytes as a program of this machine stores a number"},
-	"addr": {1, func(_ *Engine, a []value) (value, error) {
+	"addr": {1, isText, 0, func(_ *Engine, a []value) (value, error) {
 		ip, err := netip.ParseAddr(a[0].text)
 		return bytesOf(ip.AsSlice()), err
 	}, `addr("198.18.0.9"): the bytes of an IP address`},
 }
 
+// argument evaluates argument i of a function.
+func (e *Engine) argument(x *script.Function, f function, i int) value {
+	v := e.eval(x.Args[i])
+	if v.kind != f.kind {
+		e.fail(x.Args[i].At(), "%s: %v is not %s", x.Name, v, map[valueKind]string{isNumber: "a number", isText: "text in quotation marks"}[f.kind])
+	}
+	if i == f.args-1 {
+		e.fit(x.Args[i].At(), x.Name, v, f.bits)
+	}
+	return v
+}
+
+// fit ends the evaluation if a number has more bits than the place that it is for.
+func (e *Engine) fit(at script.Pos, name string, v value, bits int) {
+	if v.kind == isNumber && bits < 64 && v.num>>bits != 0 {
+		e.fail(at, "%s: %v has more than %d bits", name, v, bits)
+	}
+}
+
 // filled returns as many bytes as n says, with the content of f.
 func filled(n value, f func([]byte)) (value, error) {
-	if n.kind != isNumber || n.num > maxBytes {
+	if n.num > maxBytes {
 		return value{}, fmt.Errorf("%v is not a number of bytes up to %d", n, maxBytes)
 	}
 	b := make([]byte, n.num)

@@ -1,5 +1,7 @@
 package engine
 
+import "slices"
+
 // variables are the names that each script has, with their meanings.
 var variables = map[string]string{
 	"P": "first PSN of the device's requests, random", "Q": "first PSN of the tester's requests, random",
@@ -10,6 +12,24 @@ var variables = map[string]string{
 
 // attributes are the attributes of the objects of a verb.
 var attributes = map[string][]string{"qp": {"num"}, "mr": {"va", "lkey", "rkey"}, "mw": {"rkey"}}
+
+// widths are the bits of the numeric keys that do not have 32. PSNs are taken modulo 2^24, sizes have bounds of their own.
+var widths = map[int][]string{
+	8: {"timeout", "retry", "rnr_retry", "min_rnr", "rd_atomic", "dest_rd_atomic", "sl", "tclass", "ttl", "resources", "depth", "cm_timeout", "cm_retries",
+		"mpr", "mpr_dest", "linear", "exp", "type", "level"},
+	16: {"pkey_index", "port", "vlan", "max_wimm", "max_wimm_dest", "reason"},
+	64: {"wr", "remote", "compare", "swap", "add", "min", "max", "psn", "rqpsn", "size", "rsize"},
+}
+
+// width returns the bits of a numeric key.
+func width(key string) int {
+	for bits, keys := range widths {
+		if slices.Contains(keys, key) {
+			return bits
+		}
+	}
+	return 32
+}
 
 // words are the words that keys, and arguments of verbs, may have.
 var words = map[string][]string{

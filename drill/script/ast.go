@@ -6,13 +6,16 @@ import (
 )
 
 // Pos is a place in a script. Lines and columns count from 1.
-type Pos struct{ Line, Col int }
+type Pos struct {
+	Line int `json:"line"`
+	Col  int `json:"column"`
+}
 
 // Error is an error of a script, with its place.
 type Error struct {
-	Path string
+	Path string `json:"script"`
 	Pos
-	Text string
+	Text string `json:"text"`
 }
 
 // Error returns "path:line:column: text".

@@ -44,12 +44,15 @@ func (t token) String() string {
 // punctuation lists the signs, longer ones first.
 var punctuation = []string{"..", "!=", "<<", ">>", "=", "<", ">", "{", "}", "(", ")", "[", "]", ":", ",", "+", "-", "*", "/", "%", "&", "|", "?"}
 
-// lex splits a line into tokens.
-func lex(line string, number int) (tokens []token, err error) {
-	for i := 0; i < len(line); {
+// lex splits a line into tokens, at most room. The last one is the end of the line.
+func lex(line string, number, room int) (tokens []token, err error) {
+	for i := 0; ; {
 		at := Pos{number, i + 1}
-		if len(tokens) > maxTokens {
+		if len(tokens) >= room {
 			return nil, &Error{Pos: at, Text: fmt.Sprintf("the script has more than %d words and signs up to here; split it", maxTokens)}
+		}
+		if i == len(line) {
+			return append(tokens, token{Pos: at, kind: tokNewline}), nil
 		}
 		rest := line[i:]
 		c := rest[0]
@@ -57,7 +60,7 @@ func lex(line string, number int) (tokens []token, err error) {
 		switch {
 		case c == ' ' || c == '\t' || c == '\r':
 		case c == '#':
-			return tokens, nil
+			n = len(rest)
 		case c == ';':
 			tokens = append(tokens, token{Pos: at, kind: tokNewline, text: ";"})
 		case c == '"':
@@ -88,7 +91,6 @@ func lex(line string, number int) (tokens []token, err error) {
 		}
 		i += n
 	}
-	return tokens, nil
 }
 
 func letter(c byte) bool { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' }

@@ -32,14 +32,11 @@ func Parse(path, text string) (s *Script, err error) {
 		}
 	}()
 	for i, line := range s.Lines {
-		tokens, err := lex(line, i+1)
+		tokens, err := lex(line, i+1, maxTokens-len(p.tokens))
 		if err != nil {
 			panic(err)
 		}
-		p.tokens = append(append(p.tokens, tokens...), token{Pos: Pos{i + 1, len(line) + 1}, kind: tokNewline})
-		if len(p.tokens) > maxTokens {
-			p.fail(Pos{i + 1, 1}, "the script has more than %d words and signs up to here; split it", maxTokens)
-		}
+		p.tokens = append(p.tokens, tokens...)
 	}
 	p.tokens = append(p.tokens, token{Pos: Pos{len(s.Lines) + 1, 1}, kind: tokEnd})
 	p.head()

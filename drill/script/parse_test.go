@@ -82,7 +82,7 @@ func TestErrors(t *testing.T) {
 		head + "x = " + strings.Repeat("(", 100) + "1": "2:13: nested more than 50 deep",
 		head + "x = 1" + strings.Repeat("+1", 20_000):  "2:20006: the statement has more than 10000 operators; assign parts to names",
 		head + "x = P" + strings.Repeat("[:]", 20_000): "2:30007: the statement has more than 10000 operators; assign parts to names",
-		head + "x = " + strings.Repeat("1 ", 3<<20):    "2:4194306: the script has more than 2097152 words and signs up to here; split it",
+		head + "x = " + strings.Repeat("1 ", 3<<20):    "2:4194296: the script has more than 2097152 words and signs up to here; split it",
 	} {
 		if _, err := Parse("f", text); err == nil || err.Error() != "f:"+want {
 			t.Errorf("%.60q: %v, want %s", text, err, want)

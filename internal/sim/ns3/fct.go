@@ -55,10 +55,10 @@ func ReadFCT(r io.Reader) (out []FCT, err error) {
 		}
 		out = append(out, x)
 	}
-	if err := s.Err(); err != nil {
-		return nil, fmt.Errorf("line %d: %w", line+1, err)
+	if s.Err() == bufio.ErrTooLong {
+		return nil, fmt.Errorf("line %d: longer than %d bytes instead of src dst sport dport bytes start fct standalone_fct", line+1, bufio.MaxScanTokenSize)
 	}
-	return out, nil
+	return out, s.Err()
 }
 
 func parseFCT(f []string) (x FCT, err error) {

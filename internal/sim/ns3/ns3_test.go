@@ -143,7 +143,7 @@ func TestFCTErrors(t *testing.T) {
 		good + "0 1 1 1 5 x 2 3\n":                   `start "x"`,
 		good + "0 1 1 1 5 1 0 3\n":                   `fct "0": must be from 1`,
 		good + "0 1 1 1 5 1 2 9223372036854775807\n": `standalone_fct "9223372036854775807": must be from 1`,
-		good + strings.Repeat("1", 1<<17):            "line 3: bufio.Scanner: token too long",
+		good + strings.Repeat("1", 1<<17):            "line 3: longer than 65536 bytes instead of src dst",
 	} {
 		if _, err := ReadFCT(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %v\nwant %s", text, err, want)

@@ -19,7 +19,7 @@ var budgets = []struct {
 	{"links", []string{"port", "tap", "bpf"}, 5483},
 	{"verbs", []string{"verbs"}, 3591},
 	{"Flor", []string{"flor"}, 4287},
-	{"rocedrill", []string{"drill"}, 12534},
+	{"rocedrill", []string{"drill"}, 12592},
 	{"daemon and rocectl", []string{"cmd", "entry", "internal/daemon", "internal/ctl"}, 19919},
 	{"observation", []string{"internal/observe"}, 5150},
 	{"simulator", []string{"internal/sim"}, 17940},
