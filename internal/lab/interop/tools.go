@@ -30,16 +30,17 @@ var tools = []struct{ command, says string }{
 }
 
 // losses are commands that drop packets of rxe while they leave an interface of the pair. rxe must take each drop for a loss: the
-// end that misses the packet counts it.
+// end that misses the packet counts it. If a queue drops, perhaps no packet follows, so the sender's count tells: it goes back for a
+// NAK and for a timeout.
 var losses = []struct {
 	command string
 	op      verbs.Opcode
-	end     int    // of the pair that misses a packet
+	end     int    // of the pair that counts
 	counter string // of rxe
 }{
 	{`fault run veth0 'tx drop op=write psn=+3 n=1'`, verbs.OpWrite, 1, "out_of_seq_request"},
 	{`fault run veth1 'tx drop op=readresp psn=+3 n=1'`, verbs.OpRead, 0, "completer_retry_err"},
-	{`bottleneck veth0 rate=2mbit limit=16k roce`, verbs.OpWrite, 1, "out_of_seq_request"},
+	{`bottleneck veth0 rate=2mbit limit=16k roce`, verbs.OpWrite, 0, "completer_retry_err"},
 }
 
 // startTool starts rocectl in the machine. stopTool ends it and returns its output.
@@ -78,7 +79,7 @@ func (l *lab) lose(command string, op verbs.Opcode, end int, counter string) (mi
 // runLosses shows that rxe takes dropped frames for losses.
 func runLosses(l *lab, r *report) {
 	r.begin(table{Title: "Frames dropped at egress are losses for rxe", Intro: "Between two rxe devices in the machine. The sender must not learn of a drop.",
-		Head: []string{"command", "operation", "counter of the end that misses packets"}})
+		Head: []string{"command", "operation", "counter"}})
 	for _, k := range losses {
 		missed, err := l.lose(k.command, k.op, k.end, k.counter)
 		result := fmt.Sprintf("%s +%d", k.counter, missed)
