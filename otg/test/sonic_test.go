@@ -2,11 +2,14 @@ package test
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/open-traffic-generator/snappi/gosnappi"
+	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/lab"
 )
@@ -195,7 +198,43 @@ func TestSonicCongestionWithoutControl(t *testing.T) {
 // After a loss, the flows without lost packets would get more CNPs than the others, and smaller shares.
 func (f *fabric) lossless(port int) {
 	f.t.Helper()
+	oneProcessor(f.t)
 	f.bottleneck(port, "rate=100mbit", "kmin=20k", "kmax=100k", "limit=16m")
+}
+
+// oneProcessor runs the process on one processor until the test ends. Linux delivers a frame of a veth on the processor that sends
+// it, or whose timer ends its wait in a queue. A frame on another processor may overtake it, and such a disorder is a loss of all
+// frames in the queue for a receiver of RC.
+func oneProcessor(t *testing.T) {
+	t.Helper()
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	first := 0
+	for !all.IsSet(first) {
+		first++
+	}
+	one.Set(first)
+	bind(t, &one)
+	t.Cleanup(func() { bind(t, &all) })
+}
+
+// bind sets the processors of all threads, twice because of threads that begin in between.
+func bind(t *testing.T, to *unix.CPUSet) {
+	t.Helper()
+	for range 2 {
+		threads, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range threads {
+			id, _ := strconv.Atoi(d.Name())
+			if err := unix.SchedSetaffinity(id, to); err != nil && err != unix.ESRCH {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // TestSonicDCQCN: incast with DCQCN; the bottleneck marks.
