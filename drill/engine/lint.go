@@ -155,9 +155,9 @@ func (l *linter) packet(k *script.Packet, send bool) {
 }
 
 // fit reports a number that has more bits than its field or key.
-func (l *linter) fit(k *script.Key, kind string, bits int) {
-	if n, is := k.Value.(*script.Number); is && bits < 64 && n.Value>>bits != 0 {
-		l.fail(k.Pos, "%s=%#x: the %s has %d bits", k.Name, n.Value, kind, bits)
+func (l *linter) fit(k *script.Key, place string, bits int) {
+	if n, is := k.Value.(*script.Number); is {
+		l.try(func(e *Engine) { e.fit(k.Pos, place, k.Name, numberOf(n.Value), bits) })
 	}
 }
 

@@ -301,15 +301,15 @@ func (e *Engine) argument(x *script.Function, f function, i int) value {
 		e.fail(x.Args[i].At(), "%s: %v is not %s", x.Name, v, map[valueKind]string{isNumber: "a number", isText: "text in quotation marks"}[f.kind])
 	}
 	if i == f.args-1 {
-		e.fit(x.Args[i].At(), x.Name, v, f.bits)
+		e.fit(x.Args[i].At(), "argument", x.Name, v, f.bits)
 	}
 	return v
 }
 
-// fit ends the evaluation if a number has more bits than the place that it is for.
-func (e *Engine) fit(at script.Pos, name string, v value, bits int) {
+// fit ends the evaluation if a number has more bits than its place: a field, a key or the argument of a function.
+func (e *Engine) fit(at script.Pos, place, name string, v value, bits int) {
 	if v.kind == isNumber && bits < 64 && v.num>>bits != 0 {
-		e.fail(at, "%s: %v has more than %d bits", name, v, bits)
+		e.fail(at, "%s=%v: the %s has %d bits", name, v, place, bits)
 	}
 }
 

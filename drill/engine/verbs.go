@@ -224,7 +224,7 @@ func (e *Engine) prepareKey(k *command, key script.Key) {
 		if want := map[keyKind]valueKind{keyNumber: isNumber, keyBytes: isBytes, keyMemory: isMemory}[kind]; v.kind != want || kind == keyBytes && v.bytes == nil {
 			e.fail(key.Pos, "%s: %v is not a valid value", key.Name, v)
 		}
-		e.fit(key.Pos, key.Name, v, width(key.Name))
+		e.fit(key.Pos, "key", key.Name, v, width(key.Name))
 	}
 	k.keys[key.Name] = v
 }

@@ -30,8 +30,8 @@ var tools = []struct{ command, says string }{
 }
 
 // losses are commands that drop packets of rxe while they leave an interface of the pair. rxe must take each drop for a loss: the
-// end that misses the packet counts it. If a queue drops, perhaps no packet follows, so the sender's count tells: it goes back for a
-// NAK and for a timeout.
+// end that misses the packet counts it. If a queue drops, perhaps no packet follows, so the sender counts: it goes back after a NAK or
+// a timeout.
 var losses = []struct {
 	command string
 	op      verbs.Opcode
